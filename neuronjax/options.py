@@ -112,7 +112,8 @@ class Options:
     emulate: bool = False
     """Emulate platform ``neuron`` even if AWS's plugin is installed."""
     native_stubs: bool = True
-    """Answer the hottest PJRT getters from generated machine code where the host allows it."""
+    """Answer the hottest PJRT calls, and run small programs on one core, by generated machine code
+    where the host allows it."""
     stress: int | None = None
     """Seed of delays and watched memory, for tests of the backend itself."""
     cc_flags: tuple[tuple[str, str], ...] = ()

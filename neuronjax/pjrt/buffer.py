@@ -15,7 +15,7 @@ from neuronjax.pjrt import abi
 from neuronjax.pjrt.handles import WORDS
 from neuronjax.pjrt.layouts import read_order
 from neuronjax.pjrt.plugin_state import Plugin
-from neuronjax.pjrt.values import RECORD_BYTES
+from neuronjax.pjrt.values import RECORD_BYTES, first_of
 from neuronjax.runtime.event import Event
 from neuronjax.runtime.value import ShardedValue
 
@@ -29,7 +29,12 @@ def Buffer_Destroy(plugin: Plugin, address: int) -> None:
 def buffer_destroy_last(plugin: Plugin, address: int) -> None:
     """``Buffer_Destroy`` when machine code has counted down to the last shard of a value."""
     handle = WORDS[(address >> 3) + abi.OBJECT]
-    plugin.values.forget(handle - WORDS[handle >> 3])
+    plugin.values.forget(first_of(handle))
+
+
+def collect(plugin: Plugin, _: Any) -> None:
+    """Ends the small values that machine code has strung on its list."""
+    plugin.values.collect()
 
 
 def Buffer_ReadyEvent(plugin: Plugin, address: int) -> None:

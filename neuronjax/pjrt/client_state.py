@@ -56,7 +56,11 @@ class ClientState:
 
     def _add_device(self, device: Device) -> None:
         handles = self.plugin.handles
-        self.device_handles.append(handles.add(device))
+        counted = self.is_local(device)
+        counts = self.client.ledger.counts_at(device.id) if counted else 0
+        self.device_handles.append(handles.add(device, (counts,)))
+        if counted and self.plugin.values.bare is not None:
+            self.plugin.values.bare.ledgers[self.device_handles[-1]] = self.client.ledger
         self.description_handles[device.id] = handles.add(DeviceDescription(self.plugin, device))
         if not self.is_local(device):
             self.memories_of[device.id] = pointer_array([])
@@ -88,6 +92,7 @@ class ClientState:
             element_type=code_of(spec.tensor.dtype),
             layout=self.plugin.layout(spec.layout or row_major(len(spec.tensor.shape))),
             small=spec.shard_bytes <= SMALL_BYTES,
+            hbm_bytes=spec.hbm_bytes,
         )
 
     def add_value(self, value: ShardedValue) -> int:
@@ -97,6 +102,10 @@ class ClientState:
 
     def destroy(self) -> None:
         """Ends every handle of the client's parts."""
+        self.plugin.values.collect()
+        if self.plugin.values.bare is not None:
+            for handle in self.device_handles:
+                self.plugin.values.bare.ledgers.pop(handle, None)
         drop = self.plugin.handles.drop
         for handle in (
             *self.device_handles,

@@ -18,8 +18,17 @@ from neuronjax.pjrt import abi
 from neuronjax.pjrt.client_state import ClientState
 from neuronjax.pjrt.element_types import code_of
 from neuronjax.pjrt.execute import Bystander, Runner
-from neuronjax.pjrt.handles import WORDS, Strings, array_type, pointer_array, read_bytes
+from neuronjax.pjrt.handles import (
+    WORDS,
+    Strings,
+    array_type,
+    let_go,
+    object_at,
+    pointer_array,
+    read_bytes,
+)
 from neuronjax.pjrt.plugin_state import Plugin
+from neuronjax.pjrt.short_run import withdraw
 from neuronjax.runtime import executable as runtime_executable
 from neuronjax.runtime.analysis import Analysis
 from neuronjax.runtime.executable import LoadedProgram, ProgramMemory
@@ -130,6 +139,8 @@ class LoadedState:
         self.runner: Runner | Bystander | None = (
             Runner(state, loaded) if loaded.placement.ids else Bystander()
         )
+        self.plan = self.runner.plan
+        """Kept beyond ``delete`` for runs that are under way."""
         self.devices = pointer_array([state.device_handles[i] for i in loaded.placement.ids])
         self.assignment = write_device_assignment(loaded.assignment)
 
@@ -147,11 +158,24 @@ def LoadedExecutable_Execute(plugin: Plugin, address: int) -> None:
         plugin.first_run = None
         first_run()
     arguments = address >> 3
+    _runner(plugin, arguments).run(arguments)
+
+
+def end_run(plugin: Plugin, address: int) -> None:
+    """``LoadedExecutable_Execute`` of a run that machine code has begun; see ``short_run_ir.REST``
+    for what is at ``address``."""
+    rest = address >> 3
+    arguments, outputs = WORDS[rest] >> 3, object_at(WORDS[rest + 1])
+    let_go(id(outputs))
+    _runner(plugin, arguments).end(arguments, outputs)
+
+
+def _runner(plugin: Plugin, arguments: int) -> Runner | Bystander:
     handle = WORDS[arguments + _EXECUTABLE]
     loaded = plugin.handles.get(handle) or plugin.handles[handle]
     if loaded.runner is None:
         raise NeuronError("the executable was deleted; compile it again")
-    loaded.runner.run(arguments)
+    return loaded.runner
 
 
 def LoadedExecutable_Destroy(plugin: Plugin, args: Any) -> None:
@@ -159,7 +183,9 @@ def LoadedExecutable_Destroy(plugin: Plugin, args: Any) -> None:
 
 
 def LoadedExecutable_Delete(plugin: Plugin, args: Any) -> None:
-    plugin.handles[args.executable].delete()
+    loaded = plugin.handles[args.executable]
+    withdraw(args.executable)
+    loaded.delete()
 
 
 def LoadedExecutable_IsDeleted(plugin: Plugin, args: Any) -> None:

@@ -12,6 +12,7 @@ from neuronjax.pjrt import abi
 from neuronjax.pjrt.client_state import ClientState
 from neuronjax.pjrt.handles import WORDS, array_type, read_int64s, read_pointers
 from neuronjax.pjrt.plugin_state import Plugin
+from neuronjax.pjrt.short_run import Plan
 from neuronjax.pjrt.values import RECORD_BYTES, ready_template
 from neuronjax.runtime.event import Event
 from neuronjax.runtime.executable import LoadedProgram
@@ -24,6 +25,7 @@ def _word(field: str) -> int:
     return abi.word("LoadedExecutable_Execute", field)
 
 
+_EXECUTABLE = _word("executable")
 _OPTIONS, _ARGUMENTS, _COUNT = _word("options"), _word("argument_lists"), _word("num_args")
 _RESULTS, _EVENTS = _word("output_lists"), _word("device_complete_events")
 
@@ -31,8 +33,13 @@ _RESULTS, _EVENTS = _word("output_lists"), _word("device_complete_events")
 class Bystander:
     """A loaded program without a core of this process: others run it, and a call has no buffers."""
 
+    plan = None
+
     def run(self, at: int) -> None:
         """Serves one call of ``LoadedExecutable_Execute``."""
+
+    def end(self, at: int, outputs: list[Any]) -> None:
+        """Never called: no run begins."""
 
 
 class Runner:
@@ -54,6 +61,19 @@ class Runner:
         self._ledger = state.client.ledger
         self._ready_event = state.plugin.ready_event
         self._stress = state.client.stress
+        self.plan = self._planned()
+
+    def _planned(self) -> Plan | None:
+        """The short way, where machine code can go it: a run that cannot begin is begun again here,
+        for its error. Under stress half of the programs go it."""
+        plain = self.loaded.plain
+        repeatable = not self.loaded.program.callbacks
+        if self._values.bare is None or plain is None or not repeatable:
+            return None
+        if self._stress is not None and self._stress.pretends_pending():
+            return None
+        (device,) = (self._state.device_handles[core] for core in self._placement.ids)
+        return Plan(self.loaded, plain, device, self._ready_templates)
 
     def run(self, at: int) -> None:
         """Serves one call of ``LoadedExecutable_Execute``; ``at`` is the number of the word at
@@ -73,7 +93,7 @@ class Runner:
             get, placement = values.values.get, self._placement
             first = WORDS[WORDS[at + _ARGUMENTS] >> 3] >> 3
             for handle in WORDS[first : first + plain.arguments]:
-                value = get(handle)
+                value = get(handle) or values.get(handle)
                 if value is None or value.spec.placement is not placement or value.array is None:
                     return self._run_any(at)
                 arrays.append(value.array)
@@ -84,6 +104,14 @@ class Runner:
         except BaseException:
             plain.disclaim()
             raise
+        if self.plan is not None:
+            self.plan.offer(WORDS[at + _EXECUTABLE])
+            values.stock(len(outputs))
+        return self.end(at, outputs)
+
+    def end(self, at: int, outputs: list[Any]) -> None:
+        """Hands out the results of a run on one core, which has ended or will."""
+        values = self._values
         results = map(ShardedValue, outputs, self.loaded.results, repeat(self._ledger))
         if not self._succeeded(outputs[0]):
             return self._hand_out(at, list(results), outputs[0], done=False)
@@ -142,7 +170,7 @@ class Runner:
             return [], [], {}
         first = WORDS[lists >> 3] >> 3
         handles = WORDS[first : first + count]
-        get, placement = self._values.values.get, self._placement
+        get, placement = self._values.get, self._placement
         values: list[ShardedValue] = []
         gathered = {}
         for handle in handles:
@@ -160,7 +188,7 @@ class Runner:
             return [], [], {}
         table = np.array([np.frombuffer(kind.from_address(row), np.uint64) for row in rows])
         handles: list[int] = table[0].tolist()
-        values: list[Any] = list(map(self._values.values.get, handles))
+        values: list[Any] = list(map(self._values.get, handles))
         gathered = {}
         placement = self._placement
         uneven = (table != table[0] + self._steps).any(axis=0)
@@ -174,14 +202,14 @@ class Runner:
 
     def _joined(self, column: list[int]) -> ShardedValue:
         """The value made of single shards; kept with the first of them for the next call."""
-        first = self._values.values.get(column[0])
+        first = self._values.get(column[0])
         if first is not None and first.join is not None:
             join = first.join
             if join.handles == column and join.value.spec.placement is self._placement:
                 return join.value
         shards = [self._values.find(handle) for handle in column]
         value = self._state.client.gather(shards, self._placement)
-        parts = [self._values.values.get(handle) for handle in column]
+        parts = [self._values.get(handle) for handle in column]
         others = [part for part in parts[1:] if part is not None]
         if first is not None and len(others) == len(column) - 1:
             first.join_with(others, Join(column, value))

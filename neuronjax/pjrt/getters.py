@@ -23,10 +23,10 @@ COPIES: dict[str, tuple[tuple[str, int, int], ...]] = {
     "Buffer_Device": (("device", offset("device"), 64),),
     "Buffer_Memory": (("memory", offset("memory"), 64),),
     "Buffer_ElementType": (("type", offset("type"), 32),),
-    "Buffer_Dimensions": (("dims", offset("dims"), 64), ("num_dims", offset("rank"), 64)),
+    "Buffer_Dimensions": (("dims", offset("dims"), 64), ("num_dims", offset("rank"), 8)),
     "Buffer_UnpaddedDimensions": (
         ("unpadded_dims", offset("dims"), 64),
-        ("num_dims", offset("rank"), 64),
+        ("num_dims", offset("rank"), 8),
     ),
     "Buffer_IsDeleted": (("is_deleted", offset("deleted"), 8),),
     "Memory_Kind": (("kind", 0, 64), ("kind_size", 8, 64)),
@@ -43,7 +43,7 @@ COPIES: dict[str, tuple[tuple[str, int, int], ...]] = {
         ("serialized_layout_deleter", 24, 64),
     ),
 }
-"""Call -> fields: (name in the arguments, offset in the object's record, bits)."""
+"""Call -> fields: (name in the arguments, offset in the object's record, bits there)."""
 
 ZEROS: dict[str, tuple[tuple[str, int], ...]] = {
     "Buffer_IsOnCpu": (("is_on_cpu", 8),),
@@ -77,9 +77,17 @@ _OBJECT = [*_ARGUMENTS, f"object = WORDS[arguments + {abi.OBJECT}]"]
 
 def position(call: str, field: str) -> int:
     """Offset of a field in the arguments of a call, in bytes."""
+    return getattr(_structure(call), field).offset
+
+
+def _structure(call: str) -> Any:
     in_layouts = layouts.CALLS.get(call)
-    kind = abi.argument_structure(call, in_layouts) if in_layouts else abi.args(call)
-    return getattr(kind, field).offset
+    return abi.argument_structure(call, in_layouts) if in_layouts else abi.args(call)
+
+
+def width(call: str, field: str) -> int:
+    """Bits of a field in the arguments of a call."""
+    return 8 * getattr(_structure(call), field).size
 
 
 def callbacks(
@@ -111,7 +119,8 @@ def callbacks(
 
 def _copying(call: str, fields: Iterable[tuple[str, int, int]]) -> list[str]:
     return [
-        _store(position(call, name), bits, _load(source, bits)) for name, source, bits in fields
+        _store(position(call, name), width(call, name), _load(source, bits))
+        for name, source, bits in fields
     ]
 
 

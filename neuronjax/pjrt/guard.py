@@ -55,7 +55,7 @@ def last_error() -> ErrorRecord:
 def describe(error: BaseException) -> ErrorRecord:
     """Status code and message of an exception. A status that its text begins with is its own."""
     text = _text(error)
-    own = _raised_in_callback(text) or _stated(text)
+    own = _raised_in_callback(text) or stated(text)
     if own:
         status, text = own
     elif isinstance(error, NeuronError):
@@ -66,7 +66,7 @@ def describe(error: BaseException) -> ErrorRecord:
     return ErrorRecord(abi.ERROR_CODES.get(status, abi.ERROR_CODES["INTERNAL"]), text)
 
 
-def _stated(text: str) -> tuple[str, str] | None:
+def stated(text: str) -> tuple[str, str] | None:
     """The status that a text begins with, and the text without it, however often it is there.
 
     jaxlib writes the status in front of the message again.

@@ -133,6 +133,16 @@ BYTES = memoryview((ctypes.c_uint8 * (1 << 62)).from_address(0)).cast("B")
 """All memory by address: how Python writes more than a word fastest."""
 
 
+def object_at(address: int) -> Any:
+    """The Python object at an address, which somebody owns."""
+    return ctypes.cast(address, ctypes.py_object).value
+
+
+def let_go(address: int) -> None:
+    """Gives up the ownership of the Python object at an address."""
+    ctypes.pythonapi.Py_DecRef(ctypes.c_void_p(address))
+
+
 class Strings:
     """C strings that live as long as this object, one per distinct text."""
 

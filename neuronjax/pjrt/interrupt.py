@@ -2,16 +2,18 @@
 
 Python runs signal handlers between the bytecodes of the main thread, so also inside a PJRT callback
 written in Python. A KeyboardInterrupt raised there could only become a PJRT error, and JAX aborts
-the process when a getter fails. The handler therefore looks where it interrupted. Outside callbacks
-it does what Python always does. Inside, it has the function that called into C traced, as debuggers
-do, and raises the interrupt there with the next line: a loop of calls may leave callbacks for
-microseconds only, too short for another signal to meet. While a debugger or a coverage tool traces,
-the handler asks to be called again a little later instead.
+the process when a getter fails. One raised in a function that the garbage collector calls, such as
+one of JAX's, is printed and forgotten. The handler therefore looks where it interrupted. Outside
+these it does what Python always does. Inside, it has the function that called them traced, as
+debuggers do, and raises the interrupt there with the next line: a loop of calls may leave callbacks
+for microseconds only, too short for another signal to meet. While a debugger or a coverage tool
+traces, the handler asks to be called again a little later instead.
 """
 
 from __future__ import annotations
 
 import _thread
+import gc
 import queue
 import signal
 import sys
@@ -52,7 +54,7 @@ class Interrupts:
         return True
 
     def _handle(self, number: int, frame: FrameType | None) -> Any:
-        inside, caller = _caller(frame, self._codes)
+        inside, caller = _caller(frame, self._codes | _codes_of_collector())
         if not inside:
             self.raised = True
             return signal.default_int_handler(number, frame)
@@ -82,6 +84,12 @@ def _repeat(held: queue.SimpleQueue[None]) -> None:
 
 def _no_trace(frame: FrameType, event: str, argument: Any) -> None:
     """Traces no function that begins."""
+
+
+def _codes_of_collector() -> frozenset[CodeType]:
+    """Code objects of the functions that the garbage collector calls."""
+    codes = (getattr(callback, "__code__", None) for callback in gc.callbacks)
+    return frozenset(code for code in codes if code is not None)
 
 
 def _caller(frame: FrameType | None, codes: frozenset[CodeType]) -> tuple[bool, FrameType | None]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -23,11 +24,16 @@ from neuronjax.pjrt.getters import NOTHING
 from neuronjax.pjrt.guard import Callback
 from neuronjax.pjrt.native_ir import (
     BUFFER_DESTROY_LAST,
+    COLLECT,
     DELETER,
+    END_RUN,
+    EXECUTE,
     FIXED_WORDS,
     STUBS,
     description,
 )
+from neuronjax.pjrt.short_run import ShortRuns
+from neuronjax.pjrt.short_run_ir import FUNCTIONS, NAMES
 
 logger = logging.getLogger("neuronjax")
 
@@ -39,7 +45,8 @@ _END_SECONDS = 30
 
 def entries() -> tuple[str, ...]:
     """The names of the Python callbacks, in the order of the table."""
-    return (*abi.CALLS, BUFFER_DESTROY_LAST, DELETER, NOTHING, *layouts.CALLS, *profiler.CALLS)
+    own = (BUFFER_DESTROY_LAST, COLLECT, DELETER, END_RUN, NOTHING)
+    return (*abi.CALLS, *own, *layouts.CALLS, *profiler.CALLS)
 
 
 class Code(Protocol):
@@ -95,7 +102,7 @@ class NativeCode:
         address = ctypes.addressof(self._table)
         self._code = compiler(address)
         functions = self._code.addresses
-        words["enter"] = functions["enter"]
+        words |= {name: functions[name] for name in ("enter", "run_short")}
         self._at = {name: index for index, name in enumerate((*FIXED_WORDS, *order))}
         self._callbacks: dict[str, Callback] = {}
         self._former: list[Callback] = []
@@ -111,14 +118,21 @@ class NativeCode:
         """Address of the word with the first of the destroyed small values."""
         self.take_destroyed = _TAKE(functions["take_destroyed"])
         """Returns that word and leaves none."""
+        self.short_runs = ShortRuns(
+            {name: address + 8 * at for name, at in self._at.items()}, functions
+        )
+        """Runs of programs without Python, once they are planned."""
 
     def redirect(self, name: str, callback: Callback) -> None:
-        """Leads a call into another Python callback from now on."""
+        """Leads a call into another Python callback from now on; runs no longer go the short way
+        if theirs is led elsewhere."""
         before = self._callbacks.get(name)
         self._callbacks[name] = callback
         self._table[self._at[name]] = id(callback)  # CPython's address of an object
         if before is not None:  # a thread may be about to call it
             self._former.append(before)
+            if name == EXECUTE:
+                self._table[self._at["run_short"]] = 0
 
     def forget_threads(self) -> None:
         """For a forked child, which has one thread: the main one."""
@@ -169,9 +183,12 @@ def _python_words() -> dict[str, int]:
         "call": "PyObject_CallOneArg",
         "drop": "Py_DecRef",
         "clear": "PyErr_Clear",
+        **FUNCTIONS,
     }
     words = {
         word: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
         for word, name in names.items()
     }
-    return words | {"main_thread": threading.main_thread().ident or 0, "none": id(None)}
+    words |= {f"name_{name}": id(sys.intern(name)) for name in NAMES}
+    objects = {"none": id(None), "true": id(True)}
+    return words | objects | {"main_thread": threading.main_thread().ident or 0}

@@ -8,7 +8,8 @@ Two kinds of functions, all with the signature of a PJRT call (argument record i
   but the main one gets in: it would be ended in the middle of its work, and whoever joins it would
   wait for ever.
 * ``call_<call>`` answers without Python, a few loads from the record of a handle, or goes on as
-  ``enter_<call>`` where the record does not hold the answer.
+  ``enter_<call>`` where the record does not hold the answer. ``call_LoadedExecutable_Execute`` is
+  the exception: it holds the interpreter's lock, and answers by ``short_run_ir.py``.
 
 ``take_destroyed``, which Python calls, empties the list of destroyed small values.
 
@@ -21,8 +22,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neuronjax.pjrt import abi
-from neuronjax.pjrt.getters import COPIES, FLAGGED, NOTHING, ZEROS, position
-from neuronjax.pjrt.values import offset
+from neuronjax.pjrt import short_run_ir as short_run
+from neuronjax.pjrt.getters import COPIES, FLAGGED, NOTHING, ZEROS, position, width
+from neuronjax.pjrt.values import RECORD_BYTES, offset
 
 FIXED_WORDS = (
     "closed",  # 1 when the process ends
@@ -44,17 +46,30 @@ FIXED_WORDS = (
     "ready_event",  # handles
     "refusal",
     "destroyed",  # the first record on the list of destroyed small values
+    "true",  # the object
+    "run_short",  # the function, or null to lead runs into Python
+    *short_run.FUNCTIONS,
+    *(f"name_{name}" for name in short_run.NAMES),
+    "destroyed_bare",  # the first record on the list of destroyed bare values
+    "free_records",  # the first of those for bare values
+    "free_count",
+    "bare_values",  # how many there are
 )
 """The first words of the table; behind them the callbacks, Python functions, in the order of
 ``ENTRIES``."""
 
 BUFFER_DESTROY_LAST = "buffer_destroy_last"
 DELETER = "deleter"
-STUBS = (*COPIES, *ZEROS, *FLAGGED, "Error_Destroy", "Buffer_Destroy")
+COLLECT = "collect"
+"""Ends destroyed small values; takes anything."""
+END_RUN = "end_run"
+"""Ends a run that machine code has begun; its argument is the address of the rest."""
+EXECUTE = "LoadedExecutable_Execute"
+STUBS = (*COPIES, *ZEROS, *FLAGGED, "Error_Destroy", "Buffer_Destroy", EXECUTE)
 """The calls that are answered without Python."""
 
 _ENTER = """
-define ptr @enter(ptr %args, ptr %callback, ptr %refusal) #0 {{
+define ptr @enter(ptr %args, ptr %python_callback, ptr %refusal, ptr %short) #0 {{
   %ident_f = load ptr, ptr {thread_ident}
   %ident = call i64 %ident_f()
   %main = load i64, ptr {main_thread}
@@ -77,12 +92,31 @@ python:
   %type = alloca ptr
   %value = alloca ptr
   %traceback = alloca ptr
+  %rest = alloca [{words_of_rest} x ptr]
   %ensure_f = load ptr, ptr {ensure}
   %state = call i32 %ensure_f()
   %fetch_f = load ptr, ptr {fetch}
   call void %fetch_f(ptr %type, ptr %value, ptr %traceback)
+  %no_short = icmp eq ptr %short, null
+  br i1 %no_short, label %object, label %short_way
+
+short_way:
+  %how = call i32 %short(ptr %args, ptr %rest)
+  switch i32 %how, label %object [
+    i32 {DONE}, label %served
+    i32 {PENDING}, label %pending
+  ]
+
+pending:
+  %end_run = load ptr, ptr {end_run}
+  br label %object
+
+object:
+  %object_args = phi ptr [ %args, %python ], [ %args, %short_way ], [ %rest, %pending ]
+  %callback = phi ptr
+    [ %python_callback, %python ], [ %python_callback, %short_way ], [ %end_run, %pending ]
   %number_f = load ptr, ptr {number_of}
-  %number = call ptr %number_f(ptr %args)
+  %number = call ptr %number_f(ptr %object_args)
   %no_number = icmp eq ptr %number, null
   br i1 %no_number, label %raised, label %call
 
@@ -115,7 +149,7 @@ dropped:
   br label %served
 
 served:
-  %result = phi ptr [ %refusal, %raised ], [ %value_of_answer, %dropped ]
+  %result = phi ptr [ %refusal, %raised ], [ %value_of_answer, %dropped ], [ null, %short_way ]
   %type_v = load ptr, ptr %type
   %value_v = load ptr, ptr %value
   %traceback_v = load ptr, ptr %traceback
@@ -155,7 +189,16 @@ def description(entries: Sequence[str]) -> str:
     callbacks = {name: _word(len(FIXED_WORDS) + index) for index, name in enumerate(entries)}
     parts = [
         f"@table = external dso_local global [{len(FIXED_WORDS) + len(entries)} x i64]",
-        _ENTER.format_map(words),
+        _ENTER.format_map(
+            {
+                **words,
+                "words_of_rest": len(short_run.REST),
+                "DONE": short_run.DONE,
+                "PENDING": short_run.PENDING,
+                END_RUN: callbacks[END_RUN],
+            }
+        ),
+        short_run.description({**words, COLLECT: callbacks[COLLECT]}),
         *(
             _function(f"enter_{name}", _go_on(words, callback, name))
             for name, callback in callbacks.items()
@@ -174,6 +217,11 @@ def description(entries: Sequence[str]) -> str:
         ),
         _function("call_Error_Destroy", _if_object(words, callbacks["Error_Destroy"])),
         _function("call_Buffer_Destroy", _count_down(words, callbacks[BUFFER_DESTROY_LAST])),
+        _function(
+            f"call_{EXECUTE}",
+            f"  %short = load ptr, ptr {words['run_short']}\n"
+            + _go_on(words, callbacks[EXECUTE], EXECUTE, "%short"),
+        ),
         _TAKE_DESTROYED.format_map(words),
         'attributes #0 = { nounwind uwtable "frame-pointer"="all" }',
     ]
@@ -193,8 +241,9 @@ def _function(name: str, body: str) -> str:
     return f"\ndefine ptr @{name}(ptr %args) #0 {{\n{body}}}"
 
 
-def _go_on(words: dict[str, str], callback: str, call: str) -> str:
-    """Into Python. Who comes too late gets an error, or nothing where something is to end."""
+def _go_on(words: dict[str, str], callback: str, call: str, short: str = "null") -> str:
+    """Into Python, unless the function ``short`` answers. Who comes too late gets an error, or
+    nothing where something is to end."""
     ends = call.endswith(("_Destroy", "_Delete")) or call in (BUFFER_DESTROY_LAST, DELETER, NOTHING)
     refusal = "  %refusal = inttoptr i64 0 to ptr\n"
     if not ends:
@@ -202,20 +251,24 @@ def _go_on(words: dict[str, str], callback: str, call: str) -> str:
     return (
         f"{refusal}  %callback = load ptr, ptr {callback}\n"
         f"  %enter = load ptr, ptr {words['enter']}\n"
-        "  %error = tail call ptr %enter(ptr %args, ptr %callback, ptr %refusal)\n"
+        f"  %error = tail call ptr %enter(ptr %args, ptr %callback, ptr %refusal, ptr {short})\n"
         "  ret ptr %error\n"
     )
 
 
 def _getter(call: str, fields: Sequence[tuple[str, int, int]]) -> list[str]:
     """Copies fields of the object's record into the arguments."""
-    copies = [
-        f"  %from{n} = getelementptr i8, ptr %object, i64 {source}\n"
-        f"  %value{n} = load i{bits}, ptr %from{n}\n"
-        f"  %to{n} = getelementptr i8, ptr %args, i64 {position(call, name)}\n"
-        f"  store i{bits} %value{n}, ptr %to{n}\n"
-        for n, (name, source, bits) in enumerate(fields)
-    ]
+    copies = []
+    for n, (name, source, bits) in enumerate(fields):
+        to = width(call, name)
+        widened = f"zext i{bits} %value{n} to" if to > bits else f"bitcast i{bits} %value{n} to"
+        copies.append(
+            f"  %from{n} = getelementptr i8, ptr %object, i64 {source}\n"
+            f"  %value{n} = load i{bits}, ptr %from{n}\n"
+            f"  %wide{n} = {widened} i{to}\n"
+            f"  %to{n} = getelementptr i8, ptr %args, i64 {position(call, name)}\n"
+            f"  store i{to} %wide{n}, ptr %to{n}\n"
+        )
     return [*copies, "  ret ptr null\n"]
 
 
@@ -275,27 +328,33 @@ def _if_object(words: dict[str, str], callback: str) -> str:
 
 def _count_down(words: dict[str, str], callback: str) -> str:
     """One live shard less in the record of shard 0. Of the last Python hears, or a small value's
-    records go on the list, on top of which ``live`` has the next."""
+    records go on the list, on top of which ``dims`` has the next."""
     return (
-        _OBJECT_LINE + f"  %back_p = getelementptr i8, ptr %object, i64 {offset('back')}\n"
-        "  %back = load i64, ptr %back_p\n"
-        "  %distance = sub i64 0, %back\n"
+        _OBJECT_LINE + f"  %shard_p = getelementptr i8, ptr %object, i64 {offset('shard')}\n"
+        "  %shard = load i16, ptr %shard_p\n"
+        "  %index = zext i16 %shard to i64\n"
+        f"  %distance = mul i64 %index, -{RECORD_BYTES}\n"
         "  %first = getelementptr i8, ptr %object, i64 %distance\n"
         f"  %live_p = getelementptr i8, ptr %first, i64 {offset('live')}\n"
-        "  %live = atomicrmw sub ptr %live_p, i64 1 acq_rel\n"
-        "  %last = icmp eq i64 %live, 1\n"
+        "  %live = atomicrmw sub ptr %live_p, i32 1 acq_rel\n"
+        "  %last = icmp eq i32 %live, 1\n"
         "  br i1 %last, label %ended, label %others\n"
         "others:\n  ret ptr null\n"
         f"ended:\n  %small_p = getelementptr i8, ptr %first, i64 {offset('small')}\n"
         "  %small = load i8, ptr %small_p\n"
         "  %large = icmp eq i8 %small, 0\n"
         "  br i1 %large, label %python, label %listed\n"
-        f"listed:\n  %top = load atomic i64, ptr {words['destroyed']} monotonic, align 8\n"
+        f"listed:\n  %spec_p = getelementptr i8, ptr %first, i64 {offset('spec')}\n"
+        "  %spec = load i64, ptr %spec_p\n"
+        "  %dressed = icmp eq i64 %spec, 0\n"
+        f"  %list = select i1 %dressed, ptr {words['destroyed']}, ptr {words['destroyed_bare']}\n"
+        f"  %next_p = getelementptr i8, ptr %first, i64 {offset('dims')}\n"
+        "  %top = load atomic i64, ptr %list monotonic, align 8\n"
         "  %record = ptrtoint ptr %first to i64\n"
         "  br label %push\n"
         "push:\n  %next = phi i64 [ %top, %listed ], [ %present, %push ]\n"
-        "  store i64 %next, ptr %live_p\n"
-        f"  %pair = cmpxchg ptr {words['destroyed']}, i64 %next, i64 %record acq_rel monotonic\n"
+        "  store i64 %next, ptr %next_p\n"
+        "  %pair = cmpxchg ptr %list, i64 %next, i64 %record acq_rel monotonic\n"
         "  %present = extractvalue { i64, i1 } %pair, 0\n"
         "  %pushed = extractvalue { i64, i1 } %pair, 1\n"
         "  br i1 %pushed, label %others, label %push\n"

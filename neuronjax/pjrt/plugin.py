@@ -12,7 +12,7 @@ from typing import Any
 
 from neuronjax import options
 from neuronjax.jaxlib_api import coordinator, platforms
-from neuronjax.pjrt import lowering
+from neuronjax.pjrt import last_words, lowering
 from neuronjax.pjrt.fork import refuse_work
 from neuronjax.pjrt.interrupt import Interrupts
 from neuronjax.pjrt.notebook import watch_cells
@@ -32,8 +32,12 @@ def make_client() -> Any:
       ConfigurationError: a variable or a call of ``neuronjax.configure`` has a wrong value.
       jax.errors.JaxRuntimeError: the machine that they describe does not exist.
     """
-    start()
-    return platforms.make_client()
+    try:
+        start()
+        return platforms.make_client()
+    except Exception as error:
+        last_words.end_with_reason(error)
+        raise
 
 
 def make_topology(name: str = "", **options: Any) -> Any:

@@ -198,5 +198,5 @@ class Plugin:
         self.values.collect()
         counts = self.handles.counts()
         del counts[MemoryLayout.__name__]
-        counts["ShardedValue"] = len(self.values.values)
+        counts["ShardedValue"] = len(self.values)
         return counts

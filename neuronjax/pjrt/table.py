@@ -26,7 +26,7 @@ from neuronjax.pjrt import (
     transfer,
 )
 from neuronjax.pjrt.guard import Callback, guarded
-from neuronjax.pjrt.native_ir import BUFFER_DESTROY_LAST, DELETER
+from neuronjax.pjrt.native_ir import BUFFER_DESTROY_LAST, COLLECT, DELETER, END_RUN
 from neuronjax.pjrt.plugin_state import Plugin
 
 MODULES: tuple[ModuleType, ...] = (
@@ -44,7 +44,11 @@ def implementations() -> dict[str, Call]:
         for module in MODULES
         if hasattr(module, name)
     }
-    return own | {BUFFER_DESTROY_LAST: buffer.buffer_destroy_last}
+    return own | {
+        BUFFER_DESTROY_LAST: buffer.buffer_destroy_last,
+        COLLECT: buffer.collect,
+        END_RUN: executable.end_run,
+    }
 
 
 def callbacks(plugin: Plugin, functions: Mapping[str, Call]) -> dict[str, Callback]:
@@ -52,6 +56,8 @@ def callbacks(plugin: Plugin, functions: Mapping[str, Call]) -> dict[str, Callba
     calls = {
         **{name: (view(name), functions.get(name) or _unimplemented(name)) for name in abi.CALLS},
         BUFFER_DESTROY_LAST: (None, functions[BUFFER_DESTROY_LAST]),
+        COLLECT: (None, functions[COLLECT]),
+        END_RUN: (None, functions[END_RUN]),
         DELETER: (Lent, _delete_lent),
         **layouts.calls(),
         **profiler.calls(),
@@ -116,6 +122,8 @@ class Table:
         if self.native is not None:
             self.slots |= self.native.entries | (self.native.stubs if native_stubs else {})
             plugin.values.use_list(self.native.destroyed, self.native.take_destroyed)
+            if native_stubs:
+                plugin.values.bare = self.native.short_runs
         plugin.deleter, plugin.nothing = self.slots[DELETER], self.slots[getters.NOTHING]
         self.layouts = layouts.extension(self.slots)
         self.profiler = profiler.extension(self.slots)

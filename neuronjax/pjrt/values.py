@@ -1,10 +1,13 @@
 """Buffers on the C side: fixed records in slabs, the N shards of a value side by side.
 
 The layout of a record is shared with the machine code of ``native.py``. A handle is the address of
-a record; ``back`` leads to the record of shard 0, which counts the live shards, so that destroying
-a shard needs Python only for the last of them, and an argument list of N shards of one value is
-recognised by its addresses. Small values need not even that: machine code strings the records of
-those that are destroyed on a list, and ``collect`` ends them before others are made or counted.
+a record; the record of shard 0 counts the live shards, so that destroying a shard needs Python only
+for the last of them, and an argument list of N shards of one value is recognised by its addresses.
+Small values need not even that: machine code strings the records of those that are destroyed on a
+list, and ``collect`` ends them before others are made or counted.
+
+What a program on one core returns by its short way (``short_run_ir.py``) is *bare*: its record owns
+the array and its type, and it becomes a ``ShardedValue`` when somebody asks for one.
 """
 
 from __future__ import annotations
@@ -12,37 +15,49 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from neuronjax.errors import NeuronError
-from neuronjax.pjrt.handles import BYTES, WORDS, check_poison
+from neuronjax.pjrt.handles import BYTES, WORDS, check_poison, let_go, object_at
+from neuronjax.runtime.memory import HbmLedger
 from neuronjax.runtime.stress import POISON
-from neuronjax.runtime.value import ShardedValue, release_all
+from neuronjax.runtime.value import ShardedValue, ValueSpec, release_all
 
 RECORD_BYTES = 64
 RECORD = np.dtype(
     {
         "names": [
-            "back",
-            "live",
+            "shard",  # number in its value
+            "bytes",  # of device memory, in a small value on one core
+            "live",  # shards, in the record of shard 0
+            "spec",  # the ``ValueSpec`` of a bare value, else 0
             "device",
             "memory",
-            "dims",
-            "rank",
+            "dims",  # in records that nobody has: the next of their list
+            "value",  # the array of a bare value, or the ``ShardedValue`` if that is on one core
             "type",
             "deleted",
             "ready",
             "small",
+            "rank",
             "layout",
         ],
-        "formats": ["u8", "i8", "u8", "u8", "u8", "u8", "i4", "u1", "u1", "u1", "u8"],
-        "offsets": [0, 8, 16, 24, 32, 40, 48, 52, 53, 54, 56],
+        "formats": [
+            *("u2", "u2", "i4"),
+            *("u8", "u8", "u8", "u8", "u8"),
+            *("i4", "u1", "u1", "u1", "u1", "u8"),
+        ],
+        "offsets": [0, 2, 4, 8, 16, 24, 32, 40, 48, 52, 53, 54, 55, 56],
         "itemsize": RECORD_BYTES,
     }
 )
+MOST_SHARDS = 1 << 16
 _RECORDS_PER_SLAB = 4096
+
+_STOCK = 256
+"""Free records that machine code gets at a time."""
 
 SMALL_BYTES = 4096
 """Memory of a shard that may be given back a little later than it is destroyed."""
@@ -55,7 +70,19 @@ def offset(field: str) -> int:
     return fields[field][1]
 
 
-_LIVE = offset("live")
+_NEXT, _SPEC, _VALUE, _DEVICE = map(offset, ("dims", "spec", "value", "device"))
+_ONE_LIVE = 1 << 8 * offset("live")
+"""In the first word of a record."""
+
+
+def shard_of(handle: int) -> int:
+    """The number that the buffer of a handle has in its value."""
+    return WORDS[handle >> 3] & (MOST_SHARDS - 1)
+
+
+def first_of(handle: int) -> int:
+    """The handle of shard 0 of the value of a buffer."""
+    return handle - shard_of(handle) * RECORD_BYTES
 
 
 def template(
@@ -66,10 +93,11 @@ def template(
     element_type: int,
     layout: int,
     small: bool = False,
+    hbm_bytes: int = 0,
 ) -> bytes:
     """The records of a fresh value with a shard on each of ``devices`` (handles)."""
     records = np.zeros(len(devices), RECORD)
-    records["back"] = np.arange(len(devices)) * RECORD_BYTES
+    records["shard"] = np.arange(len(devices))
     records["live"][0] = len(devices)
     records["device"] = devices
     records["memory"] = memories
@@ -78,6 +106,8 @@ def template(
     records["type"] = element_type
     records["layout"] = layout
     records["small"] = small
+    if small and len(devices) == 1:
+        records["bytes"] = hbm_bytes
     return records.tobytes()
 
 
@@ -86,6 +116,35 @@ def ready_template(records: bytes) -> bytes:
     table = np.frombuffer(records, RECORD).copy()
     table["ready"] = 1
     return table.tobytes()
+
+
+def bare_template(records: bytes, spec: ValueSpec) -> bytes:
+    """The same record for a bare value; it refers to ``spec``, which the caller keeps."""
+    table = np.frombuffer(ready_template(records), RECORD).copy()
+    table["spec"] = id(spec)
+    return table.tobytes()
+
+
+class Bare(Protocol):
+    """The bare values that machine code has made, and the free records that it has for more."""
+
+    destroyed: int
+    """Number of the word that is 0 if no bare value waits to be ended."""
+    free: int
+    """Number of the word with the count of free records."""
+    dressed: int
+    """Bare values that have become a ``ShardedValue``."""
+    ledgers: dict[int, HbmLedger]
+    """Handle of a device -> where its memory is counted."""
+
+    def count(self) -> int:
+        """Bare values there are."""
+
+    def end_destroyed(self) -> int:
+        """Ends those that were destroyed."""
+
+    def give(self, record: int) -> int:
+        """One more free record."""
 
 
 class ValueTable:
@@ -97,6 +156,8 @@ class ValueTable:
         self._watched = watched
         self._slabs: list[Any] = []
         self._free: dict[int, list[int]] = {}
+        self.bare: Bare | None = None
+        """How machine code makes and ends bare values; ``None`` if it makes none."""
         self._next = self._end = 0
         self._lock = threading.RLock()  # a collection inside it may end other values
         self._none_destroyed = ctypes.c_uint64(0)
@@ -107,37 +168,82 @@ class ValueTable:
         """Lets machine code string destroyed small values on a list.
 
         ``head`` is the address of the word with the first of them, 0 if there are none. ``take``
-        returns that and empties the list; the word ``live`` of a record has the next.
+        returns that and empties the list; the word ``dims`` of a record has the next.
         """
         self._destroyed, self._take_destroyed = head >> 3, take
 
     def collect(self) -> None:
         """Ends the small values that were destroyed since the last time."""
+        bare = self.bare
+        if bare is not None and WORDS[bare.destroyed]:
+            bare.end_destroyed()
         if not WORDS[self._destroyed]:
             return
         base = self._take_destroyed()
-        following = WORDS[base + _LIVE >> 3]
+        following = WORDS[base + _NEXT >> 3]
         if not following:
             self.forget(base)
             return
         bases = [base]
         while following:
             bases.append(following)
-            following = WORDS[following + _LIVE >> 3]
+            following = WORDS[following + _NEXT >> 3]
         release_all(list(map(self._take_back, bases)))
+
+    def __len__(self) -> int:
+        return len(self.values) + (0 if self.bare is None else self.bare.count())
+
+    def get(self, base: int) -> ShardedValue | None:
+        """The value whose shard 0 has a handle; ``None`` if that is no shard 0."""
+        value = self.values.get(base)
+        if value is None and self.bare is not None and WORDS[base + _SPEC >> 3]:
+            return self._dressed(base, self.bare)
+        return value
+
+    def _dressed(self, base: int, bare: Bare) -> ShardedValue:
+        """Makes a bare value one of the table. Machine code may look at the record between any two
+        of the steps, and leaves it alone while it has no value."""
+        with self._lock:
+            value = self.values.get(base)
+            if value is not None:
+                return value
+            at, of = base + _VALUE >> 3, base + _SPEC >> 3
+            array, spec = WORDS[at], WORDS[of]
+            made = ShardedValue(
+                object_at(array), object_at(spec), bare.ledgers[WORDS[base + _DEVICE >> 3]]
+            )
+            self.values[base] = made
+            WORDS[at] = WORDS[of] = 0
+            WORDS[at] = id(made)
+            bare.dressed += 1
+        let_go(array)
+        let_go(spec)
+        return made
+
+    def stock(self, records: int) -> None:
+        """Sees to it that machine code has that many free records at least."""
+        bare = self.bare
+        if bare is not None and WORDS[bare.free] < records:
+            for _ in range(max(records, _STOCK)):
+                bare.give(self._record(RECORD_BYTES))
 
     def add(self, value: ShardedValue, records: bytes) -> int:
         """Enters a value with the records of ``template``; returns the handle of shard 0."""
         size = len(records)
+        base = self._record(size)
+        BYTES[base : base + size] = records
+        self.values[base] = value
+        if size == RECORD_BYTES:
+            WORDS[base + _VALUE >> 3] = id(value)
+        return base
+
+    def _record(self, size: int) -> int:
         try:
             base = self._free[size].pop()
         except (KeyError, IndexError):
-            base = self._carve(size)
-        else:
-            if self._watched:
-                check_poison(ctypes.string_at(base, size))
-        BYTES[base : base + size] = records
-        self.values[base] = value
+            return self._carve(size)
+        if self._watched:
+            check_poison(ctypes.string_at(base, size))
         return base
 
     def _carve(self, size: int) -> int:
@@ -155,20 +261,18 @@ class ValueTable:
 
     def find(self, handle: int) -> tuple[ShardedValue, int]:
         """The value a handle belongs to, and the number of its shard."""
-        back = WORDS[handle >> 3]
-        try:
-            return self.values[handle - back], back // RECORD_BYTES
-        except KeyError:
-            raise NeuronError(f"JAX used a buffer handle ({handle}) that was destroyed") from None
+        index = shard_of(handle)
+        value = self.get(handle - index * RECORD_BYTES)
+        if value is None:
+            raise NeuronError(f"JAX used a buffer handle ({handle}) that was destroyed")
+        return value, index
 
     def release_shard(self, handle: int) -> None:
         """Counts one shard as destroyed; forgets the value with the last."""
-        base = handle - WORDS[handle >> 3]
-        live = base + _LIVE >> 3
+        base = first_of(handle)
         with self._lock:
-            left = WORDS[live] = WORDS[live] - 1
-            last = left == 0
-        if last:
+            left = WORDS[base >> 3] = WORDS[base >> 3] - _ONE_LIVE
+        if left < _ONE_LIVE:
             self.forget(base)
 
     def forget(self, base: int) -> None:
@@ -177,7 +281,8 @@ class ValueTable:
 
     def _take_back(self, base: int) -> ShardedValue:
         """Gives the records of a value to others; the value, which is to be released."""
-        value = self.values[base]
+        value = self.get(base)
+        assert value is not None
         size = len(value.spec.placement.ids) * RECORD_BYTES
         if value.event is None:  # nobody will mark it
             del self.values[base]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -39,6 +40,22 @@ class LoadedBytes:
     scratchpad: int
 
 
+class CoreCounts(ctypes.Structure):
+    """What machine code that allocates tensors reads and writes, in bytes but for the allocations.
+
+    Each number has one writer: the ledger, under its lock, or the code, under the interpreter's.
+    """
+
+    _fields_ = (
+        ("tensors", ctypes.c_int64),  # allocated less freed by the ledger
+        ("limit", ctypes.c_int64),
+        ("bare", ctypes.c_int64),  # allocated less freed by the code: may be negative
+        ("bare_peak", ctypes.c_int64),  # of the sum of both
+        ("bare_allocs", ctypes.c_int64),
+        ("bare_largest", ctypes.c_int64),
+    )
+
+
 class HbmLedger:
     """Bytes in use per logical core: tensors, and code and scratchpad of loaded programs.
 
@@ -49,7 +66,9 @@ class HbmLedger:
         self._labels = labels
         self._limits = [limit - reserved for limit in limits]
         self._reserved = reserved
-        self._tensors = [0] * len(limits)
+        self._counts = [CoreCounts() for _ in limits]
+        for counts, limit in zip(self._counts, self._limits, strict=True):
+            counts.limit = limit
         self._peak = [0] * len(limits)
         self._allocs = [0] * len(limits)
         self._largest = [0] * len(limits)
@@ -60,6 +79,14 @@ class HbmLedger:
         """Frees tensors that are waiting to be freed; called before usage is reported or an
         allocation is refused."""
 
+    def counts_at(self, core: int) -> int:
+        """Address of the ``CoreCounts`` of a core."""
+        return ctypes.addressof(self._counts[core])
+
+    def _in_use(self, core: int) -> int:
+        counts = self._counts[core]
+        return counts.tensors + counts.bare
+
     def allocate(self, cores: Sequence[int], nbytes: int) -> None:
         """Charges ``nbytes`` of tensors to each core; all or none.
 
@@ -67,12 +94,15 @@ class HbmLedger:
           DeviceMemoryError: a core would exceed its HBM; the message has a table by core.
         """
         with self._lock:
-            tensors, limits = self._tensors, self._limits
+            all_counts, limits = self._counts, self._limits
             for core in cores:
-                if tensors[core] + nbytes > limits[core]:
+                counts = all_counts[core]
+                if counts.tensors + counts.bare + nbytes > limits[core]:
                     self.check((core,), nbytes)
             for core in cores:
-                in_use = tensors[core] = tensors[core] + nbytes
+                counts = all_counts[core]
+                tensors = counts.tensors = counts.tensors + nbytes
+                in_use = tensors + counts.bare
                 self._allocs[core] += 1
                 if in_use > self._peak[core]:
                     self._peak[core] = in_use
@@ -83,20 +113,20 @@ class HbmLedger:
         """Returns ``nbytes`` of tensors of each core."""
         with self._lock:
             for core in cores:
-                self._tensors[core] -= nbytes
+                self._counts[core].tensors -= nbytes
 
     def check(self, cores: Iterable[int], nbytes: int, usage: str = "tensors") -> None:
         """Raises ``DeviceMemoryError`` if ``nbytes`` more do not fit one of ``cores``."""
         for core in cores:
-            if self._tensors[core] + nbytes > self._limits[core]:
+            if self._in_use(core) + nbytes > self._limits[core]:
                 self.settle()
-            if self._tensors[core] + nbytes > self._limits[core]:
+            if self._in_use(core) + nbytes > self._limits[core]:
                 raise DeviceMemoryError(self.refusal(core, nbytes, usage))
 
     def note_peak(self, cores: Iterable[int], nbytes: int) -> None:
         """Records that ``nbytes`` beyond the tensors in use are needed temporarily."""
         for core in cores:
-            self._peak[core] = max(self._peak[core], self._tensors[core] + nbytes)
+            self._peak[core] = max(self._peak[core], self._in_use(core) + nbytes)
 
     def load(self, cores: Iterable[int], program: LoadedBytes) -> int:
         """Charges a loaded program to its cores; returns the key for ``unload``."""
@@ -113,7 +143,7 @@ class HbmLedger:
     def tensor_bytes(self, core: int) -> int:
         """Bytes of tensors in use on one core."""
         self.settle()
-        return self._tensors[core]
+        return self._in_use(core)
 
     @property
     def cores(self) -> int:
@@ -129,19 +159,20 @@ class HbmLedger:
             "model_code": sum(program.code for program in programs),
             "model_shared_scratchpad": max((loaded.scratchpad for loaded in programs), default=0),
             "runtime_memory": self._reserved,
-            "tensors": self._tensors[core],
+            "tensors": self._in_use(core),
         }
 
     def stats(self, core: int) -> MemoryStats:
         """The statistics of one core."""
         self.settle()
+        counts = self._counts[core]
         return MemoryStats(
-            bytes_in_use=self._tensors[core],
-            peak_bytes_in_use=self._peak[core],
+            bytes_in_use=self._in_use(core),
+            peak_bytes_in_use=max(self._peak[core], counts.bare_peak),
             bytes_limit=self._limits[core],
             bytes_reserved=self._reserved,
-            num_allocs=self._allocs[core],
-            largest_alloc_size=self._largest[core],
+            num_allocs=self._allocs[core] + counts.bare_allocs,
+            largest_alloc_size=max(self._largest[core], counts.bare_largest),
         )
 
     def refusal(self, core: int, nbytes: int, usage: str = "tensors") -> str:
@@ -160,8 +191,8 @@ class HbmLedger:
         programs = self._programs[core].values()
         code = sum(program.code for program in programs)
         scratchpad = max((program.scratchpad for program in programs), default=0)
-        total = self._tensors[core] + code + scratchpad + self._reserved
-        cells = (total, code, self._tensors[core], scratchpad, self._reserved)
+        total = self._in_use(core) + code + scratchpad + self._reserved
+        cells = (total, code, self._in_use(core), scratchpad, self._reserved)
         limit = self._limits[core] + self._reserved
         return _ROW.format(self._labels[core], *map(_size, cells), _size(limit))
 

@@ -28,10 +28,10 @@ class PlainRun:
         self.arguments = arguments
         self.start = start
         self.handlers = host.handlers
-        self._result_bytes = result_bytes
+        self.result_bytes = result_bytes
         self._cores = host.placement.ids
         self._ledger = ledger
-        self._observers = observers
+        self.observers = observers
 
     def claim(self) -> bool:
         """Allocates the memory of the results; allocates none and returns False if runs have
@@ -40,11 +40,11 @@ class PlainRun:
         Raises:
           DeviceMemoryError: the results do not fit.
         """
-        if self._observers:
+        if self.observers:
             return False
-        self._ledger.allocate(self._cores, self._result_bytes)
+        self._ledger.allocate(self._cores, self.result_bytes)
         return True
 
     def disclaim(self) -> None:
         """Frees the memory of the results after a failed run."""
-        self._ledger.free(self._cores, self._result_bytes)
+        self._ledger.free(self._cores, self.result_bytes)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from neuronjax.pjrt import abi, getters, layouts, profiler
+from neuronjax.pjrt.native_ir import STUBS
 from neuronjax.pjrt.table import implementations
 from tests.pjrt.conftest import CallError, Calls
 
@@ -139,7 +140,7 @@ def of_a_handle() -> Iterator[tuple[str, str]]:
     kinds = ("client", "device", "executable", "topology", "device_description")
     for name, spec in abi.CALLS.items():
         field = spec.split(":")[0]
-        native_or_ends = name.startswith("Executable_Num") or name.endswith("_Destroy")
+        native_or_ends = name in STUBS or name.endswith("_Destroy")
         if name in implementations() and field in kinds and not native_or_ends:
             yield name, field
 

@@ -85,6 +85,30 @@ def test_machine_that_cannot_be(
     assert done.returncode in (0, 1), everything
 
 
+@pytest.mark.parametrize("platforms", ["neuron", "cpu,neuron", ""])
+def test_a_wrong_variable_ends_in_one_line(platforms: str, run_python: RunPython) -> None:
+    """Whichever call needs the platform first."""
+    env = {"JAX_PLATFORMS": platforms, "NEURONJAX_TARGET": "trn9.metal"}
+    done = run_python("import jax; jax.devices('neuron')", env)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("neuronjax: Target 'trn9.metal' is not a known instance")
+
+
+def test_an_error_after_a_wrong_variable_has_its_traceback(run_python: RunPython) -> None:
+    code = """
+        import jax
+        try:
+            jax.devices("neuron")
+        except RuntimeError:
+            pass
+        raise ValueError("another one")
+    """
+    done = run_python(code, {"NEURONJAX_TARGET": "trn9.metal"})
+    assert done.stderr.startswith("Traceback")
+    assert done.stderr.endswith("ValueError: another one\n")
+
+
 def test_mesh_bigger_than_the_machine(neuron_devices: list[jax.Device]) -> None:
     with pytest.raises(TopologyError, match=r"16"):
         make_mesh({"x": 16})
@@ -273,10 +297,35 @@ LONG_STEPS = {
 
 @pytest.mark.parametrize("name", LONG_STEPS)
 def test_control_c(name: str, run_python: RunPython) -> None:
-    """Pressed until it is heard: JAX has a bare ``except`` around a call for layouts, and Python
-    reports what is raised in JAX's callback of the garbage collector, and goes on."""
+    """Pressed until it is heard: JAX has a bare ``except`` around a call for layouts."""
     setup, work = LONG_STEPS[name]
     done = run_python(INTERRUPTED.format(setup=setup, work=work))
     assert (done.returncode, done.stdout.split()) == (0, ["interrupted", "2.0"]), done.stderr
-    unheard = "Exception ignored in: <function _xla_gc_callback"
-    assert not done.stderr or done.stderr.startswith(unheard)
+    assert not done.stderr
+
+
+COLLECTING = """
+    import gc, os, signal, time
+    import jax
+    jax.devices()
+    def press(phase, info):
+        if phase == "start":
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+    gc.callbacks.append(press)
+    try:
+        gc.collect()
+        gc.callbacks.remove(press)
+        start = time.monotonic()
+        while time.monotonic() < start + 10:
+            pass
+        print("lost")
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+def test_control_c_while_garbage_is_collected(run_python: RunPython) -> None:
+    """Python would report it and go on."""
+    done = run_python(COLLECTING)
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")
