@@ -7,7 +7,7 @@ values (``values.py``) for the results. It holds the interpreter's lock, and has
 * ``NO``: nothing was done. Python is to serve the call, or to say what is wrong with it.
 * ``DONE``.
 * ``PENDING``: the run has not ended, or failed, or there are not enough free records. Python is to
-  make values of the results, which stand in the *rest*, three words of the caller.
+  make values of the results, which stand in the *rest*, words of the caller.
 
 Of jaxlib it relies on what ``jaxlib_api/cpu_client.py`` names, called by the same names.
 """

@@ -71,18 +71,13 @@ def offset(field: str) -> int:
 
 
 _NEXT, _SPEC, _VALUE, _DEVICE = map(offset, ("dims", "spec", "value", "device"))
-_ONE_LIVE = 1 << 8 * offset("live")
-"""In the first word of a record."""
-
-
-def shard_of(handle: int) -> int:
-    """The number that the buffer of a handle has in its value."""
-    return WORDS[handle >> 3] & (MOST_SHARDS - 1)
+_SHARD, _ONE_LIVE = MOST_SHARDS - 1, 1 << 8 * offset("live")
+"""Both in the first word of a record."""
 
 
 def first_of(handle: int) -> int:
     """The handle of shard 0 of the value of a buffer."""
-    return handle - shard_of(handle) * RECORD_BYTES
+    return handle - (WORDS[handle >> 3] & _SHARD) * RECORD_BYTES
 
 
 def template(
@@ -261,19 +256,22 @@ class ValueTable:
 
     def find(self, handle: int) -> tuple[ShardedValue, int]:
         """The value a handle belongs to, and the number of its shard."""
-        index = shard_of(handle)
-        value = self.get(handle - index * RECORD_BYTES)
+        index = WORDS[handle >> 3] & _SHARD
+        base = handle - index * RECORD_BYTES
+        value = self.values.get(base) or self.get(base)
         if value is None:
             raise NeuronError(f"JAX used a buffer handle ({handle}) that was destroyed")
         return value, index
 
     def release_shard(self, handle: int) -> None:
         """Counts one shard as destroyed; forgets the value with the last."""
-        base = first_of(handle)
-        with self._lock:
-            left = WORDS[base >> 3] = WORDS[base >> 3] - _ONE_LIVE
-        if left < _ONE_LIVE:
-            self.forget(base)
+        base = handle - (WORDS[handle >> 3] & _SHARD) * RECORD_BYTES
+        if WORDS[base >> 3] >= 2 * _ONE_LIVE:  # else nobody but the caller has a shard
+            with self._lock:
+                left = WORDS[base >> 3] = WORDS[base >> 3] - _ONE_LIVE
+            if left >= _ONE_LIVE:
+                return
+        self.forget(base)
 
     def forget(self, base: int) -> None:
         """Ends a value all of whose shards are destroyed."""
@@ -281,7 +279,7 @@ class ValueTable:
 
     def _take_back(self, base: int) -> ShardedValue:
         """Gives the records of a value to others; the value, which is to be released."""
-        value = self.get(base)
+        value = self.values.get(base) or self.get(base)
         assert value is not None
         size = len(value.spec.placement.ids) * RECORD_BYTES
         if value.event is None:  # nobody will mark it
