@@ -23,12 +23,10 @@ from neuronjax.pjrt import abi, layouts, profiler
 from neuronjax.pjrt.getters import NOTHING
 from neuronjax.pjrt.guard import Callback
 from neuronjax.pjrt.native_ir import (
-    BUFFER_DESTROY_LAST,
-    COLLECT,
     DELETER,
-    END_RUN,
     EXECUTE,
     FIXED_WORDS,
+    FROM_CODE,
     STUBS,
     description,
 )
@@ -45,8 +43,7 @@ _END_SECONDS = 30
 
 def entries() -> tuple[str, ...]:
     """The names of the Python callbacks, in the order of the table."""
-    own = (BUFFER_DESTROY_LAST, COLLECT, DELETER, END_RUN, NOTHING)
-    return (*abi.CALLS, *own, *layouts.CALLS, *profiler.CALLS)
+    return (*abi.CALLS, *FROM_CODE, DELETER, NOTHING, *layouts.CALLS, *profiler.CALLS)
 
 
 class Code(Protocol):

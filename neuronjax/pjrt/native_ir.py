@@ -64,6 +64,8 @@ COLLECT = "collect"
 """Ends destroyed small values; takes anything."""
 END_RUN = "end_run"
 """Ends a run that machine code has begun; its argument is the address of the rest."""
+FROM_CODE = (BUFFER_DESTROY_LAST, COLLECT, END_RUN)
+"""What machine code leaves to Python besides the calls."""
 EXECUTE = "LoadedExecutable_Execute"
 STUBS = (*COPIES, *ZEROS, *FLAGGED, "Error_Destroy", "Buffer_Destroy", EXECUTE)
 """The calls that are answered without Python."""

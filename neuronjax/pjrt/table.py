@@ -26,7 +26,7 @@ from neuronjax.pjrt import (
     transfer,
 )
 from neuronjax.pjrt.guard import Callback, guarded
-from neuronjax.pjrt.native_ir import BUFFER_DESTROY_LAST, COLLECT, DELETER, END_RUN
+from neuronjax.pjrt.native_ir import BUFFER_DESTROY_LAST, COLLECT, DELETER, END_RUN, FROM_CODE
 from neuronjax.pjrt.plugin_state import Plugin
 
 MODULES: tuple[ModuleType, ...] = (
@@ -55,9 +55,7 @@ def callbacks(plugin: Plugin, functions: Mapping[str, Call]) -> dict[str, Callba
     """Every callback by the name of its call; ``functions`` are the implementations."""
     calls = {
         **{name: (view(name), functions.get(name) or _unimplemented(name)) for name in abi.CALLS},
-        BUFFER_DESTROY_LAST: (None, functions[BUFFER_DESTROY_LAST]),
-        COLLECT: (None, functions[COLLECT]),
-        END_RUN: (None, functions[END_RUN]),
+        **{name: (None, functions[name]) for name in FROM_CODE},
         DELETER: (Lent, _delete_lent),
         **layouts.calls(),
         **profiler.calls(),

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from neuronjax.errors import CompileError, NeuronError, UnsupportedProgramError
 from neuronjax.pjrt import abi
 from neuronjax.pjrt.guard import describe, guarded
+from neuronjax.pjrt.native_ir import FROM_CODE
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.table import Table
+from neuronjax.pjrt.values import offset
 from tests.conftest import RunPython
 from tests.pjrt.conftest import STATUS, CallError, Calls
 
@@ -49,7 +51,7 @@ KINDS: dict[str, Callable[[str], BaseException]] = {
     "interrupted while it is asked": lambda text: Mute(KeyboardInterrupt()),
 }
 
-CALLBACKS = (*abi.CALLS, "buffer_destroy_last")
+CALLBACKS = (*abi.CALLS, *FROM_CODE)
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=40)
 """Lone surrogates and zeros too."""
@@ -66,7 +68,7 @@ class Raising:
         sound.plugin.last_error = self.table.plugin.last_error
         self.sound = sound
         self.record = (ctypes.c_uint64 * 16)()
-        """An object of which every flag is off."""
+        """An object of which every flag is off, and the last shard where one is to end."""
 
     def _call(self, name: str) -> Callable[[Plugin, Any], None]:
         def refuse(plugin: Plugin, args: Any) -> None:
@@ -76,7 +78,8 @@ class Raising:
 
     def call(self, name: str) -> CallError | None:
         """What the call through the table's pointer reports."""
-        self.record[:] = [0, 1, *[0] * 14]
+        live = (name == "Buffer_Destroy") << 8 * offset("live")
+        self.record[:] = [live, *[0] * 15]
         arguments = abi.args(name)()
         fields = [field for field, _ in arguments._fields_]
         setattr(arguments, fields[2], ctypes.addressof(self.record)) if len(fields) > 2 else None
