@@ -20,7 +20,7 @@ from neuronjax.pjrt import abi
 from neuronjax.pjrt.bare_ir import BARE_VALUES
 from neuronjax.pjrt.ir_lines import expanded
 from neuronjax.pjrt.values import RECORD_BYTES, offset
-from neuronjax.runtime.memory import CoreCounts
+from neuronjax.runtime.memory import CORE_COUNTS
 
 NO, DONE, PENDING = range(3)
 
@@ -327,7 +327,7 @@ def _fields() -> dict[str, int]:
     """Byte offsets in the records of values, the counts of a core, the arguments, and the plan."""
     run = abi.args("LoadedExecutable_Execute")
     at = {field: offset(field) for field in ("spec", "device", "bytes", "value")}
-    at |= {name: getattr(CoreCounts, name).offset for name, _ in CoreCounts._fields_}
+    at |= {name: 8 * number for number, name in enumerate(CORE_COUNTS)}
     at |= {name: getattr(run, name).offset for name, _ in run._fields_}
     at["next"] = offset("dims")
     words = {"plan_word": PLAN_WORD} | {f"plan_{name}": number for number, name in enumerate(PLAN)}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import threading
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -40,20 +40,14 @@ class LoadedBytes:
     scratchpad: int
 
 
-class CoreCounts(ctypes.Structure):
-    """What machine code that allocates tensors reads and writes, in bytes but for the allocations.
+CORE_COUNTS = ("tensors", "limit", "bare", "bare_peak", "bare_allocs", "bare_largest")
+"""What is counted of a core for machine code that allocates tensors, too, 64 bits each.
 
-    Each number has one writer: the ledger, under its lock, or the code, under the interpreter's.
-    """
-
-    _fields_ = (
-        ("tensors", ctypes.c_int64),  # allocated less freed by the ledger
-        ("limit", ctypes.c_int64),
-        ("bare", ctypes.c_int64),  # allocated less freed by the code: may be negative
-        ("bare_peak", ctypes.c_int64),  # of the sum of both
-        ("bare_allocs", ctypes.c_int64),
-        ("bare_largest", ctypes.c_int64),
-    )
+``tensors`` is what the ledger has allocated less what it has freed, under its lock; ``bare`` the
+same of the code, under the interpreter's lock, and may be negative. Both have one writer each, and
+``bare_peak`` is the peak of their sum that the code has seen.
+"""
+_TENSORS, _LIMIT, _BARE, _BARE_PEAK, _BARE_ALLOCS, _BARE_LARGEST = range(len(CORE_COUNTS))
 
 
 class HbmLedger:
@@ -64,11 +58,10 @@ class HbmLedger:
 
     def __init__(self, labels: Sequence[str], limits: Sequence[int], reserved: int) -> None:
         self._labels = labels
-        self._limits = [limit - reserved for limit in limits]
         self._reserved = reserved
-        self._counts = [CoreCounts() for _ in limits]
-        for counts, limit in zip(self._counts, self._limits, strict=True):
-            counts.limit = limit
+        self._counts = [array("q", [0] * len(CORE_COUNTS)) for _ in limits]
+        for counts, limit in zip(self._counts, limits, strict=True):
+            counts[_LIMIT] = limit - reserved
         self._peak = [0] * len(limits)
         self._allocs = [0] * len(limits)
         self._largest = [0] * len(limits)
@@ -80,12 +73,12 @@ class HbmLedger:
         allocation is refused."""
 
     def counts_at(self, core: int) -> int:
-        """Address of the ``CoreCounts`` of a core."""
-        return ctypes.addressof(self._counts[core])
+        """Address of the ``CORE_COUNTS`` of a core."""
+        return self._counts[core].buffer_info()[0]
 
     def _in_use(self, core: int) -> int:
         counts = self._counts[core]
-        return counts.tensors + counts.bare
+        return counts[_TENSORS] + counts[_BARE]
 
     def allocate(self, cores: Sequence[int], nbytes: int) -> None:
         """Charges ``nbytes`` of tensors to each core; all or none.
@@ -94,15 +87,15 @@ class HbmLedger:
           DeviceMemoryError: a core would exceed its HBM; the message has a table by core.
         """
         with self._lock:
-            all_counts, limits = self._counts, self._limits
+            all_counts = self._counts
             for core in cores:
                 counts = all_counts[core]
-                if counts.tensors + counts.bare + nbytes > limits[core]:
+                if counts[_TENSORS] + counts[_BARE] + nbytes > counts[_LIMIT]:
                     self.check((core,), nbytes)
             for core in cores:
                 counts = all_counts[core]
-                tensors = counts.tensors = counts.tensors + nbytes
-                in_use = tensors + counts.bare
+                tensors = counts[_TENSORS] = counts[_TENSORS] + nbytes
+                in_use = tensors + counts[_BARE]
                 self._allocs[core] += 1
                 if in_use > self._peak[core]:
                     self._peak[core] = in_use
@@ -113,14 +106,14 @@ class HbmLedger:
         """Returns ``nbytes`` of tensors of each core."""
         with self._lock:
             for core in cores:
-                self._counts[core].tensors -= nbytes
+                self._counts[core][_TENSORS] -= nbytes
 
     def check(self, cores: Iterable[int], nbytes: int, usage: str = "tensors") -> None:
         """Raises ``DeviceMemoryError`` if ``nbytes`` more do not fit one of ``cores``."""
         for core in cores:
-            if self._in_use(core) + nbytes > self._limits[core]:
+            if self._in_use(core) + nbytes > self._counts[core][_LIMIT]:
                 self.settle()
-            if self._in_use(core) + nbytes > self._limits[core]:
+            if self._in_use(core) + nbytes > self._counts[core][_LIMIT]:
                 raise DeviceMemoryError(self.refusal(core, nbytes, usage))
 
     def note_peak(self, cores: Iterable[int], nbytes: int) -> None:
@@ -148,7 +141,7 @@ class HbmLedger:
     @property
     def cores(self) -> int:
         """Logical cores."""
-        return len(self._limits)
+        return len(self._counts)
 
     def usage(self, core: int) -> dict[str, int]:
         """Bytes of one core under the names of neuron-monitor's ``neuroncore_memory_usage``."""
@@ -168,17 +161,17 @@ class HbmLedger:
         counts = self._counts[core]
         return MemoryStats(
             bytes_in_use=self._in_use(core),
-            peak_bytes_in_use=max(self._peak[core], counts.bare_peak),
-            bytes_limit=self._limits[core],
+            peak_bytes_in_use=max(self._peak[core], counts[_BARE_PEAK]),
+            bytes_limit=self._counts[core][_LIMIT],
             bytes_reserved=self._reserved,
-            num_allocs=self._allocs[core] + counts.bare_allocs,
-            largest_alloc_size=max(self._largest[core], counts.bare_largest),
+            num_allocs=self._allocs[core] + counts[_BARE_ALLOCS],
+            largest_alloc_size=max(self._largest[core], counts[_BARE_LARGEST]),
         )
 
     def refusal(self, core: int, nbytes: int, usage: str = "tensors") -> str:
         """The runtime's message when an allocation does not fit a core, with a table of usage."""
         rows = [_ROW.format("", "TOTAL", "Model Code", "Tensors", "Scratchpad", "Runtime", "Limit")]
-        shown = sorted({core, *range(max(0, core - 3), min(len(self._limits), core + 4))})
+        shown = sorted({core, *range(max(0, core - 3), min(len(self._counts), core + 4))})
         rows += [self._row(number) for number in shown]
         return (
             f"Failed to allocate {nbytes / GIB:.3f}GB (alignment: none, usage: {usage}) on "
@@ -193,7 +186,7 @@ class HbmLedger:
         scratchpad = max((program.scratchpad for program in programs), default=0)
         total = self._in_use(core) + code + scratchpad + self._reserved
         cells = (total, code, self._in_use(core), scratchpad, self._reserved)
-        limit = self._limits[core] + self._reserved
+        limit = self._counts[core][_LIMIT] + self._reserved
         return _ROW.format(self._labels[core], *map(_size, cells), _size(limit))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
+from operator import setitem
 from typing import Any
 
 import jax
@@ -145,15 +147,16 @@ def test_array_larger_than_a_core(neuron_devices: list[jax.Device]) -> None:
 
 
 def test_memory_of_a_core_fills_up_and_empties(
-    neuron_devices: list[jax.Device], monkeypatch: pytest.MonkeyPatch
+    neuron_devices: list[jax.Device], request: pytest.FixtureRequest
 ) -> None:
     """The books of a core are made small: nobody's machine needs to hold its 12 GiB."""
     from neuronjax.pjrt import plugin
 
     ledger = plugin.tables()[0].plugin.clients[-1].client.ledger
     device = neuron_devices[6]
-    limit = device.memory_stats()["bytes_in_use"] + (40 << 20)
-    monkeypatch.setattr(ledger, "_limits", [*ledger._limits[:6], limit, *ledger._limits[7:]])
+    counts, limit = ledger._counts[6], memory.CORE_COUNTS.index("limit")
+    request.addfinalizer(partial(setitem, counts, limit, counts[limit]))
+    counts[limit] = device.memory_stats()["bytes_in_use"] + (40 << 20)
     block = np.zeros((4, 1 << 20), np.float32)
     step = jax.jit(lambda x: x * 2 + 1)
     kept = [jax.device_put(block, device)]

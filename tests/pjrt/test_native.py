@@ -194,7 +194,7 @@ def test_memory_of_small_values_is_there_when_it_is_needed(both: Both) -> None:
     handles = [both.calls.put(np.zeros(SMALL_BYTES, np.uint8)) for _ in range(4)]
     for handle in handles:
         both.fast("Buffer_Destroy", buffer=handle)
-    free = ledger._limits[0] - before.bytes_in_use
+    free = before.bytes_limit - before.bytes_in_use
     ledger.allocate((0,), free)
     with pytest.raises(DeviceMemoryError):
         ledger.allocate((0,), 1)
