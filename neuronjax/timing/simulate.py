@@ -423,9 +423,10 @@ class Simulation:
             t[at] = ready
         starts, ends = self.queue_starts + asked.queue, self.queue_ends + asked.queue
         ready = max(ready + asked.start, t[starts] + asked.interval)
-        start, served = self.serve(ready, asked.work)
+        start, served, alone = self.serve(ready, asked.work)
         if served > ready + asked.work:
-            start, served = self.share(ready, asked.work, ends, start, served)
+            left = asked.work - alone
+            start, served = self.share(ready + alone, left, ends, start, served)
         finish = max(served, start + asked.duration, t[ends])
         t[starts] = start
         t[ends] = finish
@@ -437,26 +438,27 @@ class Simulation:
         return finish + asked.completion
 
     def share(self, ready: int, work: int, own: int, start: int, served: int) -> tuple[int, int]:
-        """Work that finds the engines busy: they take turns between queues.
+        """Work that is left when the engines get busy, at `ready`: they take turns between queues.
 
-        It ends when all busy queues have had as much, if that is sooner than behind everything, at
-        `served`. The others are late by it: from their next transfer on, for what they have begun
-        has its times.
+        It ends when all busy queues have had as much, or at `served`, behind everything. Each of
+        the others is late by as much of it as goes before its own end: from its next transfer on,
+        for what it has begun has its times.
         """
         t = self.t
         begin = max(ready, t[own])
         others = [
             end for end in range(self.queue_ends, self.streams) if end != own and t[end] > begin
         ]
-        fair = begin + (1 + len(others)) * work
-        if fair >= served:
-            return start, served
         for end in others:
-            t[end] += work
-        return min(start, begin), fair
+            late = min(t[end] + min(work, t[end] - begin), t[self.free])
+            t[end] = max(t[end], late)
+        return min(start, begin), min(served, begin + (1 + len(others)) * work)
 
-    def serve(self, ready: int, work: int) -> tuple[int, int]:
-        """First and last moment of some work on the DMA engines, in gaps and then behind all."""
+    def serve(self, ready: int, work: int) -> tuple[int, int, int]:
+        """First and last moment of some work on the DMA engines, in gaps and then behind all.
+
+        The third is how much of it is done at once, before they get busy.
+        """
         t = self.t
         free = t[self.free]
         if ready >= free:
@@ -465,17 +467,19 @@ class Simulation:
                 if len(self.gaps) > _GAPS:
                     del self.gaps[0]
             t[self.free] = ready + work
-            return ready, ready + work
+            return ready, ready + work, work
         first: int | None = None
+        alone = 0
         if self.gaps and self.gaps[-1][1] > ready:
             left: list[tuple[int, int]] = []
             for gap in self.gaps:
                 begin = max(gap[0], ready)
-                if not work or begin >= gap[1]:
+                if begin >= gap[1] or (not work and first is not None):
                     left.append(gap)
                     continue
                 used = min(work, gap[1] - begin)
                 first = begin if first is None else first
+                alone = used if begin == ready else alone
                 last = begin + used
                 work -= used
                 if gap[0] < begin:
@@ -484,9 +488,9 @@ class Simulation:
                     left.append((last, gap[1]))
             self.gaps = left[-_GAPS:]
             if not work and first is not None:
-                return first, last
+                return first, last, alone
         t[self.free] = free + work
-        return (free if first is None else first), free + work
+        return (free if first is None else first), free + work, alone
 
     def message(self, leaf: Leaf, issued: int) -> int:
         """A collective on its stream and the links; returns when its signal comes."""

@@ -53,11 +53,11 @@ def _runs(streams: Streams) -> int:
 
 
 def _without_competition(streams: Streams) -> Streams:
-    """Transfers take as long, but of the DMA engines' time only a picosecond."""
+    """Transfers take as long, but nothing of the DMA engines' time."""
     return tuple(
         each._replace(body=_without_competition(each.body))
         if isinstance(each, Nest)
-        else each._replace(transfer=each.transfer and each.transfer._replace(work=1))
+        else each._replace(transfer=each.transfer and each.transfer._replace(work=0))
         for each in streams
     )
 

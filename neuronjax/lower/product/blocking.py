@@ -141,10 +141,10 @@ def _share(width: int, block: int, cores: int) -> int:
 
 def _loaded(outer: Side, inner: Side, order: _Order) -> tuple[int, int]:
     """Columns of both operands that are loaded."""
-    width, _, outer_level, inner_level, _ = order
+    width, columns, outer_level, inner_level, _ = order
     if outer_level is Level.STEP:
         steps = math.ceil(outer.width / width)
-        return outer.width * math.ceil(inner.width / WIDTH), inner.width * steps
+        return outer.width * math.ceil(inner.width / columns), inner.width * steps
     if inner_level is Level.ONCE:
         return outer.width, inner.width
     return outer.width, inner.width * math.ceil(outer.width / width)
@@ -170,4 +170,16 @@ def _orders(outer: Side, inner: Side, budget: int, cores: int) -> Iterator[_Orde
             if outer.panel(width) <= budget - max(3 * CHUNK_BYTES, 2 * inner.part(narrow)):
                 yield width, narrow, Level.OUTER, Level.STEP, 1
                 break
-        yield step, narrow, Level.STEP, Level.STEP, 1
+        yield (*_by_steps(outer, inner, step, narrow, budget), Level.STEP, Level.STEP, 1)
+
+
+def _by_steps(
+    outer: Side, inner: Side, width: int, columns: int, budget: int
+) -> tuple[int, int]:
+    """Columns of both sides, at most so many, of which two parts have room beside each other."""
+    while 2 * (outer.part(width) + inner.part(columns)) > budget and max(width, columns) > 1:
+        if width > 1 and (outer.part(width) >= inner.part(columns) or columns == 1):
+            width = math.ceil(width / 2)
+        else:
+            columns = math.ceil(columns / 2)
+    return width, columns

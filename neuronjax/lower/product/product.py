@@ -93,9 +93,9 @@ class ProductWriter(Loader):
 
     def _part(self, operand: Operand, dims: tuple[int, ...], steps: list[Step], width: int) -> int:
         """Bytes per partition of the largest part of a panel that is loaded for one step."""
-        (block, *_) = blocks(self.product.axes(dims), width)
-        alone = (replace(step, loops=(), base=()) for step in steps)
-        return max(self.panel_bytes(operand, block.tile, step) for step in alone)
+        alone = [replace(step, loops=(), base=()) for step in steps]
+        parts = [block.tile for block in blocks(self.product.axes(dims), width)]
+        return max(self.panel_bytes(operand, tile, step) for tile in parts for step in alone)
 
     def write(self) -> None:
         """The kernel."""
@@ -126,8 +126,10 @@ class ProductWriter(Loader):
         axes = self.product.axes(dims)
 
         def panel(width: int) -> int:
-            (tile, *_) = blocks(axes, width)
-            return sum(self.panel_bytes(operand, tile.tile, step) for step in steps)
+            parts = [block.tile for block in blocks(axes, width)]
+            return max(
+                sum(self.panel_bytes(operand, tile, step) for step in steps) for tile in parts
+            )
 
         stored = bytes_of(operand.view.buffer.dtype)
         turned = any(is_turned(operand, step, axes) for step in steps)
