@@ -9,6 +9,7 @@ from __future__ import annotations
 from jax._src.interpreters import mlir as _jax_mlir
 from jaxlib import _jax
 from jaxlib.mlir import ir as ir
+from jaxlib.mlir.dialects import chlo as chlo
 from jaxlib.mlir.dialects import func as func
 from jaxlib.mlir.dialects import stablehlo as stablehlo
 from jaxlib.mlir.passmanager import PassManager as PassManager

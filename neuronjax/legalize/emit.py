@@ -10,6 +10,7 @@ import numpy as np
 from neuronjax.jaxlib_api.mlir import ir, stablehlo
 
 _UNSIGNED_32 = "ui32"
+_VIEWS = ("stablehlo.broadcast_in_dim", "stablehlo.reshape")
 
 
 def element_type(value: Any) -> str:
@@ -61,6 +62,23 @@ def broadcast(scalar: Any, like: Any) -> Any:
     type_ = with_element_type(like.type, element_type(scalar))
     dims = ir.DenseI64ArrayAttr.get([])
     return stablehlo.BroadcastInDimOp(type_, scalar, dims).result
+
+
+def made_by(value: Any, *names: str) -> Any | None:
+    """The operation that makes a value, if it has one of these names."""
+    owner = value.owner
+    return owner if not isinstance(owner, ir.Block) and owner.name in names else None
+
+
+def number_of(value: Any) -> float | None:
+    """The number that fills a tensor, also one that was broadcast."""
+    while (view := made_by(value, *_VIEWS)) is not None:
+        value = view.operands[0]
+    made = made_by(value, "stablehlo.constant")
+    if made is None or not isinstance(made.attributes["value"], ir.DenseFPElementsAttr):
+        return None
+    numbers = ir.DenseFPElementsAttr(made.attributes["value"])
+    return float(ir.FloatAttr(numbers.get_splat_value()).value) if numbers.is_splat else None
 
 
 def clamp(value: Any, least: float, greatest: float) -> Any:

@@ -505,7 +505,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
     ),
     Deviation(
         "activation_functions",
-        "logistic and tanh-GELU of narrow floats are evaluated in FP32 and rounded once",
+        "logistic, GELU and its gradient are evaluated in FP32 for narrow floats and rounded once",
         "",
         f"{_ISA}, activation",
         _since_v2,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from neuronjax.hlo.graph import Op, Value
+from neuronjax.lower.chain.boxes import FREE_ELEMENTS
 from neuronjax.lower.chain.elementwise import fill
-from neuronjax.lower.chain.tiles import FREE_ELEMENTS
 from neuronjax.lower.operations import number_of
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.view import View, walk

@@ -14,7 +14,7 @@ import numpy as np
 
 from neuronjax.hlo.graph import Op, Value
 from neuronjax.lower.chain import elementwise
-from neuronjax.lower.chain.tiles import IDENTITIES
+from neuronjax.lower.chain.box_values import IDENTITIES
 from neuronjax.lower.values.storage import NARROW_FLOATS, is_native
 
 VIEWS = frozenset({"broadcast_in_dim", "reshape", "transpose", "slice", "reverse",

@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping
 from neuronjax.profiling.records import Span
 from neuronjax.program.instruction import Semaphore
 from neuronjax.program.program import Kernel
+from neuronjax.timing.core import Event
 from neuronjax.timing.encoding import PS, Assumptions, Compiled, compile_kernel
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.schedule import NAMES
-from neuronjax.timing.simulate import Event, Simulated, Simulation
+from neuronjax.timing.simulate import Simulated, Simulation
 
 _LANES: Mapping[str, Callable[[int], str]] = {
     "engine": NAMES.__getitem__,

@@ -19,7 +19,7 @@ from neuronjax.program.program import If, Kernel, Loop, Node, While
 from neuronjax.program.streams import completing, is_static, on_core
 from neuronjax.program.walk import leaves
 from neuronjax.timing.cost import Cost
-from neuronjax.timing.overlaps import Relation, depends
+from neuronjax.timing.pipelining import Relation, depends
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.table import cost_of
 

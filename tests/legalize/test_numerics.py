@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from scipy import special
 
 from neuronjax.legalize.numerics import DEVIATIONS
 from tests.legalize.chip import run, run_text
@@ -320,6 +321,12 @@ CASES = {
         jax.nn.gelu,
         (X[0].astype(BF16),),
         gelu(X[0].astype(BF16).astype(np.float64)).astype(BF16),
+    ),
+    "bf16 exact gelu": Case(
+        "activation_functions",
+        lambda x: jax.nn.gelu(x, approximate=False),
+        (X[0].astype(BF16),),
+        (lambda x: x * special.ndtr(x))(X[0].astype(BF16).astype(np.float64)).astype(BF16),
     ),
     "bf16 arithmetic": Case(
         "narrow_arithmetic",

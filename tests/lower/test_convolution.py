@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import pytest
 
 from neuronjax.program.operand import Kind
-from neuronjax.program.walk import kernels
-from tests.lower.differential import EXACT, Tolerance
+from neuronjax.program.walk import count_instructions, kernels
+from tests.lower.differential import EXACT, Tolerance, completed, lowered, sent
 from tests.lower.test_matmul import PRODUCT, ROUNDED, drawn, held
 
 Convolution = Callable[..., Any]
@@ -146,6 +146,16 @@ def test_gradient_of_wide_patches() -> None:
 
     image, kernel, results = (2, 224, 224, 3), (16, 16, 3, 8), (2, 14, 14, 8)
     held(gradient, drawn(image), drawn(kernel, seed=1), drawn(results, seed=2), tolerance=PRODUCT)
+
+
+def test_panels_of_a_batch_of_wide_patches_fit() -> None:
+    """Of few columns they are no smaller: what lies between is loaded along."""
+    patches = conv(strides=(16, 16))
+    image, kernel, results = (64, 224, 224, 3), (16, 16, 3, 768), (64, 14, 14, 768)
+    traced = jax.jit(lambda x, w, y: jax.vjp(lambda w: patches(x, w), w)[1](y)).trace(
+        *(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in (image, kernel, results))
+    )
+    assert count_instructions(completed(lowered(sent(traced), lnc=2)))["nc_matmul"] > 0
 
 
 def test_a_network_learns() -> None:

@@ -34,9 +34,14 @@ def drawn(shape: tuple[int, ...], dtype: str = "float32", seed: int = 0) -> np.n
     return rng.normal(size=shape).astype(wanted)
 
 
-def held(function: Callable[..., Any], *arguments: Any, tolerance: Tolerance = PRODUCT) -> Program:
+def held(
+    function: Callable[..., Any],
+    *arguments: Any,
+    tolerance: Tolerance = PRODUCT,
+    numerics: str = "ieee",
+) -> Program:
     """As `check`; the program breaks no rule, with addresses or without."""
-    program = check(function, *arguments, tolerance=tolerance)
+    program = check(function, *arguments, tolerance=tolerance, numerics=numerics)
     assert verify(program) == ()
     assert verify(allocate(program)) == ()
     return program

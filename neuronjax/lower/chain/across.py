@@ -12,19 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from neuronjax.formats import FLOAT32
+from neuronjax.lower.chain.box_values import Values
+from neuronjax.lower.chain.boxes import FREE_ELEMENTS, Axis, Box, Chunk, boxes, pieces, size_of
 from neuronjax.lower.chain.tile_program import Input, Node, Reference, TileProgram
-from neuronjax.lower.chain.tiles import (
-    FREE_ELEMENTS,
-    Axis,
-    Box,
-    Chunk,
-    TileEmitter,
-    Values,
-    boxes,
-    needed,
-    pieces,
-    size_of,
-)
+from neuronjax.lower.chain.tiles import TileEmitter, needed
 from neuronjax.lower.write.builder import PARTITIONS, tile_access
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.operand import Access, Dim, Immediate, Memory

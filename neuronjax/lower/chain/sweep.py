@@ -13,8 +13,8 @@ from functools import partial
 
 import numpy as np
 
+from neuronjax.lower.chain.boxes import Axis, Region, boxes, regions
 from neuronjax.lower.chain.tile_program import Input, Node, TileProgram, simplified
-from neuronjax.lower.chain.tiles import Axis, Region, boxes, regions
 from neuronjax.lower.values.view import View, dense_strides, walk
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
 from neuronjax.program.affine import ZERO, Affine

@@ -14,8 +14,8 @@ import numpy as np
 
 from neuronjax.hlo.graph import Graph, Op, Value, refuse
 from neuronjax.lower import region
+from neuronjax.lower.chain.boxes import Region
 from neuronjax.lower.chain.sweep import Position, Sweep, Swept
-from neuronjax.lower.chain.tiles import Region
 from neuronjax.lower.operations import reducer
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.storage import is_native, storage_of

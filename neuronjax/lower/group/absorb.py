@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from neuronjax.hlo.graph import Value
-from neuronjax.lower.chain.tiles import is_resident
+from neuronjax.lower.chain.boxes import is_resident
 from neuronjax.lower.group.fuse import MAX_OPERATIONS, Fusion, Group
 from neuronjax.lower.operations import Map, peel, root_of
 

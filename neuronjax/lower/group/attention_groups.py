@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from neuronjax.hlo.graph import Op, Value
-from neuronjax.lower.chain.tiles import is_resident
+from neuronjax.lower.chain.boxes import is_resident
 from neuronjax.lower.group.fuse import Fusion, Group
 from neuronjax.lower.operations import is_elementwise, is_row_reduction, peel, root_of
 

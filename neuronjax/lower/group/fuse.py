@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from neuronjax.hlo.graph import Graph, Op, Value
-from neuronjax.lower.chain.tiles import is_resident
+from neuronjax.lower.chain.boxes import is_resident
 from neuronjax.lower.operations import VIEWS, Map, is_elementwise, is_row_reduction, peel, root_of
 from neuronjax.lower.values.storage import is_native, storage_of
 from neuronjax.program.element_types import bytes_of

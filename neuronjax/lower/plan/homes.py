@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from neuronjax.hlo.graph import Graph, Op, Value
-from neuronjax.lower.chain.tiles import is_resident
+from neuronjax.lower.chain.boxes import is_resident
 from neuronjax.lower.group.fuse import Fusion, Group
 from neuronjax.lower.operations import is_elementwise, is_row_reduction, root_of
 from neuronjax.lower.values.view import View

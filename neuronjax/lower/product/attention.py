@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 
 from neuronjax.hlo.graph import Op
-from neuronjax.lower.chain.tiles import TileEmitter, is_resident
+from neuronjax.lower.chain.boxes import is_resident
+from neuronjax.lower.chain.tiles import TileEmitter
 from neuronjax.lower.group.attention_groups import ROW_BYTES
 from neuronjax.lower.operations import peel
 from neuronjax.lower.product.attention_rows import AttentionWriter, Weights

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 from neuronjax.formats import FLOAT32
 from neuronjax.lower.chain import elementwise
+from neuronjax.lower.chain.box_values import is_from_identity
+from neuronjax.lower.chain.boxes import Axis, Box
 from neuronjax.lower.chain.compose import inverse
 from neuronjax.lower.chain.tile_program import Reference
-from neuronjax.lower.chain.tiles import Axis, Box, is_from_identity
 from neuronjax.lower.product.blocking import MOVING, STATIONARY
 from neuronjax.lower.product.panels import Panel, Position, blocks, shifted, tiles
 from neuronjax.lower.product.product import ProductWriter

@@ -173,9 +173,7 @@ def _orders(outer: Side, inner: Side, budget: int, cores: int) -> Iterator[_Orde
         yield (*_by_steps(outer, inner, step, narrow, budget), Level.STEP, Level.STEP, 1)
 
 
-def _by_steps(
-    outer: Side, inner: Side, width: int, columns: int, budget: int
-) -> tuple[int, int]:
+def _by_steps(outer: Side, inner: Side, width: int, columns: int, budget: int) -> tuple[int, int]:
     """Columns of both sides, at most so many, of which two parts have room beside each other."""
     while 2 * (outer.part(width) + inner.part(columns)) > budget and max(width, columns) > 1:
         if width > 1 and (outer.part(width) >= inner.part(columns) or columns == 1):

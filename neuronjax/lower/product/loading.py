@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from neuronjax.lower.chain.tiles import Axis
+from neuronjax.lower.chain.boxes import Axis
 from neuronjax.lower.product.blocking import (
     CHUNK_BYTES,
 )

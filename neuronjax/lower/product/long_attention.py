@@ -16,8 +16,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from neuronjax.formats import FLOAT32
+from neuronjax.lower.chain.box_values import Values
+from neuronjax.lower.chain.boxes import SLOTS, Axis, Box
 from neuronjax.lower.chain.tile_program import Reference
-from neuronjax.lower.chain.tiles import SLOTS, Axis, Box, Values
 from neuronjax.lower.product.attention_rows import BANKS, AttentionWriter, Panels, Work
 from neuronjax.lower.product.blocking import MOVING, STATIONARY
 from neuronjax.lower.product.panels import Panel, Position, blocks, shifted, tiles

@@ -13,8 +13,9 @@ import numpy as np
 
 from neuronjax.formats import BFLOAT16, FLOAT32, FORMATS, Format
 from neuronjax.hlo.graph import Op
+from neuronjax.lower.chain.boxes import Axis, Box
 from neuronjax.lower.chain.tile_program import Reference
-from neuronjax.lower.chain.tiles import Axis, Box, TileEmitter
+from neuronjax.lower.chain.tiles import TileEmitter
 from neuronjax.lower.product.blocking import MOVING
 from neuronjax.lower.product.panels import Operand, Position, blocks, shifted
 from neuronjax.lower.product.product import ProductWriter

@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 
 from neuronjax.formats import FLOAT32
 from neuronjax.hlo.graph import Op
+from neuronjax.lower.chain.box_values import Values
+from neuronjax.lower.chain.boxes import SLOTS, Axis, Box
 from neuronjax.lower.chain.tile_program import Reference
-from neuronjax.lower.chain.tiles import SLOTS, Axis, Box, TileEmitter, Values
+from neuronjax.lower.chain.tiles import TileEmitter
 from neuronjax.lower.product.attention import product_writer
 from neuronjax.lower.product.attention_rows import pitches
 from neuronjax.lower.product.blocking import MOVING, STATIONARY

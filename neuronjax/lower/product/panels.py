@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from neuronjax.lower.chain.tiles import Axis
+from neuronjax.lower.chain.boxes import Axis
 from neuronjax.lower.values.view import View, walk
 from neuronjax.lower.write.builder import tile_access
 from neuronjax.program.affine import ZERO, Affine, affine

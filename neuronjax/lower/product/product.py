@@ -17,8 +17,9 @@ import numpy as np
 
 from neuronjax.formats import BFLOAT16, FLOAT16, FLOAT32
 from neuronjax.lower.chain import elementwise
+from neuronjax.lower.chain.boxes import Axis, Box
 from neuronjax.lower.chain.tile_program import Reference, TileProgram
-from neuronjax.lower.chain.tiles import Axis, Box, TileEmitter
+from neuronjax.lower.chain.tiles import TileEmitter
 from neuronjax.lower.product.blocking import (
     CHUNK_BYTES,
     MOVING,

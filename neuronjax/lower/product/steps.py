@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from neuronjax.lower.chain.tiles import Axis
+from neuronjax.lower.chain.boxes import Axis
 from neuronjax.lower.product.blocking import CHUNK_BYTES, WIDTH
 from neuronjax.lower.product.panels import Block, Operand, blocks
 from neuronjax.lower.write.builder import PARTITIONS

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from neuronjax.lower.chain.box_values import Values
+from neuronjax.lower.chain.boxes import Axis
 from neuronjax.lower.chain.tile_program import Reference
-from neuronjax.lower.chain.tiles import Axis, Values
 from neuronjax.lower.product.attention_rows import BANKS, Turned, Work
 from neuronjax.lower.product.blocking import STATIONARY
 from neuronjax.lower.product.panels import Panel

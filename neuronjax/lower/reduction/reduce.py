@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.chain import elementwise
+from neuronjax.lower.chain.boxes import FREE_ELEMENTS, Chunk, Region
 from neuronjax.lower.chain.sweep import Position, Sweep, Swept, lanes, tile
-from neuronjax.lower.chain.tiles import FREE_ELEMENTS, Chunk, Region
 from neuronjax.lower.control import host
 from neuronjax.lower.operations import is_splat, peel
 from neuronjax.lower.region import apply, fingerprint, is_emittable, scratch

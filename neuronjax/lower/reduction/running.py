@@ -15,8 +15,9 @@ from typing import Any
 from neuronjax.formats import FLOAT32
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.chain import elementwise
+from neuronjax.lower.chain.box_values import REDUCERS
+from neuronjax.lower.chain.boxes import Chunk, Region
 from neuronjax.lower.chain.sweep import Position, Sweep, Swept, lanes, tile
-from neuronjax.lower.chain.tiles import REDUCERS, Chunk, Region
 from neuronjax.lower.operations import reducer
 from neuronjax.lower.reduction.reduce import immediate, initial
 from neuronjax.lower.region import apply, fingerprint, scratch

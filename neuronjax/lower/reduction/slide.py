@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from neuronjax.hlo.graph import Op
+from neuronjax.lower.chain.boxes import Region
 from neuronjax.lower.chain.sweep import Position, Sweep, Swept, lanes, tile
-from neuronjax.lower.chain.tiles import Region
 from neuronjax.lower.values.view import View
 from neuronjax.lower.write.builder import KernelBuilder
 from neuronjax.program.dma import DmaCopy

@@ -11,8 +11,8 @@ from functools import partial
 from neuronjax.formats import FLOAT32
 from neuronjax.hlo.graph import Graph, Op
 from neuronjax.lower.chain import elementwise
+from neuronjax.lower.chain.boxes import Region
 from neuronjax.lower.chain.sweep import Position
-from neuronjax.lower.chain.tiles import Region
 from neuronjax.lower.control import host
 from neuronjax.lower.reduction.reduce import immediate
 from neuronjax.lower.reduction.slide import MOST_DIMS, Slide, Windows, windows_of

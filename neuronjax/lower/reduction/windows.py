@@ -14,8 +14,9 @@ from functools import partial
 
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.chain import elementwise
+from neuronjax.lower.chain.box_values import REDUCERS
+from neuronjax.lower.chain.boxes import ROW_BYTES, Region
 from neuronjax.lower.chain.sweep import Position, lanes, tile
-from neuronjax.lower.chain.tiles import REDUCERS, ROW_BYTES, Region
 from neuronjax.lower.control import host
 from neuronjax.lower.operations import reducer
 from neuronjax.lower.reduction import running

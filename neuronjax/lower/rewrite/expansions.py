@@ -11,7 +11,7 @@ import numpy as np
 
 from neuronjax.hlo.graph import Op, Value
 from neuronjax.lower.chain import elementwise
-from neuronjax.lower.chain.tiles import IDENTITIES
+from neuronjax.lower.chain.box_values import IDENTITIES
 from neuronjax.lower.operations import PACKED, is_row_reduction, is_splat, reducer
 from neuronjax.lower.reduction import windows
 from neuronjax.lower.region import is_emittable

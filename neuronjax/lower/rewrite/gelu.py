@@ -17,11 +17,10 @@ from neuronjax.lower.operations import number_of
 from neuronjax.lower.rewriter import Writer
 from neuronjax.lower.values.storage import NARROW_FLOATS
 
-_FLOATS = NARROW_FLOATS | {"float32"}
 _MOST = 8
 """Factors of a product that are looked at."""
-_TOLERANCE = 1e-2
-"""Of constants, which may be rounded to BF16, and of products of three of them."""
+_TOLERANCE = 1e-6
+"""Of products of three constants in FP32."""
 
 _ERFC = -math.sqrt(0.5)
 _DENSITY = 1 / math.sqrt(2 * math.pi)
@@ -57,14 +56,18 @@ def _near(number: float, wanted: float) -> bool:
     return math.isclose(number, wanted, rel_tol=_TOLERANCE)
 
 
-def unrounded(value: Value) -> Value:
-    """What a value was before it was rounded between operations, as XLA may leave out as well."""
+def narrowest(value: Value) -> Value:
+    """What a value was before it was widened, which changes no number."""
     while (op := value.producer) is not None and (
-        (op.name == "convert" and op.operands[0].dtype.name in _FLOATS)
+        (op.name == "convert" and _is_widening(op.operands[0].dtype, value.dtype))
         or (op.name == "reshape" and op.operands[0].shape == value.shape)
     ):
         (value,) = op.operands
     return value
+
+
+def _is_widening(given: np.dtype, result: np.dtype) -> bool:
+    return given.name in NARROW_FLOATS and result.name == "float32"
 
 
 def product_of(value: Value, most: int = _MOST) -> Product:
@@ -72,7 +75,7 @@ def product_of(value: Value, most: int = _MOST) -> Product:
     number = number_of(value)
     if number is not None and np.isrealobj(number):
         return Product(float(number), Counter())
-    value = unrounded(value)
+    value = narrowest(value)
     op = value.producer
     if op is not None and op.name == "negate":
         return Product(-1.0, Counter()).times(product_of(op.operands[0], most))
@@ -116,7 +119,7 @@ def _is_one_and_tanh(total: Value, x: Value) -> bool:
     """Whether a sum is 1 + tanh(√(2/π) (x + 0.044715 x³))."""
     assert total.producer is not None
     for constant, other in _both_ways(total.producer):
-        made = unrounded(other).producer
+        made = narrowest(other).producer
         if number_of(constant) != 1 or made is None or made.name != "tanh":
             continue
         if _is_cubic(product_of(made.operands[0]), _TANH, x):
@@ -131,7 +134,7 @@ def _is_cubic(product: Product, number: float, x: Value) -> bool:
         return False
     assert sums[0].producer is not None
     return any(
-        unrounded(linear) is x and product_of(cubic).is_about(_CUBIC, x, x, x)
+        narrowest(linear) is x and product_of(cubic).is_about(_CUBIC, x, x, x)
         for linear, cubic in _both_ways(sums[0].producer)
     )
 

@@ -27,8 +27,8 @@ import numpy as np
 from neuronjax.formats import FLOAT32
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.chain import elementwise
+from neuronjax.lower.chain.boxes import Axis, Region
 from neuronjax.lower.chain.sweep import Position, Sweep, Swept, lanes, tile
-from neuronjax.lower.chain.tiles import Axis, Region
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.storage import NARROW_FLOATS
 from neuronjax.lower.values.view import View

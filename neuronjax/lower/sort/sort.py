@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from neuronjax.formats import FLOAT32
 from neuronjax.hlo.graph import Graph, Op
 from neuronjax.lower.chain import elementwise
+from neuronjax.lower.chain.boxes import Axis, Region
 from neuronjax.lower.chain.sweep import Position, Sweep, Swept
-from neuronjax.lower.chain.tiles import Axis, Region
 from neuronjax.lower.control import host
 from neuronjax.lower.region import apply, fingerprint, is_emittable, scratch
 from neuronjax.lower.scope import Scope

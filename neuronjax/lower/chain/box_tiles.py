@@ -1,0 +1,144 @@
+"""Tiles of a box in SBUF: made, loaded, and walked over."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from neuronjax.lower.chain.boxes import SLOTS, Axis, Box, size_of
+from neuronjax.lower.chain.shortcuts import Shortcuts, shortcuts
+from neuronjax.lower.chain.spread import is_spread, spread, stays_in_psum
+from neuronjax.lower.chain.tile_program import Input, Reference, TileProgram
+from neuronjax.lower.values.storage import storage_of
+from neuronjax.lower.values.view import walk
+from neuronjax.lower.write.builder import KernelBuilder, tile_access
+from neuronjax.program.affine import ZERO, Affine
+from neuronjax.program.dma import DmaCopy
+from neuronjax.program.element_types import ElementType
+from neuronjax.program.operand import Access, Buffer
+from neuronjax.program.vector_engine import TensorCopy
+
+
+@dataclass
+class Chain:
+    """A chain in a kernel; `buffers` are those its inputs and outputs number."""
+
+    builder: KernelBuilder
+    program: TileProgram
+    buffers: Sequence[Buffer]
+    #: Tiles per input that is loaded in a loop.
+    slots: int = SLOTS
+    #: Whether the Tensor engine is free to spread rows over partitions.
+    spreads: bool = False
+    #: Values that somebody wants in tiles, as they are.
+    wanted: frozenset[Reference] = frozenset()
+
+    @functools.cached_property
+    def shortcuts(self) -> Shortcuts:
+        """Operations that need no instruction of their own."""
+        return shortcuts(self.program, self.wanted)
+
+
+@dataclass
+class BoxTiles:
+    """The tiles of one box."""
+
+    chain: Chain
+    box: Box
+    known: dict[Reference, Access]
+    #: Whether all of every row is in the box.
+    is_whole: bool = False
+    #: Elements of rows that stay in PSUM.
+    in_psum: int = 0
+
+    @property
+    def program(self) -> TileProgram:
+        return self.chain.program
+
+    @property
+    def before(self) -> Mapping[int, int]:
+        return self.chain.shortcuts.before
+
+    @property
+    def version(self) -> int:
+        return self.chain.builder.core.version
+
+    def tile(self, axes: frozenset[int], dtype: ElementType, name: str, slots: int = 1) -> Access:
+        """A new tile for a value that varies along `axes`, seen with its own axes only."""
+        own = [axis for axis in self.box.free if axis.dim in axes]
+        sizes = tuple(axis.size for axis in own)
+        slot = self._slot() if slots > 1 else ZERO
+        buffer = self.chain.builder.tile(
+            (self.box.count, *sizes), dtype, slots=1 if slot == ZERO else slots, name=name
+        )
+        return Access(
+            buffer=buffer,
+            partitions=self.box.count,
+            dims=tile_access(buffer, sizes, _dense(sizes)).dims,
+            slot=slot,
+        )
+
+    def _slot(self) -> Affine:
+        """The innermost loop variables decide which of two tiles is used."""
+        variables = sorted({name for at in self.box.position.values() for name in at.variables})
+        return Affine(0, tuple((name, 1) for name in variables))
+
+    def broadcast(self, access: Access, axes: frozenset[int], over: Sequence[Axis]) -> Access:
+        """An access to a tile of a value along `axes`, walked over all of `over`."""
+        own = [axis for axis in self.box.free if axis.dim in axes]
+        strides = dict(zip(own, _dense([axis.size for axis in own]), strict=True))
+        base = access.buffer
+        walked = tile_access(
+            base,
+            [axis.size for axis in over],
+            [strides.get(axis, 0) for axis in over],
+            partitions=access.partitions,
+        )
+        return replace(access, dims=walked.dims)
+
+    def load(self, number: int) -> Access:
+        source = self.program.inputs[number]
+        assert source.buffer is not None
+        dtype = storage_of(source.dtype).dtype
+        own = [axis for axis in self.box.free if axis.dim in source.axes]
+        is_row = not any(source.strides[axis.dim] for axis in self.box.partitions)
+        if self.chain.spreads and is_row and is_spread(self.box.count, size_of(own), dtype):
+            row = self.hbm(source.buffer, source.strides, source.offset, own)
+            return self._spread(row, source, dtype)
+        dst = self.tile(source.axes, dtype, "in", self.chain.slots)
+        src = self.hbm(source.buffer, source.strides, source.offset, [*self.box.partitions, *own])
+        self.chain.builder.emit(DmaCopy(dst=dst, src=src))
+        return dst
+
+    def _spread(self, row: Access, source: Input, dtype: ElementType) -> Access:
+        """A row of memory in all partitions, by the Tensor engine."""
+        builder = self.chain.builder
+        total = spread(builder, row, self.box.count)
+        src = tile_access(total, [row.elements], [1])
+        if stays_in_psum(builder, row.elements, self.in_psum):
+            self.in_psum += row.elements
+            sizes = [axis.size for axis in self.box.free if axis.dim in source.axes]
+            return replace(src, dims=tile_access(total, sizes, _dense(sizes)).dims)
+        dst = self.tile(source.axes, dtype, "in")
+        builder.emit(TensorCopy(dst=replace(dst, dims=src.dims), src=src))
+        return dst
+
+    def hbm(self, buffer: int, strides: Sequence[int], offset: int, axes: Sequence[Axis]) -> Access:
+        start = Affine(offset)
+        for dim, at in self.box.position.items():
+            start = start + at * strides[dim]
+        return walk(
+            self.chain.buffers[buffer],
+            start,
+            [axis.size for axis in axes],
+            [strides[axis.dim] * axis.step for axis in axes],
+        )
+
+    def is_stored(self, reference: Reference) -> bool:
+        return any(output.value == reference for output in self.program.outputs)
+
+
+def _dense(sizes: Sequence[int]) -> list[int]:
+    return [math.prod(sizes[index + 1 :]) for index in range(len(sizes))]
