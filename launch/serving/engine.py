@@ -277,7 +277,7 @@ class Engine:
             finished = self._end_of_grammar(sequence) or progress.finished.get(index)
             if sequence.id in self._sequences:
                 new, row = progress.tokens[index], int(progress.rows[index])
-                times = None if done.ends is None else Times(sequence.arrived, done.ends)
+                times = None if done.ends is None else Times(sequence.arrived, done.ends, done.ends)
                 outputs.append(_output(sequence, new, drawn, row, finished, times))
             if finished is not None:
                 self._sequences.pop(sequence.id, None)

@@ -143,7 +143,8 @@ class Times(NamedTuple):
     """Of a request, in seconds of a simulated device's clock."""
 
     arrived: float
-    ended: float  # the step that brought its newest token
+    first: float  # the end of the step that brought the first of the new tokens
+    ended: float  # of the step that brought the last one
 
 
 class Output(NamedTuple):
@@ -159,6 +160,11 @@ class Output(NamedTuple):
 
     def extended(self, later: "Output") -> "Output":
         """This one and the next of the same request, as if one step had brought both."""
+        times = later.times
+        if times is not None and self.times is not None:
+            times = times._replace(first=self.times.first)
         return later._replace(
-            tokens=(*self.tokens, *later.tokens), logprobs=(*self.logprobs, *later.logprobs)
+            tokens=(*self.tokens, *later.tokens),
+            logprobs=(*self.logprobs, *later.logprobs),
+            times=times,
         )

@@ -1,5 +1,6 @@
 """What every endpoint works with."""
 
+import math
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -84,9 +85,9 @@ class Usage:
         self.answer += piece.tokens
         self.cached = max(self.cached, piece.cached_tokens)
         if piece.times is not None:
-            passed = piece.times.ended - piece.times.arrived
-            self.to_first = passed if self.to_first is None else min(self.to_first, passed)
-            self.to_last = max(self.to_last, passed)
+            arrived, first, ended = piece.times
+            self.to_first = min(first - arrived, self.to_first or math.inf)
+            self.to_last = max(self.to_last, ended - arrived)
 
     def json(self) -> dict[str, object]:
         """OpenAI's object; with the device's seconds, if they are simulated."""

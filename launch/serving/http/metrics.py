@@ -178,13 +178,14 @@ class Timer:
         self.finished = piece.finished
         if piece.finished == "error":
             return
-        now = time.perf_counter()
+        first = now = time.perf_counter()
         if piece.times is not None:
-            self.began, now = piece.times
+            self.began, first, now = piece.times
         if self.last is None:
-            self.first = now
-            self.metrics.first_token.observe(now - self.began)
-            self.metrics.between_tokens.observe(0.0, max(piece.tokens - 1, 0))
+            self.first = first
+            self.metrics.first_token.observe(first - self.began)
+            others = max(piece.tokens - 1, 0)
+            self.metrics.between_tokens.observe((now - first) / max(others, 1), others)
         elif piece.tokens:
             self.metrics.between_tokens.observe((now - self.last) / piece.tokens, piece.tokens)
         self.last = now
