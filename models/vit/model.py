@@ -101,6 +101,12 @@ class ViT(nnx.Module):
             outputs.append(x)
         return outputs
 
+    @property
+    def stacks(self) -> bool:
+        """Whether blocks that are alike may run as one stack: a bias of their own may not be
+        outside of it."""
+        return not self.relative
+
     def _biases(self) -> list[jax.Array | None]:
         """Of the scores, for each block."""
         shared = None if self.shared_relative is None else self.shared_relative()
