@@ -10,6 +10,7 @@ from launch.settings import setting
 from launch.training.optimizers import OptimizerSettings
 from launch.training.parallelism import Parallelism
 from launch.training.precision import PrecisionSettings
+from launch.training.router_losses import RouterSettings
 from launch.training.schedules import ScheduleSettings
 
 
@@ -41,6 +42,7 @@ class TrainConfig:
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     precision: PrecisionSettings = field(default_factory=PrecisionSettings)
     parallelism: Parallelism = field(default_factory=Parallelism)
+    router: RouterSettings = field(default_factory=RouterSettings)
     check_memory: bool = setting(
         True, "Refuse a step that does not fit into the memory of the device."
     )

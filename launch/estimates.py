@@ -96,6 +96,7 @@ def estimate(
             mesh=mesh,
             batch=work.batch,
             objective=work.objective,
+            router=config.router,
             trained=trained,
             clip_norm=config.clip_norm,
             ema_decay=config.optimizer.ema_decay,

@@ -103,6 +103,7 @@ class Run:
             mesh=self._mesh,
             batch=self._data.shapes(config.batch_size),
             objective=job.objective,
+            router=config.router,
             trained=job.trained,
             clip_norm=config.clip_norm,
             ema_decay=config.optimizer.ema_decay,

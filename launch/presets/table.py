@@ -34,9 +34,9 @@ _MEGATRON_7B = Recipe(
 _DROPLESS = Recipe(
     model=models.MIXTRAL_8X7B, instances=8, tensor=32, pipeline=4, global_batch=128,
     learning_rate=3e-4, final_rate=3e-5, warmup_steps=4000, steps=22_500, weight_decay=0.1,
-    beta2=0.95, recompute="full", note="without the router's auxiliary loss",
+    beta2=0.95, recompute="full", more={"router_aux_loss_coef": 0.02},
 )  # fmt: skip
-_MIXTRAL = replace(_DROPLESS, more={"expert_capacity_factor": 2.0})
+_MIXTRAL = replace(_DROPLESS, more={**_DROPLESS.more, "expert_capacity_factor": 2.0})
 
 RECIPES: Mapping[str, Recipe] = {
     "hf_llama_7B": Recipe(

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from models.parallel.varying import vary
+from models.varying import vary
 
 
 class Part(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from models.parallel.varying import varying_axes
+from models.varying import varying_axes
 
 
 def global_norm(gradients: Mapping[str, jax.Array]) -> jax.Array:

@@ -9,6 +9,7 @@ from jax.sharding import PartitionSpec
 from launch.training.layout import Layout
 from launch.training.parallelism import Parallelism
 from launch.training.pipeline import AXIS as STAGE
+from launch.training.router_losses import PATH as ROUTER_LOSSES
 from models.layers.attention import Attention
 from models.layers.moe import MoE
 from models.layers.norms import BatchNorm
@@ -40,6 +41,7 @@ class CoreModel:
             if _in_block(path)
             else self.layout.for_use(path, weight)
             for path, weight in parameters.items()
+            if path != ROUTER_LOSSES
         }
         model = merge(self.graph, outside)
         self._share_positions(model)
@@ -67,6 +69,11 @@ class CoreModel:
             return None
         size = self.layout.mesh.shape[context.AXIS]
         return ContextParallel(size, self.parallelism.context_parallel_method)
+
+    @property
+    def position_axes(self) -> tuple[str, ...]:
+        """The axes along which cores have other positions of the same rows."""
+        return (context.AXIS,) if context.AXIS in self.layout.manual else ()
 
     @property
     def splits_vocabulary(self) -> bool:

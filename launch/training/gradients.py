@@ -16,10 +16,12 @@ from launch.training.objectives import Batch, Loss, Objective
 from launch.training.pipeline import AXIS as STAGE
 from launch.training.pipeline import Pipeline
 from launch.training.precision import Precision
+from launch.training.router_losses import PATH as ROUTER_LOSSES
+from launch.training.router_losses import RouterLosses
 from launch.training.stages import ModelStages
 from models.hashed_random import HASHED
-from models.parallel.varying import vary, varying_axes
 from models.parameters import Parameters, statistics
+from models.varying import vary, varying_axes
 
 _WHOLE = PartitionSpec()
 
@@ -48,6 +50,7 @@ class CoreStep:
     micro_batches: int
     seed: int
     pipeline: Pipeline | None = None
+    routers: RouterLosses | None = None
 
     @property
     def layout(self) -> Layout:
@@ -94,11 +97,16 @@ class CoreStep:
         held = self._for_step(parameters)
         learning = {path: weight for path, weight in held.items() if path in self.learnt}
         learning |= self._own(scaling)
+        if self.routers is not None:
+            rows_of_stack = 1 if self.pipeline is None else self.pipeline.rows_of_stage
+            learning |= self._own(self.routers.learning(rows_of_stack))
 
         def loss_of(
             learning: Parameters, batch: Batch, keys: jax.Array
         ) -> tuple[jax.Array, tuple[Loss, Parameters]]:
             module = self.model({**held, **learning})
+            if self.routers is not None:
+                self.routers.charge(module, learning, batch, self.model.position_axes)
             loss = self.objective(module, batch, keys)
             return loss.total, (loss, statistics(module))
 
@@ -106,19 +114,25 @@ class CoreStep:
             assert self.pipeline is not None
             rows, stages = self.pipeline.micro_batches(part), self._stages.parts()
             gradients, loss = self.pipeline.gradients(stages, learning, rows, fixed=held)
-            return Part((self.precision.accumulated(gradients), (_over_stages(loss), {})), {})
+            routers = _taken(gradients, ROUTER_LOSSES)
+            gradients = self.precision.accumulated(gradients)
+            return Part((gradients, (_over_stages(loss), {}), routers), {})
 
         def part_of(part: tuple[Batch, jax.Array]) -> Part:
             if self.pipeline is not None:
                 return part_in_pipeline(part)
             (_, others), gradients = jax.value_and_grad(loss_of, has_aux=True)(learning, *part)
-            amax = {path: gradients.pop(path) for path in self.histories}
-            return Part((self.precision.accumulated(gradients), others), amax)
+            amax = _taken(gradients, *self.histories)
+            routers = _taken(gradients, ROUTER_LOSSES)
+            return Part((self.precision.accumulated(gradients), others, routers), amax)
 
         rows = (self._own_positions(batch), self._keys(step, rows_of(batch)))
         sums, amax = accumulate(part_of, rows, self.micro_batches, self.layout.manual)
-        gradients, (loss, statistics_sums) = sums
+        gradients, (loss, statistics_sums), routers = sums
         loss = self._over_cores(loss)
+        if self.routers is not None:
+            charged = jnp.sum(routers[ROUTER_LOSSES], axis=0)
+            loss = self.routers.added(loss, self._sum(charged))
         gradients = self.layout.reduced(gradients)
         gradients = jax.tree.map(lambda g: g / loss.weight, gradients)
         return Gradients(
@@ -134,7 +148,7 @@ class CoreStep:
 
     @property
     def _stages(self) -> ModelStages:
-        return ModelStages(self.model, self.objective)
+        return ModelStages(self.model, self.objective, self.routers)
 
     def _own_positions(self, batch: Batch) -> Batch:
         context = self.model.context
@@ -163,6 +177,9 @@ class CoreStep:
 
         return jax.tree.map(over_cores, loss)
 
+    def _sum(self, x: jax.Array) -> jax.Array:
+        return jax.lax.psum(x, self.layout.manual) if self.layout.manual else x
+
     def _mean(self, x: jax.Array) -> jax.Array:
         return jax.lax.pmean(x, self.layout.manual) if self.layout.manual else x
 
@@ -182,6 +199,11 @@ class CoreStep:
 
     def _batch_specs(self) -> Any:
         return jax.tree.map(self.layout.region_spec, self.batch_specs)
+
+
+def _taken(gradients: Parameters, *paths: str) -> Parameters:
+    """The gradients of some paths, if there are any, which are taken out of the others."""
+    return {path: gradients.pop(path) for path in paths if path in gradients}
 
 
 def _over_stages(loss: Loss) -> Loss:

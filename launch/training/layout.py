@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
 from launch.meshes import parameter_shardings
-from models.parallel.varying import vary, varying_axes
 from models.parameters import AxisNames, Parameters
 from models.sharding import BATCH_AXES, FULLY_SHARDED, make_spec, split_axes
+from models.varying import vary, varying_axes
 
 ZERO = "data"
 """The mesh axis over which ZeRO-1 splits what only the optimizer needs."""

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from launch.training.pipeline_schedule import IDLE, Cycle, Passes, Phase, Schedule
-from models.parallel.varying import vary
+from models.varying import vary
 
 AXIS = "stage"
 """The mesh axis of stages."""
@@ -108,6 +108,11 @@ class Pipeline:
             else:
                 state, _ = jax.lax.scan(partial(run.cycle, cycle), state, tables)
         return state.gradients, state.sums
+
+    @property
+    def rows_of_stage(self) -> int:
+        """Layers in a stage's part of a stack."""
+        return self.schedule.rounds * max(self.layers)
 
     def _tables(self, ticks: np.ndarray) -> tuple[_Pass, _Pass]:
         """Forward and backward passes of every stage in some ticks, [..., p]."""

@@ -14,6 +14,7 @@ from launch.training.objectives import Batch, Objective
 from launch.training.parallelism import Parallelism
 from launch.training.pipeline import Pipeline, Place, Stages
 from launch.training.pipeline_schedule import make_schedule
+from launch.training.router_losses import RouterLosses
 from models.layers.dropout import set_dropout
 
 Rows = tuple[Batch, jax.Array | None]  # of a micro-batch, and their keys
@@ -38,6 +39,7 @@ class ModelStages:
 
     model: CoreModel
     objective: Objective
+    routers: RouterLosses | None = None
 
     def parts(self) -> Stages:
         """As a pipeline takes them."""
@@ -55,6 +57,8 @@ class ModelStages:
         model = self.model(parameters)
         if keys is not None:
             set_dropout(model, keys)
+        if self.routers is not None:
+            self.routers.charge(model, parameters, batch, self.model.position_axes)
         for blocks in model.blocks:
             blocks.take_place(place.first, place.layers)
         run: jax.Array = model.run(x, _positions(model, batch))

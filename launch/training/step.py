@@ -19,6 +19,7 @@ from launch.training.layout import communicated, make_layout
 from launch.training.objectives import Batch, LanguageModelling, Loss, Objective
 from launch.training.parallelism import Parallelism
 from launch.training.precision import PRECISIONS, Precision
+from launch.training.router_losses import NO_ROUTER_LOSSES, RouterSettings
 from launch.training.stages import make_pipeline
 from launch.training.state import TrainState
 from launch.training.step_functions import StepFunctions
@@ -62,6 +63,7 @@ def make_training(
     mesh: Mesh | AbstractMesh,
     batch: Batch,
     objective: Objective | None = None,
+    router: RouterSettings = NO_ROUTER_LOSSES,
     clip_norm: float | None = None,
     trained: Collection[str] | None = None,
     ema_decay: float | None = None,
@@ -70,11 +72,12 @@ def make_training(
     """Everything jitted for `mesh`, whose axes are those of `parallelism`.
 
     `batch` has the shapes of what a step takes, over the whole mesh. `step` donates its state and
-    reports `loss` (mean over what counts), `grad_norm` (before clipping) and the objective's
-    metrics; `start` donates its weights. The optimizer knows the parameters in `trained` alone,
-    all but running statistics if it is None; the others stay as they are, and the statistics move
-    as the model moves them, by their mean over micro-batches. Raises MeshError if the mesh fits
-    neither model nor batch, ModelError if its blocks are not alike, but are to be stacked.
+    reports `loss` (mean over what counts), `grad_norm` (before clipping), the objective's metrics
+    and the losses of routers; `start` donates its weights. The optimizer knows the parameters in
+    `trained` alone, all but running statistics if it is None; the others stay as they are, and the
+    statistics move as the model moves them, by their mean over micro-batches. Raises MeshError if
+    the mesh fits neither model nor batch, ModelError if its blocks are not alike, but are to be
+    stacked, or if there are no routers to be charged.
     """
     first = initialisation(partial(_build, model, precision, seed))
     abstract = merge(first.graph, first.shapes)
@@ -88,6 +91,7 @@ def make_training(
         _check_alike(abstract, model)
     stacked = partial(stack, order=order) if parallelism.stacks else dict
     kinds = _kinds(abstract, first.shapes, trained, stacked)
+    routers = router.of(model, abstract, batch)
     layout = make_layout(mesh, kinds.parameters, axes, left=left, zero=parallelism.zero_1)
     if parallelism.stacks:
         _keep_one_block(abstract)
@@ -107,6 +111,7 @@ def make_training(
         micro_batches=parallelism.gradient_accumulation_steps,
         seed=seed,
         pipeline=pipeline,
+        routers=routers,
     )
     functions = StepFunctions(
         core=core,

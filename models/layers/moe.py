@@ -19,6 +19,7 @@ from models.layers.activations import activation
 from models.layers.axes import make_bias
 from models.layers.mlp import GatedMLP
 from models.layers.narrow import HasNarrow, Narrow, narrow_name
+from models.layers.router_losses import RouterCharge
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,13 @@ class MoE(nnx.Module, HasNarrow):
 
     `mix`, the function of that name at first, takes tokens to experts and back. `experts_…_narrow`,
     None at first, make narrow kernels of the experts'. `axes`, () at first, are mesh axes whose
-    cores have a part of each expert's width, and add up what they make.
+    cores have a part of each expert's width, and add up what they make. `router_charge`, None at
+    first, is what its router is charged with in training.
     """
 
     mix: Mix
     axes: tuple[str, ...]
+    router_charge: RouterCharge | None
     router_bias: nnx.Param[jax.Array] | None
     shared: GatedMLP | None
 
@@ -122,6 +125,7 @@ class MoE(nnx.Module, HasNarrow):
 
         self.experts, self.act = experts, act
         self.mix, self.axes = mix, ()
+        self.router_charge = nnx.data(None)
         count, outside = {"experts": experts.count}, {"dim": dim}
         inside = {"hidden_dim": experts.hidden_dim}
         self.router = kernel({"residual": dim, "choice": experts.count})
@@ -153,15 +157,25 @@ class MoE(nnx.Module, HasNarrow):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """x [B, T, D] -> [B, T, D]."""
-        weights, chosen = self.route(x)
+        logits = self._scores(x)
+        weights, chosen = self._choose(logits)
         y = self.mix(self.experts, x, weights, chosen, self._visit).astype(x.dtype)
+        if self.router_charge is not None:
+            y = self.router_charge.charge(y, logits, chosen, self.axes)
         return y if self.shared is None else y + self.shared(x)
 
     def route(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """x [..., D] -> the weights, FP32, and numbers of each token's experts [..., K]."""
+        return self._choose(self._scores(x))
+
+    def _scores(self, x: jax.Array) -> jax.Array:
+        """x [..., D] -> of all experts [..., E]."""
         logits = jnp.dot(x, self.router[...].astype(x.dtype))
         if self.router_bias is not None:
             logits = logits + self.router_bias[...].astype(x.dtype)
+        return logits
+
+    def _choose(self, logits: jax.Array) -> tuple[jax.Array, jax.Array]:
         if self.experts.gated_inputs:
             scores, chosen = jax.lax.top_k(logits.astype(jnp.float32), self.experts.per_token)
             return jax.nn.sigmoid(scores), chosen

@@ -14,6 +14,7 @@ from jax.extend.core import Primitive
 from models.layers.attention import STATISTICS, Attention
 from models.layers.dropout import fold, set_block_dropout
 from models.layers.mlp import GatedMLP
+from models.layers.router_losses import RouterCharge, charge_routers
 from models.parameters import Parameters, merge, split
 from models.sharding import FULLY_SHARDED
 
@@ -55,12 +56,14 @@ class CoreBlock(nnx.Module):
 
     keys: jax.Array | None
     count: jax.Array | None
+    router_charge: RouterCharge | None
 
     def __init__(self, block: nnx.Module, prefix: str, run: BlockRun, *, stacked: bool) -> None:
         self.block, self.prefix, self.run, self.stacked = block, prefix, run, stacked
         self.keys: jax.Array | None = nnx.data(None)
         self.first: jax.Array | None = nnx.data(None)
         self.count: jax.Array | None = nnx.data(None)
+        self.router_charge = nnx.data(None)
 
     def take_keys(self, keys: jax.Array) -> None:
         """Takes the keys of dropout, typed [B], of all blocks together."""
@@ -75,10 +78,12 @@ class CoreBlock(nnx.Module):
         """All but `x` is passed on to the block, and the form of its result is kept."""
         graph, parameters = split(self.block)
 
-        def apply(x: jax.Array, parameters: Parameters, number: Any) -> Any:
+        def apply(x: jax.Array, parameters: Parameters, number: Any, counts: Any = None) -> Any:
             block = merge(graph, self._for_use(parameters))
             if self.keys is not None:
                 set_block_dropout(block, fold(self.keys, number))
+            if (charge := self.router_charge) is not None:
+                charge_routers(block, charge if counts is None else charge.where(counts))
             if self.run.share is not None:
                 self.run.share(block)
             return block(x, *others, **named)
@@ -98,9 +103,10 @@ class CoreBlock(nnx.Module):
             nonlocal form
             weights, number = block
             place = number if self.first is None else self.first + number
-            (result,), form = jax.tree.flatten(apply(x, weights, place))
-            if self.count is not None:
-                result = jnp.where(number < self.count, result, x)
+            counts = None if self.count is None else number < self.count
+            (result,), form = jax.tree.flatten(apply(x, weights, place, counts))
+            if counts is not None:
+                result = jnp.where(counts, result, x)
             return result, None
 
         numbers = jnp.arange(len(next(iter(parameters.values()))))

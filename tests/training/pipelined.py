@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 from launch.training.pipeline import Pipeline, Place, Stages
 from launch.training.pipeline_schedule import Schedule
-from models.parallel.varying import vary
+from models.varying import vary
 from tests.models.tiny import QUICK_COMPILE
 
 AXES = ("stage", "data", "model")

@@ -16,6 +16,7 @@ from launch.errors import LaunchError
 from launch.source import byte_level
 from launch.training.objectives import LanguageModelling, next_tokens, text_batch
 from launch.training.parallelism import Parallelism
+from launch.training.router_losses import NO_ROUTER_LOSSES, RouterSettings
 from launch.training.state import TrainState
 from launch.training.step import Training, make_training
 from models.decoder.config import DecoderConfig
@@ -47,6 +48,7 @@ LLAMA4 = replace(
     experts=Experts(8, 2, 16, gated_inputs=True, shared_dim=16),
 )
 CAPACITY = replace(DENSE, experts=Experts(4, 2, 16, capacity_factor=1.0))
+ROUTER = RouterSettings(router_aux_loss_coef=0.02, router_z_loss_coef=1e-3)
 TOKENS = np.random.default_rng(0).integers(0, 32, (STEPS, ROWS, LENGTH + 1)).astype(np.int32)
 
 AR, AG, RS = "all-reduce", "all-gather", "reduce-scatter"
@@ -147,7 +149,9 @@ CASES = {
         {AR, AG, RS, CP},
     ),
     "1F1B, experts, fully sharded": Case(
-        EXPERTS, {STAGES: 2, EXPERT: 2, SHARDED: 2, IN_PIPELINE: 2}, {AR, AG, RS, CP}
+        replace(EXPERTS, num_layers=3),
+        {STAGES: 2, EXPERT: 2, SHARDED: 2, IN_PIPELINE: 2},
+        {AR, AG, RS, CP},
     ),
 }
 
@@ -176,6 +180,7 @@ def make(config: DecoderConfig, parallelism: Parallelism, devices: list[jax.Devi
         mesh=parallelism.mesh(devices),
         batch=text_batch(ROWS, LENGTH),
         objective=LanguageModelling(z_loss=1e-3, label_smoothing=0.1),
+        router=NO_ROUTER_LOSSES if config.experts is None else ROUTER,
         clip_norm=0.5,
         seed=0,
     )

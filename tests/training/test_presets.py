@@ -69,6 +69,7 @@ def test_numbers_are_the_published_ones(name: str) -> None:
 def test_tokens_are_dropped_but_in_the_presets_that_say_otherwise(name: str) -> None:
     factor = None if name.endswith("dropless") else 2.0
     assert RECIPES[name].settings().get("expert_capacity_factor") == factor
+    assert RECIPES[name].settings()["router_aux_loss_coef"] == 0.02
 
 
 @pytest.mark.parametrize("name", TUNED)
