@@ -211,8 +211,12 @@ def _check_alike(module: Any, model: Described) -> None:
     """Raises ModelError if the blocks of a model cannot be stacked."""
     for _, part in parts_of(module):
         blocks = getattr(part, "blocks", None)
-        stacks = blocks is not None and getattr(part, "stacks", True)
-        if not stacks or any(nnx.graphdef(block) != nnx.graphdef(blocks[0]) for block in blocks):
+        stacks = getattr(part, "stacks", True)
+        if (
+            blocks is None
+            or not stacks
+            or any(nnx.graphdef(block) != nnx.graphdef(blocks[0]) for block in blocks)
+        ):
             raise ModelError(
                 f"--scan_layers and pipelines need blocks that are alike, which those of "
                 f"{model.architecture.name} with this config are not. Leave them out."
