@@ -32,6 +32,9 @@ INTERRUPTED = {
 """Cases that stop on this mesh and go on, on one core: with frozen weights, which are in a pipeline
 at first, with weights that are gathered, and with running statistics."""
 
+QUICK = ("sft", "dpo", "text-classification", "text-to-text", "image-classification, vit")
+"""Cases that no other takes the place of, in `make test`."""
+
 TOKENS = {"sft": 96, "dpo": 2 * 96, "orpo": 2 * 96, "fill-mask": 16, "text-to-text": 2 * 16}
 """Of a row: both answers of a pair, source and target."""
 
@@ -61,7 +64,9 @@ def test_every_task_has_a_case() -> None:
     assert {case.task for case in CASES.values()} == set(TASKS)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in CASES]
+)
 def test_a_task_learns(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     case, runs = CASES[name], tmp_path / "run"
     path = tmp_path / "model"
