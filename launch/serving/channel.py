@@ -59,6 +59,7 @@ class Channel:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._lock = threading.Lock()
+        self._closed = False
 
     def send(self, message: Any) -> None:
         """From any thread; waits while the other end does not read."""
@@ -69,12 +70,23 @@ class Channel:
     def messages(self) -> Iterator[Any]:
         """What comes, until the other end has gone."""
         unpacker = Unpacker()
-        with suppress(ConnectionError):
-            while data := self._connection.recv(1 << 16):
-                yield from unpacker.feed(data)
+        while data := self._received():
+            yield from unpacker.feed(data)
+
+    def _received(self) -> bytes:
+        """The next bytes; none if an end has gone. This end may be closed by another thread."""
+        try:
+            return self._connection.recv(1 << 16)
+        except ConnectionError:
+            return b""
+        except OSError:
+            if self._closed:
+                return b""
+            raise
 
     def close(self) -> None:
         """Ends `messages` on both ends."""
+        self._closed = True
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()

@@ -59,6 +59,16 @@ class Adding:
         return [2 + items[0]]
 
 
+def test_an_end_that_is_closed_between_two_messages_has_no_more() -> None:
+    ours, theirs = map(Channel, socket.socketpair())
+    theirs.send("hello")
+    messages = ours.messages()
+    assert next(messages) == "hello"
+    ours.close()
+    assert list(messages) == []
+    theirs.close()
+
+
 @contextmanager
 def other_end(desk: Desk) -> Iterator[tuple[Channel, Iterator[Any]]]:
     """A channel to a desk, and what comes back."""
