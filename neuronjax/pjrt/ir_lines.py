@@ -2,8 +2,8 @@
 
 * ``%value = get TYPE %record, FIELD`` loads a field of a record;
 * ``put TYPE VALUE %record, FIELD`` stores one;
-* ``%value = python TYPE NAME(ARGUMENTS)`` calls the function whose address is in a word of the
-  table, with or without a value.
+* ``%value = python TYPE NAME(ARGUMENTS)`` calls the function whose address the table holds under
+  that name, with or without a value.
 
 Names in braces are addresses of words, offsets of fields, and numbers.
 """
