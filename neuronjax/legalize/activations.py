@@ -12,7 +12,7 @@ from typing import Any
 
 from neuronjax.jaxlib_api.mlir import chlo, ir, stablehlo
 from neuronjax.legalize.emit import at, convert, element_type, filled, made_by, number_of, ops_of
-from neuronjax.legalize.expansions import erfc_operand
+from neuronjax.legalize.erfc import erfc_operand
 from neuronjax.legalize.op_sets import NARROW_FLOATS
 from neuronjax.legalize.policy import Policy
 

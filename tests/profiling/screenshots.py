@@ -7,7 +7,6 @@ The page shows a recording that is kept beside the pictures: they change with th
 from __future__ import annotations
 
 import io
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import numpy as np
 from PIL import Image
 
 from neuronjax.profiling import page, store
+from tests.browser import BROWSER
 
 REFERENCES = Path(__file__).parent / "screenshots"
 WIDTHS = {"phone": 390, "tablet": 820, "desktop": 1440}
@@ -27,10 +27,6 @@ _HEIGHT = 2400
 _SCALE = 6
 """Pixels of the page for one of the pictures that are kept: lines of text become grey, and what a
 font or a path is like does not matter."""
-
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
-)
 
 
 def write_page(folder: Path) -> None:
@@ -61,12 +57,12 @@ def taken(folder: Path, case: str) -> Image.Image:
     return picture.resize((WIDTHS[name] // _SCALE, _HEIGHT // _SCALE), Image.Resampling.BOX)
 
 
-def difference(one: Image.Image, other: Image.Image, block: int = 10) -> float:
+def difference(picture: Image.Image, expected: Image.Image, block: int = 10) -> float:
     """The greatest difference of a channel's mean over a block of pixels, of 255."""
-    assert one.size == other.size
-    difference = np.asarray(one, np.float64) - np.asarray(other, np.float64)
-    rows, columns = (size - size % block for size in difference.shape[:2])
-    blocks = difference[:rows, :columns].reshape(rows // block, block, columns // block, block, 3)
+    assert picture.size == expected.size
+    pixels = np.asarray(picture, np.float64) - np.asarray(expected, np.float64)
+    rows, columns = (size - size % block for size in pixels.shape[:2])
+    blocks = pixels[:rows, :columns].reshape(rows // block, block, columns // block, block, 3)
     return float(np.abs(blocks.mean((1, 3))).max())
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +12,10 @@ import pytest
 
 from neuronjax.profiling import page
 from neuronjax.profiling.records import Profile, ProgramProfile, Run
+from tests.browser import BROWSER, needs_browser
 from tests.profiling import recorded
 
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
-)
-NEEDS_BROWSER = pytest.mark.skipif(
-    not BROWSER, reason="NOT TESTED: the report page, for want of chromium (apt install chromium)"
-)
+NEEDS_BROWSER = needs_browser("the report page")
 
 
 def rendered(text: str, folder: Path, anchor: str = "") -> str:

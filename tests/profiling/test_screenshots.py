@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from tests.browser import needs_browser
 from tests.profiling import screenshots
-from tests.profiling.test_page import NEEDS_BROWSER
 
 MOST = 40.0
 """Of 255, in a block of 60 x 60 pixels of the page: other colours, and lines that break elsewhere,
@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@NEEDS_BROWSER
+@needs_browser("the report page")
 @pytest.mark.parametrize("case", screenshots.CASES)
 def test_the_page_looks_as_before(case: str, folder: Path) -> None:
     picture = screenshots.taken(folder, case)

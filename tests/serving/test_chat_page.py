@@ -3,7 +3,6 @@
 import json
 import queue
 import re
-import shutil
 import subprocess
 import threading
 import urllib.request
@@ -13,12 +12,8 @@ from typing import ClassVar
 
 import pytest
 
+from tests.browser import BROWSER, needs_browser
 from tests.serving.http_server import NAME, Running
-
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
-)
-
 
 # Asks once the page knows its model, and tells the messages when the answer is complete.
 PRESS = """
@@ -37,9 +32,7 @@ const press = setInterval(() => {
   }, 50);
 }, 50);
 """
-NEEDS_BROWSER = pytest.mark.skipif(
-    not BROWSER, reason="NOT TESTED: the chat page, for want of chromium (apt install chromium)"
-)
+NEEDS_BROWSER = needs_browser("the chat page")
 
 
 def rendered(server: Running, folder: Path, width: int) -> str:

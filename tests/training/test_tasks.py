@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +163,18 @@ def test_what_cannot_be_is_refused_before_the_first_step(
             **changes,
         )
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_blocks_whose_biases_lie_outside_of_them_are_not_stacked(tmp_path: Path) -> None:
+    vit = CASES["image-classification, vit"]
+    own_biases = {"use_relative_position_bias": True, "layer_scale_init_value": 0.1}
+    config = {
+        **vit.config,
+        "architectures": ["BeitForImageClassification"],
+        "model_type": "beit",
+        **own_biases,
+    }
+    beit, path = replace(vit, config=config), tmp_path / "model"
+    data = write_case(beit, path)
+    with pytest.raises(ModelError, match="--scan_layers and pipelines need blocks that are alike"):
+        run(beit, path, data, tmp_path / "run", parallelism=Parallelism(scan_layers=True))

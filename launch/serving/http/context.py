@@ -1,6 +1,5 @@
 """What every endpoint works with."""
 
-import math
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -86,7 +85,8 @@ class Usage:
         self.cached = max(self.cached, piece.cached_tokens)
         if piece.times is not None:
             arrived, first, ended = piece.times
-            self.to_first = min(first - arrived, self.to_first or math.inf)
+            if self.to_first is None or first - arrived < self.to_first:
+                self.to_first = first - arrived
             self.to_last = max(self.to_last, ended - arrived)
 
     def json(self) -> dict[str, object]:
