@@ -24,7 +24,10 @@ def main(arguments: Sequence[str]) -> None:
     if arguments[1:]:
         raise app.UsageError(f"unexpected arguments {arguments[1:]}")
     settings = platforms.Settings(_PLATFORM.value, _BASELINE.value, _REPETITIONS.value)
-    table = report.chosen(rows.ROWS, _ROWS.value)
+    try:
+        table = report.chosen(rows.ROWS, _ROWS.value)
+    except ValueError as error:
+        raise app.UsageError(str(error)) from None
     platforms.select(settings)
     print(report.HEADING, flush=True)
     findings = []
