@@ -68,7 +68,7 @@ def test_the_cell_after_an_interrupted_one(notebook: Notebook) -> None:
     as the kernel sets a handler of its own before each cell."""
     for _ in range(2):
         assert notebook.run(STEPS, interrupt_after=1.5).endswith("KeyboardInterrupt")
-        assert notebook.run(ANSWER).endswith("42\n")
+        assert "42\n" in notebook.run(ANSWER)
 
 
 def test_a_cell_that_waits_for_an_interrupted_one_tells_so(notebook: Notebook) -> None:
