@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -20,6 +21,8 @@ from neuronjax.errors import ConfigurationError
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
 Runner = Callable[[Callable[[Asked], Answer], Sequence[Asked]], Iterator[tuple[int, Answer]]]
+
+_CONNECT_SECONDS = 10.0
 
 
 def in_turn(
@@ -80,6 +83,7 @@ def on_ray(address: str) -> Runner[Asked, Answer]:
 
 
 def _connected(address: str) -> Any:
+    _check_that_somebody_listens(address)
     try:
         ray = importlib.import_module("ray")
     except ImportError:
@@ -91,6 +95,17 @@ def _connected(address: str) -> Any:
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         raise ConfigurationError(f"no Ray cluster answers at {address!r}: {error}.") from None
     return ray
+
+
+def _check_that_somebody_listens(address: str) -> None:
+    """Ray itself tries for minutes. Addresses other than HOST:PORT, as ``auto``, are left to it."""
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigurationError(f"no Ray cluster answers at {address!r}: {error}.") from None
 
 
 def _called(call: Callable[[Asked], Answer], entry: Asked) -> Answer:

@@ -109,6 +109,12 @@ def test_points_side_by_side_are_the_same(found: Sweep) -> None:
     assert beside.points == (found.points[0], found.points[2])
 
 
+@pytest.mark.parametrize("port", [1, 10**6])
+def test_a_cluster_where_nobody_listens(port: int) -> None:
+    with pytest.raises(ConfigurationError, match="no Ray cluster answers at"):
+        list(on_ray(f"127.0.0.1:{port}")(len, ["a"]))
+
+
 def test_ray_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigurationError, match="pip install ray"):
