@@ -22,7 +22,7 @@ from tests.models.test_encoder_decoders import run
 from tests.serving.http_server import listening
 
 COUNT, LONGEST_SOURCE, LONGEST = 12, 20, 14
-# There are blocks for two whole answers and a half: with four slots, some are computed again.
+# There are blocks for one answer of the greatest length: with four slots, some are computed again.
 ENGINE = EngineConfig(
     max_model_len=24,
     max_source_len=LONGEST_SOURCE,
@@ -33,7 +33,7 @@ ENGINE = EngineConfig(
     context_buckets="24",
     max_num_batched_tokens=16,
     block_size=4,
-    num_blocks=10,
+    num_blocks=6,
 )
 FORCED = 7
 MODELS: dict[str, dict[str, Any]] = {
