@@ -3,6 +3,7 @@
 Contents:
 
 * ``neuronjax.make_mesh``: a ``jax.sharding.Mesh`` whose inner axes lie on the closest cores.
+* ``neuronjax.visualize_mesh``: where a mesh lies on the chips and links of its machine.
 * ``neuronjax.compare``: a function's error on the chip, op by op, against FP64.
 * ``neuronjax.nan_report``: the op that made the first NaN or infinity.
 * ``neuronjax.estimate``: time, memory and price of a function on a machine, without running it.
@@ -38,6 +39,7 @@ _LAZY = {
     "profile": "neuronjax.recording",
     "program_text": "neuronjax.pjrt.program_text",
     "testing": "neuronjax.testing",
+    "visualize_mesh": "neuronjax.machine.mesh_picture",
 }
 
 __all__ = [
@@ -53,6 +55,7 @@ __all__ = [
     "profile",
     "program_text",
     "testing",
+    "visualize_mesh",
 ]
 
 

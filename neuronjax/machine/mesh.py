@@ -41,7 +41,7 @@ def make_mesh(
     sizes = mesh_axes(axes)
     devices = list(jax.devices() if devices is None else devices)
     if machine is None:
-        machine = _machine_of(devices)
+        machine = machine_of(devices)
         by_core = {d.chip * machine.cores_per_chip + d.core_on_chip: d for d in devices}
     else:
         by_core = {device.id: device for device in devices}
@@ -87,17 +87,16 @@ def _arranged(
     return np.concatenate(shifted), parts
 
 
-def _machine_of(devices: Sequence[jax.Device]) -> Machine:
+def machine_of(devices: Sequence[jax.Device]) -> Machine:
+    """The machine that devices of platform ``neuron`` say they are of. TopologyError: of none."""
     if not devices:
-        raise TopologyError(
-            "make_mesh was given no devices; leave `devices` out to use all of them"
-        )
+        raise TopologyError("a mesh was given no devices; leave `devices` out to use all of them")
     described = {(getattr(d, "target", None), getattr(d, "lnc", None)) for d in devices}
     target, lnc = described.pop()
     if described or target is None or lnc is None:
         platforms = ", ".join(sorted({device.platform for device in devices}))
         raise TopologyError(
-            f"make_mesh needs the devices of one neuron machine; got {len(devices)} of platform "
+            f"a mesh needs the devices of one neuron machine; got {len(devices)} of platform "
             f"{platforms}. Set JAX_PLATFORMS=neuron, or pass machine=Machine.create(target)."
         )
     return Machine.create(target, lnc)

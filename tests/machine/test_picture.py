@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 
+import jax
+import numpy as np
 import pytest
+from jax.sharding import Mesh
 
+from neuronjax.errors import TopologyError
 from neuronjax.machine.instances import INSTANCES
 from neuronjax.machine.machine import Machine
+from neuronjax.machine.mesh_picture import visualize_mesh
 from neuronjax.machine.picture import Placement, svg
 from neuronjax.machine.topology import Wiring
 
@@ -62,3 +67,19 @@ def test_a_notebook_shows_a_machine() -> None:
     shown = Machine.create("trn2.48xlarge")._repr_html_()
     assert shown.startswith("<p>trn2.48xlarge (LNC 2): 16 x ")
     assert "<svg" in shown
+
+
+def test_a_mesh_on_its_machine(neuron_devices: list[jax.Device]) -> None:
+    """Every device is named once, with the coordinates that JAX gives it."""
+    mesh = Mesh(np.array(neuron_devices[::-1]).reshape(2, 4), ("data", "model"))
+    picture = visualize_mesh(mesh)
+    title, chip = str(picture).splitlines()
+    assert title == "mesh (data=2, model=4) on trn2.3xlarge (LNC 1)"
+    for place, device in np.ndenumerate(mesh.devices):
+        assert f"{device.id}: {place}" in chip
+        assert f"core {device.id}: data {place[0]}, model {place[1]}" in picture._repr_html_()
+
+
+def test_a_mesh_of_another_platform(cpu_devices: list[jax.Device]) -> None:
+    with pytest.raises(TopologyError, match="needs the devices of one neuron machine"):
+        visualize_mesh(Mesh(np.array(cpu_devices), ("data",)))

@@ -1,0 +1,59 @@
+"""`neuronjax.visualize_mesh`: where a mesh lies on its machine, as a picture and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jax.sharding import Mesh
+
+from neuronjax.display import Displayed
+from neuronjax.errors import TopologyError
+from neuronjax.machine.machine import Machine
+from neuronjax.machine.mesh import machine_of
+from neuronjax.machine.picture import Placement, svg
+
+
+@dataclass(frozen=True, repr=False)
+class MeshPicture(Displayed):
+    """A mesh on its machine: a line for each chip with the coordinates of its cores; in a notebook
+    the chips, their links, and each core in the colour of its place on the first axis."""
+
+    machine: Machine
+    axes: Mapping[str, int]
+    """Sizes of the mesh by axis."""
+    cores: tuple[int, ...]
+    """Core of each device, in row-major order of the mesh."""
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{name}={size}" for name, size in self.axes.items())
+        by_chip: dict[int, list[str]] = {}
+        coordinates = np.ndindex(*self.axes.values())
+        for core, place in sorted(zip(self.cores, coordinates, strict=True)):
+            chip = self.machine.core(core).chip
+            by_chip.setdefault(chip, []).append(f"{core}: ({', '.join(map(str, place))})")
+        rows = (f"  chip {chip}: cores {', '.join(cores)}" for chip, cores in by_chip.items())
+        return "\n".join((f"mesh ({sizes}) on {self.machine}", *rows))
+
+    def _repr_html_(self) -> str:
+        return svg(self.machine, Placement(axes=self.axes, cores=self.cores))
+
+
+def visualize_mesh(mesh: Mesh) -> MeshPicture:
+    """Where the devices of a mesh lie on their machine.
+
+    Print it, or let it be the last value of a notebook's cell; `jax.debug.visualize_array_sharding`
+    shows which of these devices holds which part of an array.
+
+    Raises TopologyError: devices of another platform, or of several machines.
+    """
+    devices = list(mesh.devices.flat)
+    machine = machine_of(devices)
+    cores = tuple(device.chip * machine.cores_per_chip + device.core_on_chip for device in devices)
+    if max(cores) >= machine.core_count:
+        raise TopologyError(
+            f"visualize_mesh draws one machine, and this mesh lies on several {machine}; make a "
+            "mesh of the devices of one, as of jax.local_devices()."
+        )
+    return MeshPicture(machine, dict(mesh.shape), cores)
