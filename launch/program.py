@@ -11,13 +11,15 @@ from launch.errors import LaunchError
 from models.errors import ModelsError
 
 FAILED = 1
-_NO_PLATFORM = "Unable to initialize backend"  # what JAX says of a platform that cannot start
+_FROM_JAX = ("Unable to initialize backend", "RESOURCE_EXHAUSTED")
+"""In what JAX says of a platform that cannot start, and of memory that is not there."""
 
 
 def run(main: Callable[[], int]) -> None:
     """Parses the flags, calls `main` and exits with the code it returns.
 
-    A LaunchError, a ModelsError or that JAX's platform cannot start ends as `guarded` says.
+    A LaunchError, a ModelsError, and what JAX says of its platform and of memory, end as `guarded`
+    says.
     """
 
     def parsed(argv: list[str]) -> int:
@@ -45,7 +47,7 @@ def guarded(main: Callable[[], int]) -> int:
         say(f"error: {error}")
         return FAILED
     except RuntimeError as error:
-        if _NO_PLATFORM not in str(error):
+        if not any(text in str(error) for text in _FROM_JAX):
             raise
         say(f"error: {error}")
         return FAILED

@@ -24,6 +24,7 @@ def check_combination(
 ) -> None:
     """Raises MeshError if rows or positions cannot be shared equally, or if a model cannot be
     shared in these ways."""
+    _check_pipeline(parallelism)
     batch_sharding(mesh, rows_of(batch))
     _check_rows(parallelism, mesh, rows_of(batch))
     if model.architecture.sharing is not None:
@@ -55,6 +56,21 @@ def check_combination(
             context.order(array.shape[1])
     except ShardingError as error:
         raise MeshError(f"{error} It is the training window, --seq_len.") from error
+
+
+def _check_pipeline(parallelism: Parallelism) -> None:
+    """The number of micro-batches may stay without a pipeline: presets have one, and the user may
+    change their mesh."""
+    if parallelism.pipeline_parallel_size > 1:
+        return
+    chunks, cuts = parallelism.virtual_pipeline_parallel_size, parallelism.pipeline_cuts
+    given = [f"--virtual_pipeline_parallel_size={chunks}"] if chunks > 1 else []
+    given += [] if cuts is None else [f"--pipeline_cuts={cuts}"]
+    if given:
+        raise MeshError(
+            f"{' and '.join(given)} cut a pipeline, and this mesh has none. Give a "
+            "--pipeline_parallel_size, or leave them out."
+        )
 
 
 def _check_stream(parallelism: Parallelism, batch: Batch) -> None:

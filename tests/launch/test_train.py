@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -17,6 +18,7 @@ from launch.errors import LaunchError
 from launch.generator import generate_text, load_directory, load_run
 from launch.interrupts import StopRequest
 from launch.monitoring import read_metrics
+from launch.program import FAILED, guarded
 from launch.source import byte_level
 from launch.text import ByteTokenizer
 from launch.trainer import train
@@ -237,6 +239,17 @@ def test_a_platform_that_does_not_start_is_one_message(run_python: RunPython) ->
     assert process.returncode == 1
     assert process.stderr.startswith("error: Unable to initialize backend 'neuron': INVALID_ARG")
     assert process.stderr.count("\n") == 1
+
+
+def test_memory_that_is_not_there_is_one_message(
+    neuron_devices: list[jax.Device], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main() -> int:
+        jax.block_until_ready(jnp.zeros(1 << 45, jnp.uint8, device=neuron_devices[0]))
+        return 0
+
+    assert guarded(main) == FAILED
+    assert capsys.readouterr().err.startswith("error: RESOURCE_EXHAUSTED: ")
 
 
 @pytest.mark.parametrize(

@@ -258,6 +258,8 @@ REFUSED = {
     "more stages than blocks": (DENSE, {STAGES: 4}, "2 blocks cannot be shared out over 4 chunks"),
     "a cut outside": (DENSE, {STAGES: 2, CUTS: "2"}, "does not cut 2 blocks into 2 chunks"),
     "cuts that are no numbers": (DEEP, {STAGES: 2, CUTS: "a"}, "does not cut 4 blocks into 2"),
+    "cuts of no pipeline": (DEEP, {CUTS: "2"}, "pipeline_cuts=2 cut a pipeline, and this mesh has"),
+    "chunks of no pipeline": (DEEP, {CHUNKS: 2}, "--virtual_pipeline_parallel_size=2 cut a"),
     "micro-batches of a pipeline": (
         DENSE, {STAGES: 2, IN_PIPELINE: 5}, "16 rows of a core cannot be split into micro-batches",
     ),
