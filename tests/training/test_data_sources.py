@@ -125,6 +125,12 @@ BAD: dict[str, tuple[Callable[[Path], object], str, dict[str, object], str]] = {
         {},
         "line 2: not UTF-8 text: byte 0xe4 at column 11",
     ),
+    "half of a surrogate pair": (
+        lambda path: path.write_text(r'{"text": "\ud83d\ude00"}' + "\n" + r'{"text": "a\uD83D"}'),
+        "a.jsonl",
+        {},
+        r"a.jsonl, line 2: expected text, but \\ud83d is half of a surrogate pair",
+    ),
     "no field": (
         lambda path: path.write_text('{"content": "a", "id": 1}\n'),
         "a.jsonl",

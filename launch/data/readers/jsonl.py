@@ -1,11 +1,16 @@
 """JSON Lines: an object in each line."""
 
 import json
+import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 from launch.data.readers.plain import open_bytes
 from launch.data.records import Item, Record, RecordError
+
+_ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # half of a pair, or what is no character
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def read_jsonl(path: Path, fields: Collection[str] | None) -> Iterator[Item]:
@@ -32,4 +37,15 @@ def _record(line: bytes, place: str) -> Item:
         return RecordError(f"{place}: expected a JSON object, but: {error}.")
     if not isinstance(value, dict):
         return RecordError(f"{place}: expected a JSON object, not a {type(value).__name__}.")
+    if _ESCAPED_SURROGATE.search(line) and (lone := _lone_surrogate(value)):
+        return RecordError(
+            f"{place}: expected text, but {lone} is half of a surrogate pair and no character. "
+            "Write the whole pair, or leave it out."
+        )
     return Record(value, place)
+
+
+def _lone_surrogate(value: Any) -> str | None:
+    """The first one anywhere in the value, as JSON escapes it; pairs were joined by the parser."""
+    found = _SURROGATE.search(json.dumps(value, ensure_ascii=False))
+    return None if found is None else f"\\u{ord(found[0]):04x}"
