@@ -77,8 +77,13 @@ def load_adapter(directory: Path, base: Described) -> tuple[Adapted, dict[str, n
     """The base with the adapters of a directory, and the parameters that the directory holds.
 
     Raises ConfigError or WeightsError for files that cannot be used, ModelError if they belong to
-    another model.
+    another model or if there are none.
     """
+    if not (directory / CONFIG_FILE).is_file():
+        raise ModelError(
+            f"there are no adapters in {directory}: it has no {CONFIG_FILE}. Give a directory in "
+            "PEFT's layout, such as the adapter-STEPS that a run of launch.finetune leaves."
+        )
     fields = read_fields(directory / CONFIG_FILE)
     _check_plain(fields)
     stored = {

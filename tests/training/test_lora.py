@@ -189,6 +189,10 @@ def _shorter(directory: Path) -> None:
     save_file({**tensors, name: tensors[name][:, :-1].copy()}, file)
 
 
+def _without_config(directory: Path) -> None:
+    (directory / "adapter_config.json").unlink()
+
+
 def _set(**values: Any) -> Any:
     def change(directory: Path) -> None:
         file = directory / "adapter_config.json"
@@ -202,6 +206,7 @@ def _set(**values: Any) -> Any:
     [
         ("Phi3ForCausalLM", None, ModelError, r"made for some/base.*Phi3.*q_proj"),
         ("LlamaForCausalLM", _shorter, ModelError, r"some/base.*other shapes for .*lora_A"),
+        ("LlamaForCausalLM", _without_config, ModelError, r"there are no adapters in .*has no ada"),
         ("LlamaForCausalLM", _set(use_dora=True), ConfigError, r"use_dora=True.*plain LoRA"),
         ("LlamaForCausalLM", _set(peft_type="IA3"), ConfigError, r"IA3.*only LoRA"),
     ],
