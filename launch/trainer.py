@@ -24,7 +24,7 @@ from launch.processes import announce, death_of_others, done_by_first, is_first,
 from launch.simulated import device_time
 from launch.source import Source
 from launch.text import copy_companions
-from launch.training.memory import check_memory
+from launch.training.memory import check_arguments, check_memory
 from launch.training.optimizers import make_optimizer
 from launch.training.platform import check_platform
 from launch.training.schedules import make_schedule
@@ -112,10 +112,12 @@ class Run:
         self._placement = Placement(self._training.batch, self._training.batch_shardings)
         self._batches = make_batches(self._data.rows, config.batch_size, self._placement.rows)
         self.step = self._position()
-        self._step = self._compiled_step()
-        memory = None
+        device, memory = self._mesh.local_devices[0], None
         if config.check_memory:
-            memory = check_memory(self._training, self._step, self._mesh.local_devices[0])
+            check_arguments(self._training, device)
+        self._step = self._compiled_step()
+        if config.check_memory:
+            memory = check_memory(self._training, self._step, device)
         self._state = self._restored() if self.step else self._first_state()
         # Only now, so that a run that may not start changes nothing.
         self._writer = checkpoints.CheckpointWriter(

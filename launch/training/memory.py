@@ -56,19 +56,34 @@ def memory_of(training: Training, compiled: jax.stages.Compiled) -> dict[str, in
     analysis = compiled.memory_analysis()
     if analysis is None:
         return None
-    state, batch = training.arguments
     unshared = analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+    return {
+        **arguments_of(training),
+        "activations and gradients": analysis.temp_size_in_bytes + max(unshared, 0),
+    }
+
+
+def arguments_of(training: Training) -> dict[str, int]:
+    """Bytes of a core for what a step is given, by the names of `_REMEDIES`."""
+    state, batch = training.arguments
     return {
         "weights": _bytes((state.parameters, state.average)),
         "optimizer state": _bytes((state.optimizer, state.scaling)),
         "batch": _bytes(batch),
-        "activations and gradients": analysis.temp_size_in_bytes + max(unshared, 0),
     }
 
 
 def memory_limit(device: jax.Device) -> int | None:
     """Bytes that programs may use of a core's memory; None if the platform does not say."""
     return (device.memory_stats() or {}).get("bytes_limit")
+
+
+def check_arguments(training: Training, device: jax.Device) -> None:
+    """Raises MeshError if a core of the device's kind has less memory than what a step is given
+    takes: large models need minutes to compile."""
+    limit = memory_limit(device)
+    if limit is not None:
+        _check(CoreMemory(arguments_of(training), limit), device, "at least ")
 
 
 def check_memory(
@@ -82,11 +97,16 @@ def check_memory(
     if limit is None or needed is None:
         return None
     memory = CoreMemory(needed, limit)
+    _check(memory, device)
+    return memory
+
+
+def _check(memory: CoreMemory, device: jax.Device, least: str = "") -> None:
     if memory.fits:
-        return memory
+        return
     raise MeshError(
-        f"a step needs {_text(sum(needed.values()))} of a core's memory, and {device.device_kind} "
-        f"has {_text(limit)}: {memory.parts}. What to change: "
+        f"a step needs {least}{_text(sum(memory.needed.values()))} of a core's memory, and "
+        f"{device.device_kind} has {_text(memory.limit)}: {memory.parts}. What to change: "
         f"{'; '.join(f'{name}: {_REMEDIES[name]}' for name in memory.largest[:2])}. "
         "--nocheck_memory starts it as it is."
     )

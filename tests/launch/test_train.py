@@ -200,9 +200,13 @@ def test_another_model_is_refused(copy: Path) -> None:
 def test_a_step_beyond_the_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "memory_limit", lambda device: 100_000)
-    with pytest.raises(LaunchError, match=r"What to change: .*: --.*--nocheck_memory starts it as"):
-        train(SOURCE, config(tmp_path, mesh="data=1"))
+    state_and_batch = "needs at least .*: optimizer state .*, weights .*, batch "
+    rest = "needs .*: activations and gradients .*, optimizer state"
+    for limit, message in ((10_000, state_and_batch), (100_000, rest)):
+        monkeypatch.setattr(memory, "memory_limit", lambda device, limit=limit: limit)
+        end = r".*What to change: .*: --.*--nocheck_memory starts it as"
+        with pytest.raises(LaunchError, match=message + end):
+            train(SOURCE, config(tmp_path, mesh="data=1"))
     assert not times(tmp_path)
     assert train(SOURCE, config(tmp_path, mesh="data=1", steps=1, check_memory=False)) == 0
 
