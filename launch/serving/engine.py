@@ -150,14 +150,14 @@ class Engine:
         in the order of `Prefix.blocks`; None if there is no room. Of an engine with one group of
         slots, for its thread."""
         (pool,) = self._scheduler.pools
-        blocks = pool.allocate(len(prefix.blocks))
-        if blocks is None:
+        count = len(prefix.blocks)
+        if count > pool.available:
             return None
+        blocks = pool.take(count)
         keys, left = self._keys(text, root), iter(blocks)
         for group, table in enumerate(prefix.tables):
-            for key, theirs in zip(keys, table, strict=False):
-                if theirs != SCRATCH:
-                    pool.publish(group, [(key, next(left))])
+            ours = [SCRATCH if theirs == SCRATCH else next(left) for theirs in table]
+            pool.publish(group, keys[: prefix.length], ours)
         pool.release(reversed(blocks))
         return blocks
 

@@ -35,6 +35,8 @@ class BlockPool:
         windows: Sequence[KeyWindow] = (WHOLE,),
     ) -> None:
         self.blocks, self.block_size, self._windows = blocks, block_size, windows
+        self._whole = [group for group, window in enumerate(windows) if window.size is None]
+        self._partial = [group for group, window in enumerate(windows) if window.size is not None]
         self._reuse = reuse
         self._holders = [0] * (blocks + 1)
         self._unused = list(range(blocks, 0, -1))
@@ -56,29 +58,52 @@ class BlockPool:
         """How many blocks somebody holds."""
         return self.blocks - self.available
 
-    def allocate(self, count: int) -> list[int] | None:
-        """`count` blocks with one holder, or None if there are not so many."""
-        if count > self.available:
-            return None
-        return [self._take() for _ in range(count)]
+    def take(self, count: int) -> list[int]:
+        """`count` blocks with one holder; no more than are available."""
+        for _ in range(count - len(self._unused)):
+            block, _ = self._kept.popitem(last=False)
+            self._index.forget(block)
+            self._unused.append(block)
+        first = len(self._unused) - count
+        blocks = self._unused[first:]
+        del self._unused[first:]
+        for block in blocks:
+            self._holders[block] = 1
+        return blocks
 
     def prefix(self, keys: Sequence[Key]) -> Prefix:
         """The longest beginning of a text, given the keys of its blocks, of which every group of
         layers has what it will look at. Nobody holds the blocks for that: see `hold`."""
-        groups = range(len(self._windows))
-        whole = [group for group in groups if self._windows[group].size is None]
-        partial = [group for group in groups if self._windows[group].size is not None]
-        runs = dict.fromkeys(partial, 0)  # blocks in a row that are known, up to this one
+        for group in self._whole:
+            keys = keys[: self._run(group, keys)]
+        count = self._seen(keys) if self._partial else len(keys)
+        return Prefix(
+            count, [self._table(group, keys[:count]) for group in range(len(self._windows))]
+        )
+
+    def _run(self, group: int, keys: Sequence[Key]) -> int:
+        """How many of these keys the index knows, up to the first that it does not."""
+        for count, key in enumerate(keys):
+            if self._index.find(group, key) is None:
+                return count
+        return len(keys)
+
+    def _seen(self, keys: Sequence[Key]) -> int:
+        """The most of these keys after which all groups that see a window have what they see."""
+        runs = dict.fromkeys(self._partial, 0)  # blocks in a row that are known, up to this one
         count = 0
-        for end, key in enumerate(keys if self._reuse else (), 1):
-            if any(self._index.find(group, key) is None for group in whole):
-                break
-            for group in partial:
+        for end, key in enumerate(keys, 1):
+            for group in self._partial:
                 known = self._index.find(group, key) is not None
                 runs[group] = runs[group] + 1 if known else 0
-            if all(runs[group] >= end - self.first_seen(group, end) for group in partial):
+            if all(run >= end - self.first_seen(group, end) for group, run in runs.items()):
                 count = end
-        return Prefix(count, [self._table(group, keys[:count]) for group in groups])
+        return count
+
+    def knows(self, key: Key) -> bool:
+        """Whether a block with this key is known to any group of layers."""
+        groups = range(len(self._windows))
+        return any(self._index.find(group, key) is not None for group in groups)
 
     def first_seen(self, group: int, blocks: int) -> int:
         """The first block that a group's layers look at after so many blocks of text."""
@@ -110,23 +135,16 @@ class BlockPool:
                 else:
                     self._unused.append(block)
 
-    def publish(self, group: int, pairs: Iterable[tuple[Key, int]]) -> None:
-        """Lets texts with these keys use these blocks of a group of layers, which are full."""
+    def publish(self, group: int, keys: Iterable[Key], blocks: Iterable[int]) -> None:
+        """Lets texts with these keys use these blocks of a group of layers, which are full, but
+        for scratch."""
         if self._reuse:
-            for key, block in pairs:
-                self._index.add(group, key, block)
+            for key, block in zip(keys, blocks, strict=True):
+                if block != SCRATCH:
+                    self._index.add(group, key, block)
 
     def forget(self) -> None:
         """No text may use what others have computed, for instance because weights changed."""
         self._index.clear()
         self._unused.extend(self._kept)
         self._kept.clear()
-
-    def _take(self) -> int:
-        if self._unused:
-            block = self._unused.pop()
-        else:
-            block, _ = self._kept.popitem(last=False)
-            self._index.forget(block)
-        self._holders[block] = 1
-        return block

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Items
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -170,7 +169,7 @@ class Runner:
         self._enter_new(step)
         if step.speculative:
             return self._check(step, slots)
-        step = replace(step, bucket=self.programs.ready(step.bucket))
+        step = step._replace(bucket=self.programs.ready(step.bucket))
         inputs = self._inputs(step, slots)
         logits, outputs, self._pages = self._program(step.bucket)(
             self._parameters, self._pages, self._state.last, inputs
@@ -226,8 +225,8 @@ class Runner:
     def _check(self, step: Step, slots: Slots) -> CheckedResult:
         """A step with guesses: what the model draws in their places."""
         assert self._proposer is not None
-        first = replace(
-            step, bucket=step.bucket._replace(tokens=1), counts=np.ones_like(step.counts)
+        first = step._replace(
+            bucket=step.bucket._replace(tokens=1), counts=np.ones_like(step.counts)
         )
         inputs = self._inputs(first, slots)
         inputs[: len(step.slots), 1] = step.counts

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from dataclasses import dataclass
+from functools import cached_property
 
 from launch.serving.cache.windows import WHOLE, KeyWindow, blocks_of_text
 from launch.serving.errors import RequestError, ServingError
@@ -51,7 +52,7 @@ class SchedulerLimits:
         """How many sequences there can be in a batch."""
         return self.buckets.decode_rows[-1]
 
-    @property
+    @cached_property
     def longest(self) -> int:
         """The longest text that context and cache hold, in tokens."""
         return min(self.context, self._most_blocks() * self.block_size)

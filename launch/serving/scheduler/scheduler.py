@@ -38,7 +38,11 @@ class Scheduler:
         self._guessed = False  # the last step of decoding was one with guesses
         self.counters = Counters(accepted_by_position=(0,) * limits.guesses)
         self.slots = Slots(
-            limits.slots, limits.buckets.blocks[-1], limits.groups, len(limits.windows)
+            limits.slots,
+            limits.buckets.blocks[-1],
+            limits.block_size,
+            limits.groups,
+            len(limits.windows),
         )
         self.pools = [
             BlockPool(
@@ -137,7 +141,6 @@ class Scheduler:
         for index in slots.has_stops[places].nonzero()[0].tolist():
             if _cut(new[index], sequences[index]):
                 finished[index] = "stop"
-        self._placement.publish(places, known)
         for index, reason in finished.items():
             self.end(sequences[index], reason)
         return Progress(rows, sequences, new, finished)
@@ -176,7 +179,6 @@ class Scheduler:
             sequence.tokens.extend(new)
         self.counters.decode_steps += times
         self.counters.generation_tokens += times * len(where)
-        self._placement.publish(where, slots.length[where] - slots.pending[where])
         self._placement.drop_passed(where)
 
     def _settle(
@@ -198,8 +200,10 @@ class Scheduler:
 
     def _plan_decode(self, ready: np.ndarray) -> Step | None:
         slots = self.slots
-        if not self._placement.fill(ready, slots.computed[ready] + 1):
+        ends = slots.computed[ready] + 1
+        if not self._placement.fill(ready, ends):
             ready = slots.decodable()  # some have lost their places
+            ends = slots.computed[ready] + 1
         if not ready.size:
             return None
         self.counters.decode_steps += 1
@@ -207,8 +211,8 @@ class Scheduler:
             ready, guesses = self._choose_kind(ready)
             if guesses is not None:
                 return self._verify(ready, guesses)
-        blocks = self._blocks(slots.computed[ready] + 1)
-        bucket = self.limits.buckets.decode(self._rows_for(ready), blocks)
+            ends = slots.computed[ready] + 1
+        bucket = self.limits.buckets.decode(self._rows_for(ready), self._blocks(ends))
         return self._step(bucket, ready, np.ones(len(ready), np.int32))
 
     def _choose_kind(self, ready: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -221,11 +225,7 @@ class Scheduler:
         )
         guesses = np.minimum(room - 1, self.limits.guesses).astype(np.int32)
         can = slots.speculates[ready] & (guesses > 0)
-        worth = [
-            sequence is not None and self._worth_guessing(sequence)
-            for sequence in map(slots.sequences.__getitem__, ready[can].tolist())
-        ]
-        can[can] = worth
+        can[can] = [self._worth_guessing(sequence) for sequence in slots.sequences(ready[can])]
         self._guessed = bool(can.any() and not (self._guessed and not can.all()))
         if self._guessed:
             return ready[can], guesses[can]
@@ -239,6 +239,8 @@ class Scheduler:
     def _plan_prefill(self) -> Step | None:
         """Pieces of the prompts that go first: of those begun before, then of new ones."""
         slots, buckets = self.slots, self.limits.buckets
+        if not (self.waiting or np.count_nonzero(slots.prefilling)):
+            return None
         begun = sorted(slots.prefilling.nonzero()[0].tolist(), key=self._placement.rank)
         chosen: list[int] = []
         taken = [0] * slots.groups
@@ -275,7 +277,7 @@ class Scheduler:
 
     def _blocks(self, lengths: np.ndarray) -> int:
         """How many blocks the longest of these texts fills."""
-        return int(-(-lengths.max() // self.limits.block_size))
+        return -(-int(lengths.max()) // self.limits.block_size)
 
     def _step(
         self, bucket: Bucket, where: np.ndarray, counts: np.ndarray, *, speculative: bool = False
@@ -285,11 +287,12 @@ class Scheduler:
         slots = self.slots
         starts = slots.computed[where]
         certain = np.ones_like(counts) if speculative else counts
-        samples = starts + certain == slots.length[where]
+        ends = starts + certain
+        samples = ends == slots.length[where]
         step = Step(
             bucket=bucket,
             rows=slots.rows(where, bucket.rows),
-            sequences=[s for s in map(slots.sequences.__getitem__, where.tolist()) if s],
+            sequences=slots.sequences(where),
             slots=where,
             serials=slots.serial[where],
             numbers=slots.number[where],
@@ -299,14 +302,14 @@ class Scheduler:
             samples=samples,
             speculative=speculative,
         )
-        slots.computed[where] = starts + certain
+        slots.computed[where] = ends
         drawn = where if step.is_decode else where[samples]
         slots.length[drawn] += 1
         slots.pending[drawn] += 1
         if not step.is_decode:
-            left = slots.length[where] - slots.computed[where]
+            left = slots.length[where] - ends
             slots.prefilling[where] = ~samples & (left > 1)
-            self._placement.publish(where, slots.length[where] - slots.pending[where])
+            self._placement.publish(where)
         return step
 
 

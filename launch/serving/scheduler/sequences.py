@@ -27,8 +27,6 @@ class Sequence:
     request: Request | None = None
     prompt_length: int = field(init=False)
     slot: int | None = None  # None = it waits
-    tables: list[list[int]] = field(default_factory=list)  # blocks, of each group of layers
-    published: int = 0  # its first blocks that others may use
     root: Key = ROOT  # of the prefixes that it may share: those of the same adapter
     _keys: list[Key] = field(default_factory=list)  # of its first blocks
     cached_tokens: int = 0  # found in the cache when it first got a slot

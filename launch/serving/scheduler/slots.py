@@ -1,9 +1,11 @@
 """The sequences that have a place in the batch, as arrays, so that a step's plan costs little."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from collections.abc import Sequence as Items
 
 import numpy as np
 
+from launch.serving.cache.blocks import SCRATCH
 from launch.serving.scheduler.sequences import Sequence
 
 
@@ -12,20 +14,25 @@ class Slots:
     form `groups` of equal size."""
 
     def __init__(
-        self, count: int, blocks_per_sequence: int, groups: int = 1, tables: int = 1
+        self,
+        count: int,
+        blocks_per_sequence: int,
+        block_size: int,
+        groups: int = 1,
+        tables: int = 1,
     ) -> None:
         """Sequences have so many block tables each."""
 
         def zeros(dtype: type = np.int32) -> np.ndarray:
             return np.zeros(count, dtype)
 
-        self.sequences: list[Sequence | None] = [None] * count
+        self._sequences = np.full(count, None)
         self.length = zeros()  # tokens that are known, or made by steps that were planned
         self.pending = zeros()  # of them: those that the host does not know yet
         self.computed = zeros()  # tokens in the cache when all planned steps have run
         self.capacity = zeros()  # tokens that its blocks hold
         self.limit = zeros()
-        self.published = zeros()
+        self.published = zeros()  # its first blocks that others may use
         self.prefilling = zeros(np.bool_)  # more than the last token of it is to be computed
         self.one_by_one = zeros(np.bool_)
         self.speculates = zeros(np.bool_)
@@ -33,7 +40,8 @@ class Slots:
         self.number = zeros(np.int64)  # of the sequence: its place in the order of arrival
         self.priority = zeros(np.int64)
         self.has_stops = zeros(np.bool_)  # tokens may end it before its limit
-        self.tables = np.zeros((count, tables, blocks_per_sequence), np.int32)
+        self._block_size = block_size
+        self.tables = np.full((count, tables, blocks_per_sequence), SCRATCH, np.int32)
         self.first_blocks = np.zeros((count, tables), np.int32)  # those before have been given back
         self.last_blocks = np.zeros((count, tables), np.int32)  # those from here on are lacking
         self.groups, self._per_group = groups, count // groups
@@ -41,6 +49,16 @@ class Slots:
             list(range(first + self._per_group - 1, first - 1, -1))
             for first in range(0, count, self._per_group)
         ]
+
+    def sequence(self, slot: int) -> Sequence | None:
+        """Whose slot it is."""
+        sequence: Sequence | None = self._sequences[slot]
+        return sequence
+
+    def sequences(self, slots: np.ndarray) -> list[Sequence]:
+        """Whose slots these are; all of them are somebody's."""
+        sequences: list[Sequence] = self._sequences[slots].tolist()
+        return sequences
 
     @property
     def used(self) -> int:
@@ -56,8 +74,12 @@ class Slots:
         return len(self._free[group])
 
     def group(self, slot: int) -> int:
-        """Whose slot it is."""
+        """Which group it belongs to."""
         return slot // self._per_group
+
+    def of_group(self, group: int) -> np.ndarray:
+        """The slots of a group, int64 [n]."""
+        return np.arange(group * self._per_group, (group + 1) * self._per_group)
 
     def rows(self, slots: np.ndarray, count: int) -> np.ndarray:
         """The rows of a step of `count` rows that these ascending slots have: every group has as
@@ -76,24 +98,36 @@ class Slots:
             return len(slots)
         return int(np.bincount(slots // self._per_group).max(initial=0))
 
+    def sums_of_groups(self, slots: np.ndarray, counts: np.ndarray) -> list[int]:
+        """What these counts of slots [n, …] come to for each group."""
+        if self.groups == 1:
+            return [int(counts.sum())]
+        sums = [0] * self.groups
+        for group, count in zip(slots // self._per_group, counts.sum(axis=1), strict=True):
+            sums[group] += int(count)
+        return sums
+
     def tokens_left(self) -> list[int]:
         """How many tokens each group has yet to compute."""
         left = np.where(self.limit > 0, self.limit - self.computed, 0)
         tokens: list[int] = left.reshape(self.groups, -1).sum(axis=1).tolist()
         return tokens
 
-    def enter(self, sequence: Sequence, computed: int, group: int = 0) -> int:
-        """Gives a sequence a slot; the cache holds the first `computed` tokens of it already."""
-        slot = self._free[group].pop()
-        self.sequences[slot] = sequence
+    def enter(self, sequence: Sequence, group: int, tables: Items[Items[int]], known: int) -> int:
+        """Gives a sequence a slot of a group, and these block tables, whose first `known` blocks
+        hold its text already."""
+        slot, computed = self._free[group].pop(), known * self._block_size
+        self._sequences[slot] = sequence
         sequence.slot = slot
         self.length[slot] = len(sequence.tokens)
         self.pending[slot] = 0
         self.computed[slot] = computed
-        self.capacity[slot] = 0
-        self.first_blocks[slot] = self.last_blocks[slot] = 0
+        for index, table in enumerate(tables):
+            self.tables[slot, index, : len(table)] = table
+        self.last_blocks[slot] = lengths = list(map(len, tables))
+        self.capacity[slot] = min(lengths) * self._block_size
         self.limit[slot] = sequence.limit
-        self.published[slot] = sequence.published
+        self.published[slot] = known
         self.prefilling[slot] = len(sequence.tokens) - computed > 1
         self.one_by_one[slot] = sequence.one_by_one
         self.speculates[slot] = sequence.speculates
@@ -105,33 +139,65 @@ class Slots:
 
     def leave(self, slot: int) -> Sequence:
         """Takes a sequence's slot away: what is under way for it will be ignored."""
-        sequence = self.sequences[slot]
+        sequence = self.sequence(slot)
         assert sequence is not None
-        self.sequences[slot] = None
-        sequence.slot = None
-        self.length[slot] = self.computed[slot] = self.limit[slot] = 0
+        self._sequences[slot] = sequence.slot = None
+        self.length[slot] = self.pending[slot] = self.computed[slot] = self.limit[slot] = 0
         self.prefilling[slot] = False
+        self.tables[slot] = SCRATCH
         self.serial[slot] += 1
         self._free[self.group(slot)].append(slot)
         return sequence
 
-    def show_blocks(self, slot: int, block_size: int) -> None:
-        """Notes the blocks that a sequence has got at the ends of its tables."""
-        sequence = self.sequences[slot]
-        assert sequence is not None
-        for index, table in enumerate(sequence.tables):
-            first, end = int(self.last_blocks[slot, index]), len(table)
-            if end > first:
-                self.tables[slot, index, first:end] = table[first:]
-                self.last_blocks[slot, index] = end
-        self.capacity[slot] = min(map(len, sequence.tables)) * block_size
+    def short(self, slots: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """How many blocks the tables of these slots lack for texts of up to `ends` tokens [n],
+        int [n, tables]."""
+        blocks = -(-ends // self._block_size)
+        lacking: np.ndarray = np.maximum(blocks[:, None] - self.last_blocks[slots], 0)
+        return lacking
 
-    def last(self, protected: Collection[int], group: int | None = None) -> int | None:
-        """The slot of the sequence with the lowest rank, of a group or of all, but for those that
-        are protected."""
+    def add_blocks(self, slots: np.ndarray, counts: np.ndarray, blocks: Iterable[int]) -> None:
+        """Puts `counts` [n, tables] blocks at the ends of the tables of these slots: they stand in
+        that order."""
+        firsts = self.last_blocks[slots]
+        ends = firsts + counts
+        self.last_blocks[slots] = ends
+        self.capacity[slots] = ends.min(axis=1) * self._block_size
+        left = iter(blocks)
+        for slot, *parts in zip(slots.tolist(), firsts.tolist(), ends.tolist(), strict=True):
+            for table, (first, end) in enumerate(zip(*parts, strict=True)):
+                for place in range(first, end):  # mostly one: quicker than a slice
+                    self.tables[slot, table, place] = next(left)
+
+    def drop_blocks(self, slot: int, table: int, end: int) -> list[int]:
+        """Takes the blocks before `end` out of one of a sequence's tables."""
+        first = int(self.first_blocks[slot, table])
+        blocks: list[int] = self.tables[slot, table, first:end].tolist()
+        self.tables[slot, table, first:end] = SCRATCH
+        self.first_blocks[slot, table] = end
+        return blocks
+
+    def held_blocks(self, slot: int) -> list[int]:
+        """The blocks of a sequence: those of the end of its text come first."""
+        end = int(self.last_blocks[slot].max())
+        places = self.tables[slot, :, :end].T[::-1]
+        blocks: list[int] = places[places != SCRATCH].tolist()
+        return blocks
+
+    def last(
+        self,
+        group: int | None = None,
+        above: int | None = None,
+        protected: Collection[int] = (),
+    ) -> int | None:
+        """The slot of the sequence that goes last, of a group or of all, of those whose priority's
+        number is above this one, but for those that are protected."""
         there = self.limit > 0
-        there[list(protected)] = False
-        if group is not None:
+        if above is not None:
+            there &= self.priority > above
+        if protected:
+            there[list(protected)] = False
+        if group is not None and self.groups > 1:
             there &= np.arange(len(there)) // self._per_group == group
         places = there.nonzero()[0]
         if not places.size:
@@ -140,7 +206,5 @@ class Slots:
 
     def decodable(self) -> np.ndarray:
         """The slots whose next token can be made, int64 [n]."""
-        ready = (self.length < self.limit) & ~self.prefilling
-        if self.one_by_one.any():
-            ready &= ~(self.one_by_one & (self.pending > 0))
-        return ready.nonzero()[0]
+        waits = self.prefilling | self.one_by_one & (self.pending > 0)
+        return ((self.length < self.limit) & ~waits).nonzero()[0]

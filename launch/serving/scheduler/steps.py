@@ -13,8 +13,7 @@ from launch.serving.scheduler.buckets import Bucket
 from launch.serving.scheduler.sequences import Sequence
 
 
-@dataclass(frozen=True, eq=False)
-class Step:
+class Step(NamedTuple):
     """One run of one compiled program. All arrays have an entry per row, padding excluded."""
 
     bucket: Bucket

@@ -13,7 +13,8 @@ class Latencies:
     def __init__(self) -> None:
         decades = round(np.log10(_HIGHEST / _LOWEST))
         self._bins = np.zeros(decades * _PER_DECADE + 1, np.int64)
-        self._new: list[np.ndarray] = []  # not yet in the bins: many at once cost less
+        # Not yet in the bins, and how often each: many at once cost less.
+        self._new: list[tuple[np.ndarray, int]] = []
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Latencies) and np.array_equal(self._counts(), other._counts())
@@ -28,20 +29,20 @@ class Latencies:
     def _counts(self) -> np.ndarray:
         """Per bin, of all that were added."""
         if self._new:
-            bins = _bins_of(np.concatenate(self._new))
+            parts, times = zip(*self._new, strict=True)
             self._new.clear()
-            self._bins += np.bincount(bins, minlength=len(self._bins))
+            np.add.at(
+                self._bins,
+                _bins_of(np.concatenate(parts)),
+                np.repeat(times, [len(part) for part in parts]),
+            )
         return self._bins
 
-    def add(self, seconds: np.ndarray) -> None:
-        """Adds latencies [n]."""
-        self._new.append(seconds)
+    def add(self, seconds: np.ndarray, times: int = 1) -> None:
+        """Adds each of these latencies [n] so many times."""
+        self._new.append((seconds, times))
         if len(self._new) == _AT_ONCE:
             self._counts()
-
-    def add_many(self, seconds: np.ndarray, count: int) -> None:
-        """Adds each of these latencies [n] so many times."""
-        np.add.at(self._bins, _bins_of(seconds), count)
 
     def quantile(self, share: float) -> float:
         """The smallest latency that so many are not above; NaN without any."""

@@ -65,7 +65,7 @@ def simulate(
     return _Simulation(limits, timing, arrivals, steps_ahead, on_step).run()
 
 
-_WORTH = 3  # equal steps in a row, at least, that are gone through at once
+_WORTH = 2  # equal steps in a row, at least, that are gone through at once
 _LONGEST = 1 << 20
 
 
@@ -112,9 +112,9 @@ class _Simulation:
                 steps += 1
                 under_way.append((step, free))
             elif under_way:
-                times = self._equal_steps(under_way)
-                if times:
-                    now, free, busy = self._leap(under_way, times, free, busy)
+                most = self._equal_steps(under_way)
+                if most >= _WORTH:
+                    times, now, free, busy = self._leap(under_way, most, free, busy)
                     steps += times
                     continue
                 step, now = under_way.popleft()
@@ -145,45 +145,47 @@ class _Simulation:
             self._coming += 1
 
     def _equal_steps(self, under_way: deque[tuple[Step, float]]) -> int:
-        """How often the oldest step may be completed and one like the newest be planned, before
-        anything else happens; 0 where that saves nothing."""
+        """How often the oldest step may be completed and one like the newest be planned before
+        anything but an arrival happens, and about how often before that; 0 where it saves
+        nothing."""
         newest = under_way[-1][0]
         if self._on_step is not None or len(under_way) < self._depth:
             return 0
         if under_way[0][0].bucket != newest.bucket or not newest.is_decode:
             return 0
-        seconds = self._timing(newest.bucket)
-        if self._coming < len(self._arrivals):
-            until = self._arrivals[self._coming].seconds
-            # The end of a step that is completed must lie before the arrival.
-            most = (until - under_way[0][1]) / seconds
-        else:
-            most = float("inf")
+        # One more than there is time for: rounding is left to the sums of a leap.
+        most = (self._next_arrival() - under_way[0][1]) / self._timing(newest.bucket) + 1
         if most < _WORTH or not all(_alike(step, newest) for step, _ in under_way):
             return 0
-        if np.isnan(self._first[newest.numbers]).any():
+        if np.count_nonzero(np.isnan(self._first[newest.numbers])):
             return 0
-        times = min(self._scheduler.repeatable(newest), math.floor(min(most, _LONGEST)))
-        return times if times >= _WORTH else 0
+        return min(self._scheduler.repeatable(newest), math.ceil(min(most, _LONGEST)))
+
+    def _next_arrival(self) -> float:
+        if self._coming == len(self._arrivals):
+            return math.inf
+        return self._arrivals[self._coming].seconds
 
     def _leap(
-        self, under_way: deque[tuple[Step, float]], times: int, free: float, busy: float
-    ) -> tuple[float, float, float]:
-        """Completes and plans so many equal steps; the clock, the device's, and its busy time."""
+        self, under_way: deque[tuple[Step, float]], most: int, free: float, busy: float
+    ) -> tuple[int, float, float, float]:
+        """Completes and plans up to so many equal steps that end before the next arrival; their
+        number, the clock, the device's, and its busy time."""
         newest = under_way[-1][0]
         seconds, numbers = self._timing(newest.bucket), newest.numbers
         # Sums one after the other: exactly what step by step would give.
-        later = np.add.accumulate([free, *[seconds] * times])
+        later = np.add.accumulate([free, *[seconds] * most])
         ends = np.array([end for _, end in under_way] + later[1:].tolist())
-        completed = ends[:times]
+        times = int(np.searchsorted(ends[:most], self._next_arrival()))
+        completed, ends = ends[:times], ends[times : times + len(under_way)]
         self._between.add(completed[0] - self._latest[numbers])
-        self._between.add_many(np.diff(completed), len(numbers))
+        self._between.add(np.diff(completed), len(numbers))
         self._latest[numbers] = completed[-1]
         self._scheduler.repeat(newest, times)
         under_way.clear()
-        under_way.extend((newest, float(end)) for end in ends[times:])
+        under_way.extend((newest, float(end)) for end in ends)
         total = np.add.accumulate([busy, *[seconds] * times])[-1]
-        return float(completed[-1]), float(later[-1]), float(total)
+        return times, float(completed[-1]), float(later[times]), float(total)
 
     def _complete(self, step: Step, now: float) -> None:
         progress = self._scheduler.complete(step, self._no_tokens[: len(step.slots)])
@@ -192,7 +194,7 @@ class _Simulation:
         # The numbers count arrivals: they are indices.
         later = numbers
         is_first = np.isnan(self._first[numbers])
-        if is_first.any():
+        if np.count_nonzero(is_first):
             self._first[numbers[is_first]] = now
             later = numbers[~is_first]
         self._between.add(now - self._latest[later])
