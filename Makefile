@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: train generate serve test parity lint docs bench suite ecosystem nki-suite fuzz interruptions presets soak clean
+.PHONY: train generate serve test test-platform test-conformance test-jobs test-slow parity lint docs bench suite ecosystem nki-suite fuzz interruptions presets soak clean
 
 # The main job: train a small language model on an emulated Trn2 mesh, then generate on another mesh.
 train: $(STAMP)
@@ -21,13 +21,29 @@ serve: $(STAMP)
 	  --steps=60 --checkpoint_every=60
 	JAX_PLATFORMS=neuron $(BIN)/python -m launch.serve --checkpoint_dir=runs/main
 
-test: $(STAMP) lint
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
+PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal
+JOBS := tests/models tests/training tests/launch tests/serving
+
+test: $(STAMP) lint test-platform test-conformance test-jobs
+
+test-platform: $(STAMP)
+	$(PYTEST) -m "not slow" $(addprefix --ignore=,tests/conformance $(JOBS))
+
+test-conformance: $(STAMP)
+	$(PYTEST) -m "not slow" tests/conformance
+
+# Models and what is done with them: tiny programs, compiled quickly (tests/quick_compile.py).
+test-jobs: $(STAMP)
+	QUICK_COMPILE=1 $(PYTEST) -m "not slow" $(JOBS)
+
+# What `make test` leaves out.
+test-slow: $(STAMP)
+	$(PYTEST) -m slow
 
 # The models against transformers: needs torch, which nothing else here does.
 parity: $(STAMP)
 	$(BIN)/python -m pip install --quiet -e ".[dev,parity]"
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/models/parity
+	$(PYTEST) tests/models/parity
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

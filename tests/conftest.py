@@ -18,6 +18,8 @@ from typing import TypeVar
 import hypothesis
 import pytest
 
+from tests import quick_compile
+
 PROJECT = Path(__file__).resolve().parents[1]
 HOST_DEVICES = "--xla_force_host_platform_device_count=8"
 ENVIRONMENT = {
@@ -32,6 +34,9 @@ ENVIRONMENT = {
 os.environ.update(ENVIRONMENT)
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {HOST_DEVICES}".strip()
+
+if quick_compile.is_asked_for():
+    quick_compile.set_for_all_programs()
 
 # Shells start jobs in the background with the interrupt ignored, and processes inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -32,7 +32,7 @@ from neuronjax.options import Options
 from neuronjax.program.control import Host
 from neuronjax.program.program import Program, Target
 from neuronjax.program.walk import instructions
-from tests.models.tiny import QUICK_COMPILE
+from tests.quick_compile import QUICK_COMPILE
 
 CHIP = "trainium2"
 

@@ -15,7 +15,7 @@ from models.errors import GenerationError
 from models.generate import generate
 from models.sampling import Sampling
 from tests.models.test_decoder import build, run
-from tests.models.tiny import QUICK_COMPILE
+from tests.quick_compile import QUICK_COMPILE
 
 VOCAB = 32
 PROMPT = np.random.default_rng(0).integers(0, VOCAB, (2, 6)).astype(np.int32)

@@ -16,7 +16,8 @@ from models.parameters import Parameters, merge
 from models.pretrained import Pretrained
 from models.sharding import batch_spec, parameter_shardings
 from tests.models.parity.cases import DECODERS
-from tests.models.tiny import QUICK_COMPILE, random_model
+from tests.models.tiny import random_model
+from tests.quick_compile import QUICK_COMPILE
 
 NAMES = (
     "LlamaForCausalLM 3, tied, biases",

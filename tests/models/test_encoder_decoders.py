@@ -19,7 +19,8 @@ from models.pretrained import Pretrained
 from models.sampling import Sampling
 from models.sharding import parameter_shardings
 from tests.models.parity.text_cases import BART, T5, T5_1_1
-from tests.models.tiny import QUICK_COMPILE, random_model
+from tests.models.tiny import random_model
+from tests.quick_compile import QUICK_COMPILE
 
 NAME = "T5ForConditionalGeneration"
 VERSIONS = {

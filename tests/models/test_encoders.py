@@ -15,7 +15,8 @@ from models.parameters import Parameters, merge
 from models.pretrained import Pretrained
 from models.sharding import parameter_shardings
 from tests.models.parity.text_cases import FAMILIES
-from tests.models.tiny import QUICK_COMPILE, random_model
+from tests.models.tiny import random_model
+from tests.quick_compile import QUICK_COMPILE
 
 TOKENS = np.random.default_rng(0).integers(3, 96, (4, 10)).astype(np.int32)
 # Two or three blocks of FP32 roundings on numbers of up to three or so.

@@ -38,7 +38,7 @@ from tests.models.parity.media_cases import (
     WHISPER,
     YOLOS,
 )
-from tests.models.tiny import QUICK_COMPILE
+from tests.quick_compile import QUICK_COMPILE
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.normal(size=(4, 24, 24, 3)).astype(np.float32)

@@ -14,7 +14,8 @@ from models.parameters import merge
 from models.pretrained import Pretrained
 from models.sampling import Sampling
 from tests.models.test_decoder_families import CASES, FP32, TOKENS
-from tests.models.tiny import QUICK_COMPILE, random_model
+from tests.models.tiny import random_model
+from tests.quick_compile import QUICK_COMPILE
 
 NAMES = ("GptOssForCausalLM", "Llama4ForCausalLM", "PhiForCausalLM norms of heads")
 

@@ -11,12 +11,6 @@ from models import pretrained
 from models.pretrained import Pretrained
 from models.weights.fields import Fields
 
-# Tests run a program once, for milliseconds: two thirds of the time would go into optimising it.
-QUICK_COMPILE = {
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_use_fusion_emitters": False,
-}
 STDDEV = 0.2  # far larger than in training, so that every part of a model matters
 
 

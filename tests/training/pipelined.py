@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 from launch.training.pipeline import Pipeline, Place, Stages
 from launch.training.pipeline_schedule import Schedule
 from models.varying import vary
-from tests.models.tiny import QUICK_COMPILE
+from tests.quick_compile import QUICK_COMPILE
 
 AXES = ("stage", "data", "model")
 VOCAB, DIM, WIDTH, LAYERS = 16, 8, 16, 4

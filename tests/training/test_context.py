@@ -17,7 +17,7 @@ from models.parallel.blockwise import Scoring
 from models.parallel.context import ContextParallel
 from models.parallel.order import balanced, inverse
 from models.parallel.ring import Ring, ring_attention
-from tests.models.tiny import QUICK_COMPILE
+from tests.quick_compile import QUICK_COMPILE
 
 BATCH, LENGTH, WIDTH = 2, 32, 8
 EXACT = {"rtol": 1e-5, "atol": 1e-6}

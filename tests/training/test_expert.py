@@ -18,7 +18,7 @@ from models.layers.moe import Experts, MoE
 from models.parallel.experts import ExpertParallel
 from models.parameters import Parameters, merge, split
 from tests.launch.programs import SOURCE, config
-from tests.models.tiny import QUICK_COMPILE
+from tests.quick_compile import QUICK_COMPILE
 
 DIM, HIDDEN, ROWS, LENGTH = 6, 8, 8, 5
 SPECS = {

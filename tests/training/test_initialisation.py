@@ -13,7 +13,7 @@ from launch.training.parallelism import Parallelism
 from launch.training.step import Training, make_training
 from models.parallel.depth import stack
 from models.parameters import Parameters
-from tests.models.tiny import QUICK_COMPILE
+from tests.quick_compile import QUICK_COMPILE
 from tests.training.tiny_training import MODEL
 
 

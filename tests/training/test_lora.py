@@ -30,7 +30,8 @@ from models.parameters import Parameters, merge
 from models.pretrained import Described, Pretrained
 from tests.models.parity.media_cases import VISION
 from tests.models.parity.text_cases import FAMILIES, LABELS, T5
-from tests.models.tiny import QUICK_COMPILE, random_model
+from tests.models.tiny import random_model
+from tests.quick_compile import QUICK_COMPILE
 
 LLAMA = {
     "vocab_size": 64,

@@ -153,7 +153,8 @@ def test_stacked_blocks_change_like_single_ones(name: str) -> None:
     expected = stacked(update(gradients, single))
     found = update(stacked(gradients), stacked(single))
     for path, wanted in expected.items():
-        atol = 2.0**-18 * np.abs(wanted).max((1, 2), keepdims=True)
+        # Muon multiplies fifteen times, sums of up to 160 numbers in an order of XLA's choosing.
+        atol = 2.0**-16 * np.abs(wanted).max((1, 2), keepdims=True)
         assert (np.abs(np.asarray(found[path]) - wanted) <= atol).all()
 
 

@@ -23,7 +23,8 @@ from models.parameters import Parameters, merge
 from models.pretrained import Pretrained
 from tests.models.parity.cases import DECODERS
 from tests.models.parity.text_cases import FAMILIES, LABELS
-from tests.models.tiny import QUICK_COMPILE, random_model
+from tests.models.tiny import random_model
+from tests.quick_compile import QUICK_COMPILE
 
 SEQ_LEN = 32
 MODELS = {case.name: case for case in DECODERS}

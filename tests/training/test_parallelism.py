@@ -23,7 +23,7 @@ from models.decoder.config import DecoderConfig
 from models.layers.moe import ClampedSwish, Experts
 from models.layers.temperature import Temperature
 from models.parallel.depth import stack
-from tests.models.tiny import QUICK_COMPILE
+from tests.quick_compile import QUICK_COMPILE
 
 STEPS, ROWS, LENGTH = 20, 16, 16
 DENSE = DecoderConfig(

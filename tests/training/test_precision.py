@@ -20,7 +20,7 @@ from launch.training.schedules import SCHEDULES
 from models.losses import cross_entropy
 from models.parameters import merge
 from tests.conftest import PROJECT, RunPython
-from tests.models.tiny import QUICK_COMPILE
+from tests.quick_compile import QUICK_COMPILE
 from tests.training.tiny_training import MODEL, batch, first_state, tiny_training
 
 DTYPES = {

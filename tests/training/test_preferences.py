@@ -18,7 +18,8 @@ from launch.training.step import make_training
 from models.parallel.depth import stack
 from models.parameters import Parameters, merge
 from models.pretrained import Described, Pretrained
-from tests.models.tiny import QUICK_COMPILE, random_model
+from tests.models.tiny import random_model
+from tests.quick_compile import QUICK_COMPILE
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],

@@ -21,7 +21,8 @@ from launch.finetuning.settings import TuningSettings
 from launch.finetuning.tasks import TASKS
 from models import pretrained
 from models.parameters import Parameters, merge
-from tests.models.tiny import QUICK_COMPILE, random_model
+from tests.models.tiny import random_model
+from tests.quick_compile import QUICK_COMPILE
 from tests.training.task_cases import CASES, write_case
 
 pytest.importorskip("torch", reason="the reference needs the extra `parity`")
