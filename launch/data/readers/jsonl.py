@@ -47,5 +47,5 @@ def _record(line: bytes, place: str) -> Item:
 
 def _lone_surrogate(value: Any) -> str | None:
     """The first one anywhere in the value, as JSON escapes it; pairs were joined by the parser."""
-    found = _SURROGATE.search(json.dumps(value, ensure_ascii=False))
-    return None if found is None else f"\\u{ord(found[0]):04x}"
+    match = _SURROGATE.search(json.dumps(value, ensure_ascii=False))
+    return None if match is None else f"\\u{ord(match[0]):04x}"
