@@ -255,7 +255,7 @@ def _memory_bound(program: ProgramProfile, machine: MachineFacts) -> _Cost | Non
     )
 
 
-_RULES: dict[str, tuple[_Rule, str]] = {
+RULES: dict[str, tuple[_Rule, str]] = {
     "small-dma": (
         _small_dmas,
         "Make the last dimension longer or contiguous, batch small tensors together, or keep them "
@@ -318,7 +318,7 @@ def findings(profile: Profile) -> list[Finding]:
     for number, (program, count) in enumerate(pairs):
         if program.error or not program.total_ns:
             continue
-        for rule, (look, remedy) in _RULES.items():
+        for rule, (look, remedy) in RULES.items():
             cost = look(program, profile.machine)
             if cost is not None and cost.ns * count > least:
                 results.append(

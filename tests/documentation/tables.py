@@ -16,6 +16,8 @@ from launch.tasks.table import ALSO
 from models.diffusion.kinds import KINDS
 from models.registry import ARCHITECTURES
 from neuronjax import options
+from neuronjax.legalize.rules import RULES
+from neuronjax.legalize.rules.elsewhere import CODES
 from neuronjax.machine.chips import CHIPS
 from neuronjax.machine.instances import INSTANCES
 from neuronjax.machine.specs import GIB, GIGA, MIB, TERA, ChipSpec
@@ -24,6 +26,7 @@ from neuronjax.nki.constants import MemoryRegion
 from neuronjax.nki.isa import NOT_BUILT
 from neuronjax.nki.signatures import SIGNATURES
 from neuronjax.planning.generations import CLAIMS
+from neuronjax.profiling import findings
 from tests.conftest import PROJECT
 from tests.models.parity.cases import CASES
 
@@ -170,6 +173,13 @@ def generation_rows() -> Iterable[Sequence[str]]:
         )  # fmt: skip
 
 
+def rule_rows() -> Iterable[Sequence[str]]:
+    """A row for each rule of the legality check, by code."""
+    for rule in sorted(RULES, key=lambda rule: rule.code):
+        codes = ", ".join(f"`{code}`" for code in (rule.code, *rule.also))
+        yield codes, rule.what.replace("|", "\\|"), rule.severity.label, rule.remedy
+
+
 TABLES: Mapping[str, tuple[str, Callable[[], str]]] = {
     "options": (
         "options.md",
@@ -182,6 +192,24 @@ TABLES: Mapping[str, tuple[str, Callable[[], str]]] = {
     "targets": (
         "chips.md",
         lambda: markdown(["target", "chips", "hosts", "logical cores", "HBM"], target_rows()),
+    ),
+    "rules": (
+        "findings.md",
+        lambda: markdown(["code", "what", "severity", "remedy"], rule_rows()),
+    ),
+    "elsewhere": (
+        "findings.md",
+        lambda: markdown(
+            ["code", "where it is decided, or why it is not"],
+            ((f"`{code}`", reason) for code, reason in CODES.items()),
+        ),
+    ),
+    "causes": (
+        "findings.md",
+        lambda: markdown(
+            ["finding", "remedy"],
+            ((f"`{name}`", remedy) for name, (_, remedy) in findings.RULES.items()),
+        ),
     ),
     "generations": (
         "validation.md",

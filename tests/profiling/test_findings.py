@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from neuronjax.profiling.findings import _RULES, findings
+from neuronjax.profiling.findings import RULES, findings
 from neuronjax.profiling.records import (
     KernelProfile,
     MachineFacts,
@@ -77,7 +77,7 @@ def rules(found: ProgramProfile) -> set[str]:
 
 
 def test_every_rule_has_a_case() -> None:
-    assert BROKEN.keys() == _RULES.keys()
+    assert BROKEN.keys() == RULES.keys()
 
 
 @pytest.mark.parametrize("rule", BROKEN)
