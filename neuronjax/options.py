@@ -38,58 +38,58 @@ class Options:
     """The user's settings. ``None`` means "the target's default"."""
 
     target: str = DEFAULT_TARGET
-    """The machine to emulate: an instance or UltraServer of the table of targets."""
+    """The machine to emulate: an instance or UltraServer from the table of targets."""
     lnc: int | None = None
     """Physical cores per logical core (1 or 2)."""
     visible_cores: tuple[int, ...] | None = None
     """Logical cores this process may use, in order, such as ``0-3`` or ``0,2``."""
     num_cores: int | None = None
-    """Number of logical cores to use, from the first on."""
+    """Number of logical cores to use, starting with the first."""
     executor: str = "host"
     """How values are computed: ``host`` by XLA on the CPU, ``engine`` by the emulator of
     NeuronCores, ``none`` not at all: results are zeros."""
     engine_order: str = "program"
     """How the executor ``engine`` orders instructions: ``program`` one after the other,
     ``dataflow`` engines and queues concurrently as semaphores permit, with races reported,
-    ``adversarial`` the same with transfers that end as late as possible."""
+    ``adversarial`` the same, with transfers that end as late as possible."""
     engine_seed: int = 0
-    """Seed of the choices that a dataflow order makes."""
+    """Seed for the choices that a dataflow order makes."""
     record_to: str | None = None
     """Folder for a record of every run of the executor ``engine``, for ``neuronjax replay``."""
     simulate: bool = True
-    """Whether ``compiled.cost_analysis()`` of programs that the host computes is that of the device
-    (``flops``, ``bytes accessed``, ``optimal_seconds``, ``mfu_estimated_percent``), which lowers
-    and times them when it is asked for, and whether traces of ``jax.profiler`` show the device."""
+    """Whether ``compiled.cost_analysis()`` gives the device's numbers for programs that the host
+    computes (``flops``, ``bytes accessed``, ``optimal_seconds``, ``mfu_estimated_percent``), which
+    lowers and times them on request, and whether traces of ``jax.profiler`` show the device."""
     dump_to: str | None = None
     """Folder for the text of every program after each stage of its compilation."""
     dump_passes: tuple[str, ...] = ()
-    """Passes below ``legalize`` after which the program is also written to that folder, with commas
-    between them; ``neuronjax lower --stop_after=help`` lists them."""
+    """Passes after ``legalize`` whose results are also written to that folder, separated by commas;
+    ``neuronjax lower --stop_after=help`` lists them."""
     verify_passes: bool = False
-    """Verify the program after every such pass, rather than only at the end."""
+    """Verify the program after every pass, rather than only at the end."""
     profile_to: str | None = None
     """Folder for a profile of all programs that the process runs."""
     monitor_port: int | None = None
     """Port on 127.0.0.1 where the process serves its counters, for ``neuronjax monitor``,
     ``neuronjax top`` and Prometheus."""
     numerics: str = "chip"
-    """Which arithmetic: ``chip`` is the NeuronCore's, ``ieee`` is plain XLA on the CPU."""
+    """Which arithmetic to use: ``chip`` is the NeuronCore's, ``ieee`` is plain XLA on the CPU."""
     stochastic_rounding: bool = False
     """Round FP32 to narrower floats stochastically instead of to nearest."""
     stochastic_rounding_seed: int = 0
-    """Seed of the random numbers for that."""
+    """Seed of the random numbers for stochastic rounding."""
     first_run: int = 0
-    """The number from which the runs of each program are counted, on which they depend too: what
-    goes on where another process has ended draws the numbers that come next."""
+    """The number from which to count each program's runs. The random numbers depend on the count,
+    so a process that continues another's work can draw the numbers that come next."""
     flush_subnormals: bool = False
-    """Replace subnormal results by zero; what the chip does is not documented."""
+    """Replace subnormal results with zero; what the chip does is not documented."""
     legality: str = "warn"
     """What to do about programs that the real compiler would refuse: ``off``, ``log`` (only to the
     logger ``neuronjax.legality``), ``warn``, ``strict``."""
     sdk: str = LATEST_SDK
     """Version of the Neuron SDK whose compiler is emulated."""
     fail_on_nan: bool = False
-    """An operation that makes NaN of numbers ends the run with status 1003."""
+    """An operation that makes a NaN from numbers ends the run with status 1003."""
     fail_on_out_of_bounds: bool = False
     """A gather or scatter index outside its operand ends the run with status 1006."""
     faults: tuple[Fault, ...] = ()
@@ -97,9 +97,9 @@ class Options:
     exec_timeout: int = 30
     """Seconds after which a run that hangs fails; the default is that of the Neuron runtime."""
     log_level: str = "warning"
-    """Least severity of messages on logger ``neuronjax``."""
+    """Lowest severity of messages that the logger ``neuronjax`` shows."""
     process_devices: tuple[int, ...] | None = None
-    """Logical cores of each process, such as ``64,64``, if several run together."""
+    """Number of logical cores of each process, such as ``64,64``, if several run together."""
     process_index: int | None = None
     """The number of this process, unless ``jax.distributed`` is initialised."""
     root_address: str | None = None
@@ -107,17 +107,17 @@ class Options:
     peer_timeout: int = 30
     """Seconds after which the job fails if a process is missing or gives no sign of life."""
     late_peer_timeout: int = 600
-    """Seconds after which the job fails if a live process does not reach the point at which others
+    """Seconds after which the job fails if a live process does not reach the point where others
     wait for it. It may be compiling, or emulating something large."""
     emulate: bool = False
-    """Emulate platform ``neuron`` even if AWS's plugin is installed."""
+    """Emulate the platform ``neuron`` even if AWS's plugin is installed."""
     native_stubs: bool = True
-    """Answer the hottest PJRT calls, and run small programs on one core, by generated machine code
-    where the host allows it."""
+    """Answer the hottest PJRT calls, and run small programs on one core, with generated machine
+    code where the host allows it."""
     stress: int | None = None
-    """Seed of delays and watched memory, for tests of the backend itself."""
+    """Seed of random delays, with memory watched, for tests of the backend itself."""
     cc_flags: tuple[tuple[str, str], ...] = ()
-    """Flags of the compiler, in Python as (flag, value) pairs; ``--logical-nc-config`` must agree
+    """Flags for the compiler, in Python as (flag, value) pairs; ``--logical-nc-config`` must agree
     with the runtime's variable."""
 
 

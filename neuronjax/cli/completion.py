@@ -123,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    help="a script that completes commands and options in a shell",
+    help="print a script that makes a shell complete commands and options",
     description=_DESCRIPTION,
     add_arguments=add_arguments,
     run=run,

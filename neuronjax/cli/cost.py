@@ -20,16 +20,16 @@ MILLION = 1e6
 _DESCRIPTION = f"""\
 Prints what an amount of work costs on every combination of targets, meshes, batches and dtypes,
 cheapest first: a million tokens (or samples) as the workload counts them, or the steps of a
-training run. Instances are paid whole, on demand and in the ways that you give discounts for; with
-interruptions (spot), the way back up and half of the time between two checkpoints are lost each
-time, for all instances of the job.
+training run. Whole instances are paid for, on demand and in the ways that you give discounts for.
+Each interruption (spot) loses the time to restart and half of the time between two checkpoints, for
+all instances of the job.
 
 {PROTOCOL}
 Example: neuronjax cost launch.workloads:llama_decode --set model=8b --batch=1,8,64 \\
            --targets=trn1.32xlarge,inf2.48xlarge --mesh=model=8 --reserved=40 \\
            --spot=65 --interruptions=0.5 --versus=p4d.24xlarge=32.77,2400
 
-Prices are those of --price, of a --prices file, or what AWS asks on demand in us-east-1.
+Prices come from --price, from a --prices file, or else are AWS's on-demand prices in us-east-1.
 Exit codes: 0 there is an offer, 1 there is none, 2 no such function, file or machine.
 """
 
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--utilisation", type=percent, default=1.0, metavar="PERCENT",
-        help="of the time in which instances work; the rest is paid as well (default: 100)",
+        help="share of the time that instances work; the rest is paid for, too (default: 100)",
     )  # fmt: skip
     for flag, what in (
         ("reserved", "reserved instances"),
@@ -52,23 +52,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("spot", "spot instances"),
     ):
         parser.add_argument(
-            f"--{flag}", type=percent, metavar="PERCENT", help=f"discount of {what}"
+            f"--{flag}", type=percent, metavar="PERCENT", help=f"discount for {what}"
         )
     parser.add_argument(
         "--interruptions", type=amount, default=0.0, metavar="N",
-        help="a day, of each spot instance (default: none)",
+        help="interruptions per day of each spot instance (default: none)",
     )  # fmt: skip
     parser.add_argument(
         "--restart_minutes", type=amount, default=10.0, metavar="N",
-        help="from an interruption until the work goes on (default: %(default)g)",
+        help="from an interruption until work resumes (default: %(default)g)",
     )  # fmt: skip
     parser.add_argument(
         "--checkpoint_minutes", type=amount, default=30.0, metavar="N",
-        help="between two checkpoints (default: %(default)g)",
+        help="time between two checkpoints (default: %(default)g)",
     )  # fmt: skip
     parser.add_argument(
         "--versus", type=_rival, action="append", default=[], metavar="NAME=USD,RATE",
-        help="another machine, such as a GPU's: its price an hour, and units of work a second",
+        help="another machine, such as a GPU server: price per hour, units of work per second",
     )  # fmt: skip
 
 
@@ -120,7 +120,7 @@ def _purchases(arguments: argparse.Namespace) -> list[Purchase]:
 
 
 COMMAND = Command(
-    help="what a training run, or a million tokens, costs on which machine",
+    help="what a training run or a million tokens costs on each machine",
     description=_DESCRIPTION,
     add_arguments=add_arguments,
     run=run,

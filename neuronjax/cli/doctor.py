@@ -22,7 +22,7 @@ from neuronjax.planning import what_if
 
 _DESCRIPTION = """\
 Checks versions, other plugins, variables and the machine that they choose, and runs a small program
-on the platform in a process of its own. Exit code 1: something is wrong.
+on the platform in a separate process. Exit code 1: something is wrong.
 
 Example: neuronjax doctor
 """
@@ -61,7 +61,7 @@ def versions() -> Iterator[Check]:
         installed = importlib.metadata.version(name)
         minor = installed.split(".")[:2]
         tested = minor in (oldest.split(".")[:2], newest.split(".")[:2])
-        untested = f": tested are {oldest} to {newest}"
+        untested = f", not tested: versions {oldest} to {newest} are"
         yield Check(True if tested else None, f"{name} {installed}{'' if tested else untested}")
 
 
@@ -85,7 +85,7 @@ def plugins() -> Iterator[Check]:
 def variables() -> Iterator[Check]:
     """Variables, and the machine that they choose."""
     for name in options.unknown_variables():
-        yield Check(False, f"variable {name} is not known: docs/options.md lists them")
+        yield Check(False, f"variable {name} is unknown: docs/options.md lists all variables")
     chosen = options.load()
     machine, _ = what_if.machine_of(chosen.target, chosen.lnc, None)
     yield Check(
@@ -105,7 +105,7 @@ def execution() -> Iterator[Check]:
             capture_output=True, text=True, timeout=SECONDS,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        yield Check(False, f"a small program did not end within {SECONDS} seconds")
+        yield Check(False, f"a small program did not finish within {SECONDS} seconds")
         return
     took = time.monotonic() - begin
     if done.returncode:
@@ -161,7 +161,7 @@ def checked(group: str) -> Iterator[Check]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--no-run", action="store_true", help="leave out the program that runs on the platform"
+        "--no-run", action="store_true", help="do not run the small program on the platform"
     )
 
 
@@ -178,7 +178,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    help="whether the installation works: versions, plugins, variables, a small program",
+    help="check the installation: versions, plugins, variables, a small program",
     description=_DESCRIPTION,
     add_arguments=add_arguments,
     run=run,

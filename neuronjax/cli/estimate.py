@@ -20,13 +20,13 @@ FITS, DOES_NOT_FIT = 0, 1
 
 _DESCRIPTION = f"""\
 Prints what one call of a function would take on a machine: time, MFU, what limits it, memory and
-price. Nothing is allocated, compiled to code or run.
+price. Nothing is allocated or run, and no code is generated.
 
 {PROTOCOL}
 Example: neuronjax estimate launch.workloads:llama_decode --target=trn1.32xlarge --mesh=model=32 \\
            --set model=70b --set context=4096 --batch=1
 
-Exit codes: 0 it fits, 1 it does not fit a core's memory (the estimate is printed all the same, with
+Exit codes: 0 it fits, 1 it does not fit in a core's memory (the estimate is printed anyway, with
 what to change), 2 there is no such function, machine or mesh.
 """
 
@@ -38,9 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=whole(1))
     parser.add_argument("--dtype")
     parser.add_argument(
-        "--roofline", type=Path, metavar="FILE", help="an SVG of the step under its roofline"
+        "--roofline", type=Path, metavar="FILE", help="write an SVG of the step under its roofline"
     )
-    parser.add_argument("--flags", help="of the compiler (default: NEURON_CC_FLAGS)")
+    parser.add_argument("--flags", help="compiler flags (default: NEURON_CC_FLAGS)")
 
 
 def run(arguments: argparse.Namespace) -> int:

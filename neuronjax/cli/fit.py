@@ -26,14 +26,14 @@ MODELS = "launch.model_workloads:phases"
 """What reads a model's directory; it comes with the repository's models, not with this package."""
 
 _DESCRIPTION = f"""\
-Says of a model whether it fits machines well, with limits or not at all, and why: what the compiler
-would refuse, memory, operations that no engine has, and time against what its arithmetic and its
-bytes need. The cores of an instance are split into replicas of every size that holds the model;
-printed are those that no other beats in both time and cost. Nothing is allocated or run.
+Says whether a model fits on machines well, with limits or not at all, and why: what the compiler
+would refuse, memory, operations that no engine has, and time compared with what its arithmetic and
+its bytes need. The cores of an instance are split into replicas of every size that holds the model;
+those that no other beats in both time and cost are printed. Nothing is allocated or run.
 
-MODEL is a directory of the Hugging Face layout, a config.json, or the name of a well-known
-checkpoint without any file (from a checkout, whose packages `models` and `launch` know them), or
-MODULE:FUNCTION as `neuronjax estimate` takes it.
+MODEL is a directory in Hugging Face's layout, a config.json, the name of a well-known checkpoint
+(no file is needed, but a checkout is: its packages `models` and `launch` know the names), or
+MODULE:FUNCTION as for `neuronjax estimate`.
 
 Example: neuronjax fit meta-llama/Llama-3.1-8B --targets=trn1.32xlarge,trn2.48xlarge --batch=8
 
@@ -46,17 +46,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a directory, config.json, or function")
     parser.add_argument("--targets", "--target", metavar="A,B,…")
     parser.add_argument("--phases", metavar="A,B,…", help="such as prefill,decode (default: all)")
-    parser.add_argument("--batch", type=whole(1), help="rows of a replica (default: 1)")
-    parser.add_argument("--length", type=whole(1), help="of texts, in tokens")
+    parser.add_argument("--batch", type=whole(1), help="rows per replica (default: 1)")
+    parser.add_argument("--length", type=whole(1), help="length of texts, in tokens")
     parser.add_argument("--dtype", help="(default: bfloat16)")
     parser.add_argument(
         "--mesh", dest="meshes", action="append", default=[], metavar="AXES",
-        help="a way of splitting the cores instead; may be given several times",
+        help="split the cores in this way only; may be given several times",
     )  # fmt: skip
     parser.add_argument("--lnc", type=whole(1), help="physical cores per logical core")
     parser.add_argument(
         "--set", dest="settings", action="append", default=[], metavar="NAME=VALUE",
-        help="a keyword of the function; numbers become numbers",
+        help="a keyword of the function; numbers are passed as numbers",
     )  # fmt: skip
     parser.add_argument("--prices", metavar="FILE", help="TOML file of prices by target")
     parser.add_argument("--format", choices=("text", "json"), default="text")
@@ -104,7 +104,7 @@ def _factories(arguments: argparse.Namespace) -> Iterator[tuple[Factory, tuple[i
         if path.exists():
             raise
         raise ConfigurationError(
-            f"{quoted(arguments.model)} is no directory, no file, no published name and no "
+            f"{quoted(arguments.model)} is not a directory, a file, a published name or "
             "MODULE:FUNCTION."
         ) from error
     unknown = sorted(set(chosen or ()) - {phase.name for phase in phases})
@@ -135,7 +135,7 @@ def _tell(row: Fit) -> None:
 
 
 COMMAND = Command(
-    help="whether a model suits machines, what limits it there, and what it would cost",
+    help="whether a model fits on machines, what limits it there, and what it would cost",
     description=_DESCRIPTION,
     add_arguments=add_arguments,
     run=run,

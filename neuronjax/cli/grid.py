@@ -30,10 +30,12 @@ def add_grid(parser: argparse.ArgumentParser) -> None:
     side = parser.add_mutually_exclusive_group()
     side.add_argument(
         "--workers", type=whole(1, 1024), default=1, metavar="N",
-        help="estimates at a time, each in a process of its own (default: one, in this process)",
+        help="estimates at a time, each in its own process (default: one, in this process)",
     )  # fmt: skip
     side.add_argument(
-        "--ray", metavar="ADDRESS", help="estimate on a Ray cluster; local: one on this machine"
+        "--ray",
+        metavar="ADDRESS",
+        help="estimate on a Ray cluster; local starts one on this machine",
     )
 
 

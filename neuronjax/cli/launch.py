@@ -37,13 +37,13 @@ _GRACE_SECONDS = 30.0
 _LOOPBACK = "127.0.0.1"
 
 _DESCRIPTION = """\
-Runs a script in several processes on this machine, as a cluster runs it on as many hosts: each has
+Runs a script in several processes on this machine, as a cluster would on as many hosts: each has
 the chips of one instance, or of one instance of an UltraServer. The script calls
 jax.distributed.initialize() without arguments, and everything else is as on several machines:
 jax.devices() has the cores of all processes, jax.local_devices() those of one.
 
-Lines of output begin with the number of their process; --logs keeps them in files besides. When a
-process ends with an error, the others are ended, and the command says which it was.
+Lines of output begin with the number of their process; --logs also writes them to files. When a
+process ends with an error, the others are ended, and the command says which one failed.
 
 Example: neuronjax launch --hosts=4 --target=trn2.48xlarge train.py --steps=20
 """
@@ -54,8 +54,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     hosts, ports = whole(1, _MOST_HOSTS), whole(1, _PORTS - 1)
     add("--hosts", type=hosts, required=True, metavar="N", help="processes to start")
     add("--target", help="machine, such as trn2.48xlarge (default: as configured)")
-    add("--port", type=ports, help="where process 0 meets the others (default: a free one)")
-    add("--logs", type=Path, metavar="FOLDER", help="keep the output in files of this folder too")
+    add("--port", type=ports, help="port where process 0 meets the others (default: a free one)")
+    add("--logs", type=Path, metavar="FOLDER", help="also write the output to files in this folder")
     add("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
     add("script", metavar="SCRIPT", help="the script, or a module with -m")
     add("arguments", nargs=argparse.REMAINDER, metavar="ARG", help="its arguments")
@@ -85,8 +85,8 @@ def _run(parsed: argparse.Namespace) -> int:
     last_port = (chosen.monitor_port or 0) + parsed.hosts - 1
     if last_port >= _PORTS:
         raise ConfigurationError(
-            f"NEURONJAX_MONITOR_PORT={chosen.monitor_port} is of process 0 of {parsed.hosts}, and "
-            f"the last would need port {last_port}; give one of at most {_PORTS - parsed.hosts}."
+            f"NEURONJAX_MONITOR_PORT={chosen.monitor_port} is for process 0 of {parsed.hosts}, and "
+            f"the last would need port {last_port}; choose at most {_PORTS - parsed.hosts}."
         )
     with _logs(parsed.logs, parsed.hosts) as logs, _lifeline() as lifeline:
         address = f"{_LOOPBACK}:{_port(parsed.port)}"
@@ -251,7 +251,7 @@ def _port(wanted: int | None) -> int:
         except OSError as error:
             raise ConfigurationError(
                 f"--port={wanted} cannot be used on {_LOOPBACK}: {error.strerror}. Leave it out, "
-                "or name one that is free."
+                "or choose one that is free."
             ) from None
         return probe.getsockname()[1]
 

@@ -22,19 +22,19 @@ _SEVERITIES = {severity.label: severity for severity in reversed(Severity)}
 _DEFAULT_TIMEOUT_SECONDS = 600
 
 _DESCRIPTION = """\
-Runs a script on an emulated machine and reports what the Neuron compiler would refuse of the
+Runs a script on an emulated machine and reports what the Neuron compiler would refuse in the
 programs it jits, with the error code, the line and a remedy. Programs are traced, lowered and
 partitioned, but not executed: their results are zeros of the right type. Therefore
 
-  * Python code that looks at results sees zeros: branches and loops that depend on them may go
-    another way than in earnest. A loop that waits for a value may never end; see --timeout.
-  * everything else the script does is done: files it writes are written (with zeros in them: give
-    it a scratch directory), data is read, processes are started.
+  * Python code that looks at results sees zeros: branches and loops that depend on them may behave
+    differently from a real run. A loop that waits for a value may never end; see --timeout.
+  * everything else in the script really happens: files are written (with zeros in them, so give it
+    a scratch directory), data is read, processes are started.
 
 The standard output of the script goes to standard error.
 
-Exit codes: 0 nothing found, 1 findings, 2 the script raised, was stopped, compiled no program, or
-could not be run (what was found until then is reported).
+Exit codes: 0 nothing found, 1 findings, 2 the script raised an exception, was stopped, compiled no
+program, or could not be run (what was found until then is reported).
 """
 
 
@@ -61,8 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--severity",
         choices=_SEVERITIES,
         default="warning",
-        help="the least that is reported: errors do not compile, warnings fail at times, notes "
-        "have other numbers (default: %(default)s)",
+        help="the lowest severity to report: errors do not compile, warnings fail at times, notes "
+        "compute different numbers (default: %(default)s)",
     )
     parser.add_argument("--format", choices=lint_report.FORMATS, default="text")
     parser.add_argument(
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=seconds(0),
         default=_DEFAULT_TIMEOUT_SECONDS,
         metavar="SECONDS",
-        help="stop the script after so long (default: %(default)s; 0: never)",
+        help="stop the script after this time (default: %(default)s; 0: never)",
     )
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
     parser.add_argument("script", metavar="SCRIPT", help="the script, or a module with -m")
@@ -118,7 +118,7 @@ def _choose_machine(arguments: argparse.Namespace) -> Machine:
 
 
 COMMAND = Command(
-    help="report what the Neuron compiler would refuse of a script's programs",
+    help="report what the Neuron compiler would refuse in a script's programs",
     description=_DESCRIPTION,
     add_arguments=add_arguments,
     run=run,

@@ -32,17 +32,17 @@ are after a stage of the compiler:
 --stop_after takes passes within the last stage, too; --stop_after=help lists them.
 
 Programs are not executed: their results are zeros of the right type, so Python code that looks at
-results may go another way than in earnest. The script's standard output goes to standard error.
+results may behave differently from a real run. The script's standard output goes to standard error.
 
 Example: neuronjax lower --program='jit_step' --stop_after=legalize train.py --steps=1
 
-Exit codes: 0 programs were printed, 1 no program of that name was compiled, 2 the script raised
-(what was compiled until then is printed).
+Exit codes: 0 programs were printed, 1 no program of that name was compiled, 2 the script raised an
+exception (what was compiled until then is printed).
 """
 
 
 class _Stage(argparse.Action):
-    """A stage or a pass; `help` prints what there is."""
+    """A stage or a pass; `help` lists them."""
 
     def __call__(
         self,
@@ -57,7 +57,7 @@ class _Stage(argparse.Action):
             parser.exit()
         known = (*SUFFIXES, *(pass_.name for pass_ in PASSES))
         if value not in known:
-            raise argparse.ArgumentError(self, f"{value!r} is none of {', '.join(known)}")
+            raise argparse.ArgumentError(self, f"{value!r} is not one of {', '.join(known)}")
         setattr(namespace, self.dest, value)
 
 
@@ -65,13 +65,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", help="machine, such as trn1.32xlarge (default: as configured)")
     parser.add_argument(
         "--stop_after", action=_Stage, default="lower", metavar="STAGE",
-        help="the stage or pass (default: %(default)s); help: all of them",
+        help="the stage or pass (default: %(default)s); help lists all of them",
     )  # fmt: skip
     parser.add_argument(
-        "--program", default="*", metavar="GLOB", help="only programs whose names match, as jit_*"
+        "--program",
+        default="*",
+        metavar="GLOB",
+        help="only programs whose names match, such as jit_*",
     )
     parser.add_argument(
-        "--out", metavar="DIR", help="keep the texts of all stages in this folder, too"
+        "--out", metavar="DIR", help="also write the texts of all stages to this folder"
     )
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
     parser.add_argument("script", metavar="SCRIPT", help="the script, or a module with -m")

@@ -35,7 +35,9 @@ Example: neuronjax ls --target=trn2.48xlarge --topology
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-t", "--topology", action="store_true", help="draw the links")
-    parser.add_argument("-j", "--json-output", action="store_true", help="one list of devices")
+    parser.add_argument(
+        "-j", "--json-output", action="store_true", help="print a JSON list of devices"
+    )
     parser.add_argument("--target", help="machine, such as trn1.32xlarge (default: as configured)")
     parser.add_argument("--lnc", type=whole(1), help="physical cores per logical core")
     parser.add_argument("--machine", metavar="FILE", help="TOML file that changes the target")

@@ -17,7 +17,7 @@ DONE = 0
 """Exit code: the process ended, or as many reports as requested were printed."""
 
 _DESCRIPTION = """\
-Prints what a process counts, one object per period, as neuron-monitor does: utilisation by core,
+Prints a process's counters, one object per period, as neuron-monitor does: utilisation by core,
 runs, errors, latencies, memory. The process must have been started with NEURONJAX_MONITOR_PORT,
 which also serves http://127.0.0.1:PORT/metrics for Prometheus.
 
@@ -41,7 +41,7 @@ def add_port(parser: argparse.ArgumentParser, period: float) -> None:
         help="(default: %(default)s)",
     )
     parser.add_argument(
-        "--count", type=arguments.whole(0), default=0, help="reports; 0: until the process ends"
+        "--count", type=arguments.whole(0), default=0, help="number of reports (0: until it ends)"
     )
 
 

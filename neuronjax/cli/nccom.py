@@ -48,8 +48,7 @@ DTYPES: Mapping[str, int] = {
 """nccom-test's name of an element type -> bytes of an element."""
 
 NOT_MODELLED_WITHIN = (
-    "not modelled: warm-up, variation from run to run, other users of the network, and errors of "
-    "links."
+    "not modelled: warm-up, variation from run to run, other users of the network, and link errors."
 )
 NOT_MODELLED = (
     f"{NOT_MODELLED_WITHIN} In a program collectives have fewer queues: --in-program shows their "
@@ -59,11 +58,11 @@ NOT_MODELLED = (
 _DESCRIPTION = """\
 Times a collective on the links of a machine, as nccom-test does on a real one: the same flags, the
 same table. As there, the bandwidths are GiB/s although the headings say GB/s, and times have no
-launch cost. Ranks beyond one machine are on further ones of its kind. Iterations are all alike: the
-first ones are not slower, and nothing varies from run to run.
+launch cost. Ranks that do not fit on one machine are on more machines of its kind. All iterations
+are alike: the first ones are not slower, and nothing varies from run to run.
 
-A benchmark has the queues of all engines for its collective. In a program they are those of its
-kernels, so its collectives go round rings (--in-program), and a step's kernels run beside them.
+A benchmark has the queues of all engines for its collective. In a program, kernels use those
+queues, so collectives use rings (--in-program), and a step's kernels run beside them.
 
 Example: neuronjax nccom -r 64 -b 8 -e 1GB -f 2 -d bf16 allr --target=trn2.48xlarge
 """
@@ -139,7 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _ranks(workers: int, nodes: int, machine: Machine) -> list[int]:
     """The cores of the ranks, machine by machine."""
     if workers % nodes:
-        raise TopologyError(f"{workers} ranks do not divide over {nodes} machines.")
+        raise TopologyError(f"{workers} ranks cannot be divided evenly over {nodes} machines.")
     per_node = workers // nodes
     cores = machine.core_count
     if nodes == 1 and workers > cores and workers % cores == 0:
@@ -158,7 +157,7 @@ def _sizes(arguments: argparse.Namespace) -> Iterator[int]:
     if least < 1 or most < least or (arguments.stepbytes is None and arguments.stepfactor <= 1):
         raise ConfigurationError(
             f"sizes from {least} to {most} by {arguments.stepbytes or arguments.stepfactor}: they "
-            "must ascend, and the factor be greater than 1."
+            "must ascend, and the factor must be greater than 1."
         )
     width = DTYPES[arguments.datatype]
     size = float(least)

@@ -24,11 +24,11 @@ from neuronjax.profiling.text import text as summary
 from neuronjax.program.text import format as text_of
 
 _DESCRIPTION = """\
-Traces a kernel of a file with the shapes given, and says what the chip would refuse (check), what
+Traces a kernel in a file with the given shapes, and says what the chip would refuse (check), what
 its results are and whether they depend on the order in which engines run (run), how long it takes
-and what works meanwhile (bench), what is slow and why (profile, which writes a report to a folder),
-or what its program is (print). The arguments of a run are normally distributed, always the same;
-integers are 0.
+and which engines are busy (bench), what is slow and why (profile, which writes a report to a
+folder), or what its program looks like (print). The arguments of a run are normally distributed,
+and the same every time; integers are 0.
 
 A kernel is a function of the file that is marked by nki.jit; `import nki` works in it.
 
@@ -46,14 +46,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         type=_arrays,
         metavar="SHAPES",
-        help="of the arguments: 128x64,128x64:bfloat16 (default dtype: float32)",
+        help="the arguments' shapes: 128x64,128x64:bfloat16 (default dtype: float32)",
     )
     parser.add_argument(
         "--to",
         type=Path,
         default=Path("runs/nki_profile"),
         metavar="FOLDER",
-        help="of the report of a profile (default: %(default)s)",
+        help="folder for the report of a profile (default: %(default)s)",
     )
     parser.add_argument(
         "--chip", choices=KERNEL_CHIPS, default="trainium2", help="(default: %(default)s)"
@@ -65,11 +65,11 @@ def _arrays(text: str) -> list[np.ndarray]:
     for part in text.split(","):
         match = _SHAPE.fullmatch(part)
         if match is None:
-            raise argparse.ArgumentTypeError(f"{part!r} is no shape such as 128x64:bfloat16")
+            raise argparse.ArgumentTypeError(f"{part!r} is not a shape such as 128x64:bfloat16")
         name = match[2] or "float32"
         dtype = getattr(ml_dtypes, name, None) or getattr(np, name, None)
         if dtype is None:
-            raise argparse.ArgumentTypeError(f"{name!r} is no dtype")
+            raise argparse.ArgumentTypeError(f"{name!r} is not a dtype")
         shape = tuple(map(int, match[1].split("x")))
         arrays.append(np.broadcast_to(np.zeros((), dtype), shape))
     return arrays
@@ -95,7 +95,7 @@ def _kernel(place: str) -> nki.Kernel:
     path.open().close()
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise ConfigurationError(f"{file} is no Python file.")
+        raise ConfigurationError(f"{file} is not a Python file.")
     nki.install()
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.parent))
@@ -103,13 +103,13 @@ def _kernel(place: str) -> nki.Kernel:
     kernels = {key: value for key, value in vars(module).items() if isinstance(value, nki.Kernel)}
     if name not in kernels:
         there = ", ".join(kernels) or "none"
-        raise ConfigurationError(f"{file} has no kernel {name!r}; marked by nki.jit: {there}.")
+        raise ConfigurationError(f"{file} has no kernel {name!r}; marked with nki.jit: {there}.")
     return kernels[name]
 
 
 def _check(kernel: nki.Kernel, given: argparse.Namespace) -> str:
     traced = kernel.trace(*given.shapes, chip=given.chip)
-    refused = f"{traced.program.name}: nothing that {given.chip} would refuse"
+    refused = f"{traced.program.name}: {given.chip} would refuse nothing"
     return "\n".join([refused, *traced.notes])
 
 
@@ -164,7 +164,7 @@ def _bench(kernel: nki.Kernel, given: argparse.Namespace) -> str:
         if nanoseconds
     ]
     facts = (
-        f"{time.program} on a core of {given.chip}: {time.total_ns / 1e3:.2f} µs, of which "
+        f"{time.program} on a core of {given.chip}: {time.total_ns / 1e3:.2f} µs, including "
         f"{time.launch_ns / 1e3:.2f} for the launch; {time.flops / 1e6:,.2f} MFLOP, "
         f"{time.dma_bytes / 1e3:,.1f} kB moved, {time.instruction_count} instructions"
     )

@@ -22,8 +22,8 @@ RECORDED, NOTHING, RAISED = 0, 1, 2
 DEFAULT_FOLDER = "profile"
 
 _DESCRIPTION = """\
-Runs a script on an emulated machine, times every program that it runs as a NeuronCore would take,
-prints where the time goes, and writes to a folder:
+Runs a script on an emulated machine, times every program as a NeuronCore would run it, prints where
+the time goes, and writes to a folder:
 
   report.html    a page: timeline, roofline, engines, memory, costs by kernel and line, findings
   trace.json     for ui.perfetto.dev and chrome://tracing
@@ -31,14 +31,14 @@ prints where the time goes, and writes to a folder:
   summary.json   Neuron Explorer's metrics; parquet/ has its tables, if pyarrow is installed
   profile.json   all of it, for --compare
 
-The script's standard output goes to standard error. Values are computed as always; with
+The script's standard output goes to standard error. Values are computed as usual; with
 --executor=none they are zeros, which is faster, and enough for scripts that do not look at them.
 
 Examples: neuronjax profile --out=before train.py --steps=3
           neuronjax profile --compare before after
 
-Exit codes: 0 something was recorded, 1 no program ran, 2 the script raised (what ran until then is
-reported), or arguments were wrong.
+Exit codes: 0 something was recorded, 1 no program ran, 2 the script raised an exception (what ran
+until then is reported), or arguments were wrong.
 """
 
 

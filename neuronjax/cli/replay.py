@@ -24,11 +24,11 @@ its scheduler, so that every bit comes out as before. Make records with
 
 and step through one of them:
 
-  neuronjax replay records/0003.jit_step.npz --list            buffers one can look into
-  neuronjax replay records/0003.jit_step.npz --to 120          the last instructions until there
+  neuronjax replay records/0003.jit_step.npz --list            buffers you can look into
+  neuronjax replay records/0003.jit_step.npz --to 120          the last instructions before that
   neuronjax replay records/0003.jit_step.npz --to 120 --print res0
 
-Exit codes: 0 the run is as it was, 2 it is not, or the record cannot be read.
+Exit codes: 0 the run is as recorded, 2 it is not, or the record cannot be read.
 """
 
 _SHOWN = 8

@@ -54,7 +54,7 @@ def check(script: str, is_module: bool) -> None:
         sys.path.insert(0, "")
         package = script.partition(".")[0]
         if importlib.util.find_spec(package) is None:
-            raise ScriptError(f"there is no module {script!r}; look at the folder you are in.")
+            raise ScriptError(f"there is no module {script!r}; check which folder you are in.")
     elif not Path(script).is_file():
         raise ScriptError(
             f"there is no script {script!r}; give the path of a Python file, or a module with -m."
@@ -112,7 +112,7 @@ class _Clock:
             return "it was interrupted"
         return (
             f"it did not end within {self._seconds:g} seconds; results are zeros here, so a loop "
-            "that waits for a value does not end (give it a bound, or --timeout)"
+            "that waits for a value never ends (give it a bound, or raise --timeout)"
         )
 
 

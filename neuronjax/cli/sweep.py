@@ -16,10 +16,11 @@ FOUND, NOTHING = 0, 1
 """Exit codes."""
 
 _DESCRIPTION = f"""\
-Estimates a workload on every combination of targets, meshes, batches and dtypes. Prints a table in
-which those are marked that no other beats in both time and cost; with --out also sweep.json and
-sweep.svg, a plot of time against cost, and sweep.html, the plot with its table. Combinations that
-are impossible say why. Points are kept in the folder as they end: the same command goes on there.
+Estimates a workload on every combination of targets, meshes, batches and dtypes. Prints a table
+that marks those which no other beats in both time and cost. With --out, also writes sweep.json,
+sweep.svg (a plot of time against cost), and sweep.html (the plot with its table). Combinations that
+are impossible say why. Points are saved in that folder as they finish, so that the same command
+resumes after an interruption.
 
 {PROTOCOL}
 Example: neuronjax sweep launch.workloads:llama_decode --set model=8b --targets=trn1.32xlarge \\

@@ -16,7 +16,7 @@ _CLEAR = "\x1b[2J\x1b[H"
 _GIB = 1 << 30
 
 _DESCRIPTION = """\
-Shows what a process counts: cores, memory, programs. The process must have been started with
+Shows a process's counters: cores, memory, programs. The process must have been started with
 NEURONJAX_MONITOR_PORT. If the output is not a terminal, the tables follow one another.
 
 Utilisation is that of the busiest engine in simulated time.

@@ -18,9 +18,9 @@ from neuronjax.timing.validation import report
 _DESCRIPTION = f"""\
 Predicts public measurements of kernels, instructions and collectives with the timing model, and of
 whole models with --models, and prints predicted and published times, their ratio, and the errors of
-each group: mean, median, 95th percentile and worst, apart for points that constants were fitted to
-and for the others. What was fitted to a point is fitted without it, too, and its ratio then stands
-beside the first.
+each group: mean, median, 95th percentile and worst, separately for points that constants were
+fitted to and for the others. Constants fitted to a point are also fitted without it; a second
+column shows the resulting ratio.
 
 --models: {PROTOCOL}
 Example: neuronjax validate --models launch.validation_models:MEASUREMENTS --only M4
@@ -30,7 +30,9 @@ Example: neuronjax validate --models launch.validation_models:MEASUREMENTS --onl
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, help="JSON file for the results")
     parser.add_argument("--models", metavar="MODULE:TABLE", help="whole models to predict as well")
-    parser.add_argument("--only", metavar="REGEX", help="points whose names begin like this")
+    parser.add_argument(
+        "--only", metavar="REGEX", help="only points whose names begin with a match"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

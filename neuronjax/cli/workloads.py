@@ -16,32 +16,35 @@ def add_workload(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("workload", metavar="MODULE:FUNCTION", help="what makes the workload")
     parser.add_argument(
         "--set", dest="settings", action="append", default=[], metavar="NAME=VALUE",
-        help="a keyword of the function; numbers become numbers",
+        help="a keyword of the function; numbers are passed as numbers",
     )  # fmt: skip
     parser.add_argument(
-        "--lnc", type=whole(1), help="physical cores per logical core (default: chip's)"
+        "--lnc", type=whole(1), help="physical cores per logical core (default: the chip's)"
     )
     parser.add_argument(
-        "--machine", metavar="FILE", help="TOML file that changes the target's records: what if"
+        "--machine", metavar="FILE", help="TOML file that changes the target's records (what if)"
     )
     parser.add_argument(
-        "--layers", type=whole(1), help="layers of the model, if the function takes it"
+        "--layers", type=whole(1), help="layers of the model, if the function takes them"
     )
     parser.add_argument(
         "--depths", default=",".join(map(str, DEPTHS)), metavar="A,B",
-        help="depths that are compiled instead of a deep model (default: %(default)s)",
+        help="depths to compile instead of a deep model (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--price", type=amount, metavar="USD",
-        help="of an instance and hour (default: what AWS asks on demand in us-east-1)",
+        help="per instance and hour (default: AWS's on-demand price in us-east-1)",
     )  # fmt: skip
     parser.add_argument("--prices", metavar="FILE", help="TOML file of prices by target")
     parser.add_argument(
         "--while_trips", type=whole(0), default=1, metavar="N",
-        help="trips of loops whose number depends on data (default: %(default)s)",
+        help="iterations of loops whose number depends on data (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--faults", default="", metavar="FAULTS", help="slow cores and links, as NEURONJAX_FAULTS"
+        "--faults",
+        default="",
+        metavar="FAULTS",
+        help="slow cores and links, as in NEURONJAX_FAULTS",
     )
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
@@ -72,7 +75,7 @@ def depths(text: str) -> tuple[int, int]:
     shallow, deep = parse_whole(first), parse_whole(second)
     if not shallow or not deep or shallow >= deep:
         raise ConfigurationError(
-            f"--depths {quoted(text)} is malformed; write two numbers, the smaller one first, as "
-            "2,3."
+            f"--depths {quoted(text)} is malformed; write two numbers, the smaller one first, "
+            "such as 2,3."
         )
     return shallow, deep

@@ -401,7 +401,7 @@ _ISA = "NKI ISA reference"
 DEVIATIONS: tuple[Deviation, ...] = (
     Deviation(
         "int64",
-        "64-bit integers are computed in 32 bits, but for those that belong to FP64",
+        "64-bit integers are computed in 32 bits, except those that are part of FP64",
         "--native-int64",
         _CLI,
         lambda policy: not policy.native_int64,
@@ -457,7 +457,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
     ),
     Deviation(
         "auto_cast_all",
-        "all FP32 operations take and give values of the narrower type",
+        "all FP32 operations take and return values of the narrower type",
         "--auto-cast=all, --auto-cast-type",
         _CLI,
         lambda policy: policy.auto_cast == "all",
@@ -489,7 +489,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
     ),
     Deviation(
         "reduction_accumulation",
-        "reductions of narrow floats accumulate in FP32, or in their own type if that is disabled",
+        "reductions of narrow floats accumulate in FP32, or in their own type if the flag says so",
         "--disable-mixed-precision-accumulation",
         _CLI,
         _always,
@@ -529,7 +529,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
     ),
     Deviation(
         "casts_through_fp32",
-        "casts go through FP32; beyond the largest value they give infinity",
+        "casts go through FP32; values beyond the largest become infinity",
         "",
         f"{_ISA}, data types",
         _always,
@@ -545,7 +545,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
     ),
     Deviation(
         "flush_subnormals",
-        "subnormal results become zero (undocumented: off unless asked for)",
+        "subnormal results become zero (undocumented, so off by default)",
         "NEURONJAX_FLUSH_SUBNORMALS",
         "no public document; a switch",
         lambda policy: policy.flush_subnormals,

@@ -73,12 +73,12 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         what="energy efficiency", newer="trn3-gen2-ultraserver", older="trn2-ultraserver",
         claimed=4.0, source=_TRN3, measure=None,
-        difference="AWS publishes no power of its chips or servers",
+        difference="AWS publishes no power figures for its chips or servers",
     ),
     Claim(
         what="performance", newer="trn2.48xlarge", older="trn1.32xlarge", claimed=4.0,
         source=_TRN2, measure=_BF16,
-        difference="of BF16; FP8, which is no faster than BF16 on Trn1, is 6.9 times as fast",
+        difference="for BF16; FP8, which is no faster than BF16 on Trn1, is 6.9 times as fast",
     ),
     Claim(
         what="HBM bandwidth", newer="trn2.48xlarge", older="trn1.32xlarge", claimed=4.0,
@@ -92,10 +92,10 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         what="throughput", newer="inf2.48xlarge", older="inf1.24xlarge", claimed=4.0,
         source=_INF2, measure=_BF16,
-        difference="peak arithmetic; models that memory limits gain as its bandwidth does",
+        difference="peak arithmetic; models limited by memory gain as much as its bandwidth",
     ),
     Claim(
-        what="latency, which HBM limits", newer="inf2.48xlarge", older="inf1.24xlarge",
+        what="latency, limited by HBM", newer="inf2.48xlarge", older="inf1.24xlarge",
         claimed=10.0, source=_INF2, measure=bandwidth,
         difference="bandwidth alone; all-reduces between chips take their share of a step",
     ),

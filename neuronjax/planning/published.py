@@ -23,14 +23,14 @@ module:attribute names a sequence of dicts, one for each measurement:
 
   name, what, source   texts
   published            ns
-  parts                what is timed and added up, dicts:
+  parts                dicts: what is timed and added up
     make       function as `neuronjax estimate` takes it
     target     the instance
     settings   keywords of the function; optional
     mesh       sizes by axis, such as data=4,model=8; optional
     flags      of the compiler, as in NEURON_CC_FLAGS; optional
     times      how often it runs; optional
-    first_token   whether the time to a first token was published, in which the host has a part;
+    first_token   whether the published time is that to the first token, which includes the host;
                   optional
 """
 """How commands are told what was measured."""
@@ -103,7 +103,7 @@ def _read(entry: Mapping[str, Any]) -> PublishedModel:
         return PublishedModel(point, tuple(Part(**part) for part in entry["parts"]))
     except (KeyError, TypeError) as error:
         raise ConfigurationError(
-            f"a measurement is malformed: {error}. The table should be like this.\n{PROTOCOL}"
+            f"a measurement is malformed: {error}. The table should look like this:\n{PROTOCOL}"
         ) from None
 
 

@@ -17,15 +17,15 @@ import jax
 from neuronjax.errors import ConfigurationError, NeuronError, ScriptError, WorkloadError
 
 PROTOCOL = """\
-module:function makes the workload. It is called with those of these keywords that it has, and that
-were given:
+module:function makes the workload. It is called with those of these keywords that it accepts and
+that were given:
 
   mesh     jax.sharding.AbstractMesh of --mesh: for NamedSharding, jit's shardings, shard_map
   batch    int of --batch
   dtype    str of --dtype, such as bfloat16
   layers   int: how many layers to build. With it, a deep model is compiled at two small depths
-           and its numbers follow from those; without it, the program is compiled as it is
-  any other, of --set NAME=VALUE
+           and its numbers are extrapolated; without it, the program is compiled as it is
+  any other, from --set NAME=VALUE
 
 and returns a dict (or a tuple (fn, *arguments)):
 

@@ -79,10 +79,10 @@ CHIP_ROWS: Mapping[str, Callable[[ChipSpec], str]] = {
     ),
     "HBM": lambda chip: f"{chip.hbm.capacity_bytes / GIB:g} GiB",
     "HBM bandwidth": lambda chip: f"{chip.hbm.bandwidth / GIGA:,.0f} GB/s",
-    "SBUF of a core": lambda chip: size(chip.core.sbuf.size_bytes),
-    "usable of a partition": lambda chip: size(chip.core.sbuf.usable_partition_bytes),
-    "PSUM of a core": lambda chip: size(chip.core.psum.size_bytes),
-    "DMA engines of a core": lambda chip: str(chip.core.dma.engines or "–"),
+    "SBUF per core": lambda chip: size(chip.core.sbuf.size_bytes),
+    "usable per partition": lambda chip: size(chip.core.sbuf.usable_partition_bytes),
+    "PSUM per core": lambda chip: size(chip.core.psum.size_bytes),
+    "DMA engines per core": lambda chip: str(chip.core.dma.engines or "–"),
     "Tensor engine clock": lambda chip: f"{chip.core.tensor.clock_hz / GIGA:g} GHz",
     "BF16 peak": lambda chip: peak(chip, "bfloat16"),
     "FP32 peak": lambda chip: peak(chip, "float32"),
@@ -145,8 +145,8 @@ def language_rows() -> Iterable[Sequence[str]]:
     functions = [name for name, value in language.FUNCTIONS.items() if callable(value)]
     operators = [name for name in language.FUNCTIONS if name not in functions]
     kinds = {
-        "functions of tiles": functions,
-        "operators of instructions": operators,
+        "functions on tiles": functions,
+        "instruction operators": operators,
         "dtypes": language.DTYPES,
         "memories": [region.name for region in MemoryRegion],
     }
@@ -214,7 +214,7 @@ TABLES: Mapping[str, tuple[str, Callable[[], str]]] = {
     "generations": (
         "validation.md",
         lambda: markdown(
-            ["", "of", "over", "claimed", "from the records", "why they differ", "claim of"],
+            ["", "newer", "older", "claimed", "from the records", "why they differ", "source"],
             generation_rows(),
         ),
     ),
