@@ -89,11 +89,11 @@ def _small_dmas(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
     if not waiting:
         return None
     size = ratio(nbytes, count)
-    why = ", which start-up costs" if size < SMALL_DMA_BYTES else ""
+    why = ", mostly start-up" if size < SMALL_DMA_BYTES else ""
     return _Cost(
         taken - ideal,
-        f"{_kernels(len(waiting))} bound by DMA at {_percent(ideal, taken)} of its rate{why}: "
-        f"transfers are {size / 1024:.1f} KiB on average.",
+        f"{_kernels(len(waiting))} bound by DMA at {_percent(ideal, taken)} of its rate: transfers "
+        f"are {size / 1024:.1f} KiB on average{why}.",
         _costliest(waiting),
     )
 
@@ -120,7 +120,7 @@ def _tensor_waits(program: ProgramProfile, machine: MachineFacts) -> _Cost | Non
     )
     return _Cost(
         idle,
-        f"in kernels that use it, the Tensor engine stands still for "
+        f"within kernels that use it, the Tensor engine is idle for "
         f"{_percent(idle, program.total_ns)} of the run, waiting for {causes or 'their end'}.",
         _costliest(idle_kernels),
     )
@@ -146,7 +146,7 @@ def _transposes(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
     share = _percent(transposes, hardware)
     return _Cost(
         busy * ratio(transposes, hardware),
-        f"{share} of the Tensor engine's work are transposes.",
+        f"{share} of the Tensor engine's work is transposes.",
         worst,
     )
 
@@ -163,8 +163,8 @@ def _spills(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
     ])  # fmt: skip
     return _Cost(
         (reloaded + saved) / machine.max_hbm_bandwidth * 1e9,
-        f"{_percent(reloaded, reads)} of what is read from HBM are values between kernels that "
-        f"did not stay in SBUF ({(reloaded + saved) / (1 << 20):.1f} MiB per run).",
+        f"{_percent(reloaded, reads)} of what is read from HBM is intermediate values that did not "
+        f"stay in SBUF between kernels ({(reloaded + saved) / (1 << 20):.1f} MiB per run).",
         worst,
     )
 
@@ -192,7 +192,7 @@ def _exposed_collectives(program: ProgramProfile, machine: MachineFacts) -> _Cos
     return _Cost(
         exposed,
         f"collectives take {_percent(whole, program.total_ns)} of the run, and "
-        f"{_percent(exposed, whole)} of that has no kernel beside it.",
+        f"{_percent(exposed, whole)} of that is not hidden by any kernel.",
         _costliest(uncovered),
     )
 
@@ -231,14 +231,14 @@ def _idle(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
         (kernel.end_ns - kernel.start_ns - kernel.time_ns, kernel) for kernel in program.kernels
     ]
     share = _percent(still, program.total_ns)
-    return _Cost(still, f"for {share} of the run no kernel is at work.", _costliest(gaps))
+    return _Cost(still, f"no kernel runs for {share} of the time.", _costliest(gaps))
 
 
 def _launch(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
     if program.launch_ns <= _LAUNCH_SHARE * program.total_ns:
         return None
     share = _percent(program.launch_ns, program.total_ns)
-    return _Cost(program.launch_ns, f"{share} of its time is the launch of the program itself.")
+    return _Cost(program.launch_ns, f"{share} of the time goes to launching the program.")
 
 
 def _memory_bound(program: ProgramProfile, machine: MachineFacts) -> _Cost | None:
@@ -250,8 +250,8 @@ def _memory_bound(program: ProgramProfile, machine: MachineFacts) -> _Cost | Non
     return _Cost(
         program.total_ns * (1 - shares["mfu_estimated_percent"]) * 0.5,
         f"HBM is busy ({100 * shares['mbu_estimated_percent']:.0f} % of its bandwidth), and its "
-        f"traffic allows an MFU of {100 * shares['mfu_max_achievable_estimated_percent']:.0f} % at "
-        "most.",
+        "traffic allows an MFU of at most "
+        f"{100 * shares['mfu_max_achievable_estimated_percent']:.0f} %.",
     )
 
 
@@ -283,7 +283,7 @@ RULES: dict[str, tuple[_Rule, str]] = {
     ),
     "gpsimd-bound": (
         _gpsimd,
-        "GpSimd has an eighth of the other engines' rate: avoid sort, cumsum, iota and "
+        "GpSimd runs at an eighth of the other engines' rate: avoid sort, cumsum, iota and "
         "gathers along partitions in hot loops, or express them as products or comparisons.",
     ),
     "elementwise-bound": (
@@ -293,8 +293,8 @@ RULES: dict[str, tuple[_Rule, str]] = {
     ),
     "idle": (
         _idle,
-        "Loops with few instructions per trip wait for what controls them: unroll them (scan's "
-        "unroll, vmap instead of a loop).",
+        "Loops with few instructions per iteration wait for their control flow: unroll them "
+        "(scan's unroll), or use vmap instead of a loop.",
     ),
     "launch": (
         _launch,
@@ -302,7 +302,7 @@ RULES: dict[str, tuple[_Rule, str]] = {
     ),
     "memory-bound": (
         _memory_bound,
-        "Raise the batch per core so that weights are read for more work, store weights in "
+        "Raise the batch per core so that each weight read does more work, store weights in "
         "bfloat16 or FP8, or fuse operations.",
     ),
 }  # fmt: skip

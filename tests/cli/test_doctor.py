@@ -22,7 +22,7 @@ def test_an_installation_that_works(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("NEURONJAX_TARGET", "trn9.large", "Target 'trn9.large' is not a known"),
         ("NEURONJAX_NUMERICS", "exact", "NEURONJAX_NUMERICS='exact' is not allowed; it must be"),
-        ("NEURONJAX_NUMERIC", "ieee", "variable NEURONJAX_NUMERIC is not known"),
+        ("NEURONJAX_NUMERIC", "ieee", "variable NEURONJAX_NUMERIC is unknown"),
     ],
 )
 def test_what_is_wrong_is_named(

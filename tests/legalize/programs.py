@@ -377,7 +377,7 @@ CASES = (
     Case("sort comparators other than LE, GE, LT and GT", "EVRF001", sort_by_two_keys),
     Case("sort on Trn2 and later", "EVRF029", sort),
     Case("lax.cond and lax.switch", "EVRF001", cond),
-    Case("loops of an unknown number of steps", "EVRF001", while_loop),
+    Case("loops with an unknown number of steps", "EVRF001", while_loop),
     Case("custom calls the compiler does not know", "EVRF015", unknown_custom_call, runs=False),
     Case("host callbacks (jax.debug, pure_callback, io_callback)", "EVRF015", callback),
     Case("top-k of integers", "EVRF013", integer_top_k, (NUMBERS,)),

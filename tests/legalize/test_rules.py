@@ -33,7 +33,7 @@ KNOWN_ISSUES = {
     "meshes of non-connected cores": "collectives over cores that are not connected",
     "dtypes": "types without code generation",
     "jax.random.randint": "jax.random.randint",
-    "dynamic while_loop": "loops of an unknown number of steps",
+    "dynamic while_loop": "loops with an unknown number of steps",
     "jax.lax.cond": "lax.cond and lax.switch",
     "host callbacks": "host callbacks (jax.debug, pure_callback, io_callback)",
     "jax.dlpack": None,

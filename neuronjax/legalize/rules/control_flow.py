@@ -94,13 +94,13 @@ RULES = (
     ),
     Rule(
         code="EVRF001",
-        what="loops of an unknown number of steps",
+        what="loops with an unknown number of steps",
         ops=stablehlo("while"),
         check=_dynamic_loop,
         message="Dynamic loops are not supported",
         remedy=(
             "Use jax.lax.scan or fori_loop with constant bounds, and jnp.where for steps that "
-            "shall have no effect."
+            "should have no effect."
         ),
         source=KNOWN_ISSUES,
     ),

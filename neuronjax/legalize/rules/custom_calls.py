@@ -92,7 +92,7 @@ RULES = (
         ops=stablehlo("custom_call"),
         check=_callback,
         message="Host callbacks are not supported",
-        remedy="Return the values instead, and look at them on the host.",
+        remedy="Return the values instead, and inspect them on the host.",
         source=f"{KNOWN_ISSUES}; NCC_EVRF015",
     ),
     Rule(
@@ -110,7 +110,7 @@ RULES = (
         ops=_TOPK,
         check=_topk_too_long,
         message=f"TopK custom operation does not support k values larger than {MAX_TOPK}",
-        remedy="Take the top k of pieces, then the top k of what they give.",
+        remedy="Take the top k of each of several pieces, then the top k of those.",
         source="compiler message, public issue aws-neuron/aws-neuron-sdk#1339",
     ),
 )

@@ -220,7 +220,7 @@ RULES = (
         ),
         severity=Severity.NOTE,
         message="lax.DotAlgorithmPreset is not always respected: dots run in their operands' types",
-        remedy="Cast the operands to the type that the product shall be computed in.",
+        remedy="Cast the operands to the type that the product should be computed in.",
         source=KNOWN_ISSUES,
     ),
 )
