@@ -164,4 +164,7 @@ def sizes(name: str, text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts):
         raise ServingError(f"--{name}={text}: write whole numbers with commas, such as 1,4,16")
-    return tuple(map(int, parts))
+    numbers = tuple(map(int, parts))
+    if numbers[0] < 1 or list(numbers) != sorted(set(numbers)):
+        raise ServingError(f"--{name}={text}: write positive numbers in ascending order")
+    return numbers

@@ -253,6 +253,31 @@ def test_the_end_completes_answers_and_refuses_new_ones(byte_runner: Runner) -> 
     assert (status, answer["choices"][0]["finish_reason"]) == (200, "length")
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_answers_that_are_not_complete_in_time_end_with_an_error(
+    byte_runner: Runner, stream: bool
+) -> None:
+    answers: list[tuple[int, Any]] = []
+    runner = GatedRunner(byte_runner)
+    with running(runner, grace=0.1) as server:
+        body = {**LONG, "stream": stream}
+        asking = threading.Thread(target=lambda: answers.append(server.ask(COMPLETIONS, body)))
+        asking.start()
+        while server.engine.is_idle:
+            time.sleep(0.001)
+        server.front.drain("SIGTERM")
+        asking.join()
+        code = server.front.wait()
+        runner.gate.set()
+    ((status, answer),) = answers
+    if stream:
+        event, end = answer.removeprefix("data: ").split("\n\ndata: ")
+        answer = json.loads(event)
+        assert end == "[DONE]\n\n"
+    assert (status, answer["error"]["code"], code) == (200 if stream else 503, "overloaded", 0)
+    assert "not complete within the 0.1 s" in answer["error"]["message"]
+
+
 def test_a_port_that_cannot_be_had() -> None:
     with pytest.raises(ServingError, match="--port=65536: ports lie between"):
         bind("127.0.0.1", 65536)

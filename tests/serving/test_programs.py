@@ -100,7 +100,7 @@ def test_a_checkpoint_that_is_not_there_is_one_message() -> None:
         ("data=3", {"disaggregated_prefill": True}, "needs two copies of the model, not 3"),
         ("model=3", {"decode_context_parallel_size": 2}, "must divide the cores that share"),
         ("model=99", {}, "needs 99 devices"),
-        ("model=1", {"prefill_buckets": "9,3"}, "ascending order"),
+        ("model=1", {"prefill_buckets": "9,3"}, "--prefill_buckets=9,3: .* ascending order"),
         ("model=1", {"num_seqs_buckets": "a"}, "write whole numbers"),
         ("model=1", {"num_blocks": 1 << 40}, "MiB are free beside the weights"),
     ],

@@ -134,14 +134,17 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        error = ServingError(GONE)
-        self.failure = error
+        self.failure = error = ServingError(GONE)
+        self.give_up(error)
+        self.on_loss()
+
+    def give_up(self, error: LaunchError) -> None:
+        """Whoever waits for something gets the error."""
         for mailbox in set(self._mailboxes.values()):
             mailbox.fail(error)
         for future in self._calls.values():
             if not future.done():
                 future.set_exception(error)
-        self.on_loss()
 
     def _spread(self, report: Outputs) -> None:
         for output in report.outputs:

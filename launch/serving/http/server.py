@@ -10,13 +10,13 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from launch.program import say
-from launch.serving.errors import ServingError
+from launch.serving.errors import OverloadedError, ServingError
 from launch.serving.http.link import Link
 
 
 class Server(uvicorn.Server):
-    """Drains when it is told to: answers under way are completed, new requests get 503. Halting, or
-    the end of the grace time, ends what is left."""
+    """Drains when it is told to: answers under way are completed, new requests get 503, and so do
+    answers that the grace time was too short for. Halting ends what is left."""
 
     def __init__(self, app: ASGIApp, link: Link, *, grace: float) -> None:
         config = uvicorn.Config(
@@ -54,6 +54,13 @@ class Server(uvicorn.Server):
         end = time.monotonic() + self._grace
         while not self._link.is_idle and time.monotonic() < end:
             await asyncio.sleep(0.02)
+        if not self._link.is_idle:
+            self._link.give_up(
+                OverloadedError(
+                    "the server ends: the answer was not complete within the "
+                    f"{self._grace:g} s that it had left"
+                )
+            )
         self._end()
 
     def _lose(self) -> None:

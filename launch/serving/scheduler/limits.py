@@ -30,7 +30,8 @@ class SchedulerLimits:
         if reach < self.context:
             raise ServingError(
                 f"the largest bucket of {self.buckets.blocks[-1]} blocks of {self.block_size} "
-                f"tokens holds {reach} tokens, but a text may have {self.context}"
+                f"tokens holds {reach} tokens, but a text may have {self.context}. Lower "
+                "max_model_len, or give a bucket as large as that."
             )
         if self.prefills_per_decode < 1:
             raise ServingError(f"prefills_per_decode={self.prefills_per_decode} must be positive")
