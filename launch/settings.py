@@ -42,7 +42,7 @@ def check_settings(record: Any) -> None:
             continue
         if choices is not None and value not in choices:
             raise SettingsError(
-                f"--{entry.name}={value} is not known; there are {', '.join(choices)}."
+                f"--{entry.name}={value} is unknown; choose one of {', '.join(choices)}."
             )
         if lowest is not None and not value >= lowest:
             raise SettingsError(f"--{entry.name}={value} must be at least {lowest}.")

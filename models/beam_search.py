@@ -40,7 +40,7 @@ class Beams:
             raise GenerationError(f"{self.count} beams cannot search: use at least 1")
         if self.early_stopping not in (True, False, _NEVER):
             raise GenerationError(
-                f"early_stopping={self.early_stopping!r} is none of True, False and {_NEVER!r}"
+                f"early_stopping={self.early_stopping!r} is not one of True, False and {_NEVER!r}"
             )
 
 

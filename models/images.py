@@ -180,7 +180,7 @@ def _resized(fields: Fields, kind: _Kind) -> dict[str, Any]:
     sides = size.positive("height"), size.positive("width")
     multiple = fields.positive("ensure_multiple_of", 1)
     if any(side % multiple for side in sides):
-        raise fields.fail("ensure_multiple_of", f"the size {sides} is no multiple of it")
+        raise fields.fail("ensure_multiple_of", f"the size {sides} is not a multiple of it")
     return {"size": sides}
 
 

@@ -79,7 +79,7 @@ def config(name: str, *, dtype: str | None = None) -> Any:
     Raises ConfigError, which lists the names, if it is not known.
     """
     if name not in PUBLISHED:
-        raise ConfigError(f"{name!r} is not known; there are {', '.join(PUBLISHED)}")
+        raise ConfigError(f"{name!r} is unknown; choose one of {', '.join(PUBLISHED)}")
     return describe_fields(Fields(PUBLISHED[name], name), dtype=dtype, param_dtype=dtype).config
 
 

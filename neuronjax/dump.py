@@ -52,7 +52,7 @@ class ProgramDump:
         except OSError as error:
             raise ConfigurationError(
                 f"NEURONJAX_DUMP_TO={str(self.folder)!r} cannot be written to: {error.strerror}."
-                " Name a folder of yours, or unset it."
+                " Name a folder that you can write to, or unset it."
             ) from None
 
 

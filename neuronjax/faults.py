@@ -127,7 +127,7 @@ def _fault(variable: str, words: list[str]) -> Fault:
     kind = FAULTS.get(words[0])
     if kind is None:
         raise ConfigurationError(
-            f"{variable}: there is no fault {quoted(words[0])}; there are {', '.join(FAULTS)}."
+            f"{variable}: there is no fault {quoted(words[0])}; choose one of {', '.join(FAULTS)}."
         )
     known = {field.name: field for field in fields(kind)}
     given: dict[str, Any] = {}

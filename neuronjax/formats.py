@@ -308,5 +308,6 @@ def format_of_element_type(element_type: str) -> Format:
 
 def _unknown(what: str, known: Iterable[str | None]) -> UnknownFormatError:
     return UnknownFormatError(
-        f"{what} is not a number format of a NeuronCore; there are {', '.join(map(str, known))}."
+        f"{what} is not a number format of a NeuronCore; choose one of "
+        f"{', '.join(map(str, known))}."
     )

@@ -300,7 +300,7 @@ def _mx_format(element: str) -> MXFormat:
         return MX_FORMATS[element]
     except KeyError:
         raise UnknownFormatError(
-            f"{element!r} is not an element of an MX array; there are {', '.join(MX_FORMATS)}."
+            f"{element!r} is not an element of an MX array; choose one of {', '.join(MX_FORMATS)}."
         ) from None
 
 
@@ -337,7 +337,7 @@ def _check_quantize(x: jax.Array, element: str, scale: str) -> None:
         )
     if scale not in _HEADROOM:
         raise MXOperandError(
-            f"scale={scale!r} is not a rule for scales; there are {', '.join(_HEADROOM)}."
+            f"scale={scale!r} is not a rule for scales; choose one of {', '.join(_HEADROOM)}."
         )
     if scale == "neuron" and element not in _NEURON_ELEMENTS:
         raise MXOperandError(

@@ -456,7 +456,9 @@ def pin(**switches: Any) -> None:
 def _known(name: str) -> str:
     names = {field.name for field in fields(Options)}
     if name not in names:
-        raise ConfigurationError(f"unknown option {name!r}; there are {', '.join(sorted(names))}.")
+        raise ConfigurationError(
+            f"unknown option {name!r}; choose one of {', '.join(sorted(names))}."
+        )
     return name
 
 

@@ -194,7 +194,7 @@ def test_pinned_options_win_over_configure() -> None:
 @pytest.mark.parametrize(
     ("switches", "message"),
     [
-        ({"tarjet": "trn1.2xlarge"}, "unknown option 'tarjet'; there are .*target"),
+        ({"tarjet": "trn1.2xlarge"}, "unknown option 'tarjet'; choose one of .*target"),
         ({"lnc": 3}, "lnc=.* must be 1 or 2"),
         ({"num_cores": 0}, "num_cores.* at least 1"),
         ({"legality": "on"}, "one of off, log, warn, strict"),

@@ -97,7 +97,7 @@ def _end_token(config: DataConfig, tokenizer: Tokenizer) -> np.ndarray:
     number = tokenizer.token(config.document_end)
     if number is None:
         raise DataError(
-            f"--document_end={config.document_end} is no token of the tokenizer, whose unit is "
+            f"--document_end={config.document_end} is not a token of the tokenizer, whose unit is "
             f"one {tokenizer.unit}. Name one of its special tokens."
         )
     return np.array([number], np.int32)

@@ -65,8 +65,8 @@ def _weighted(part: str) -> tuple[str, float | None]:
         value = math.nan
     if not (math.isfinite(value) and value > 0):
         raise DataError(
-            f"--data={part}: the weight {weight!r} is no positive number. Write PATH:WEIGHT, such "
-            f"as {name or 'train.jsonl'}:0.5."
+            f"--data={part}: the weight {weight!r} is not a positive number. Write PATH:WEIGHT, "
+            f"such as {name or 'train.jsonl'}:0.5."
         )
     return name, value
 

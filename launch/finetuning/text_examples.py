@@ -68,7 +68,7 @@ class Reading:
         if type(value) is int and 0 <= value < len(self.labels):
             return value
         raise RecordError(
-            f"{record.place}: the label {value!r} is none of the {len(self.labels)} classes "
+            f"{record.place}: the label {value!r} is not one of the {len(self.labels)} classes "
             f"{', '.join(self.labels[:12])}."
         )
 

@@ -48,7 +48,7 @@ class SentenceEncoder:
         config = read_sentence_config(directory, LAST)
         if config.similarity not in SIMILARITIES:
             raise ModelError(
-                f"{directory} compares vectors by {config.similarity!r}; there are "
+                f"{directory} compares vectors by {config.similarity!r}; supported are "
                 f"{', '.join(SIMILARITIES)}"
             )
         files = transformer_folder(directory)

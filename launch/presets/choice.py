@@ -59,7 +59,7 @@ def choose(preset: str | None, scale: str, file: str | None, *, tunes: bool = Fa
         return Choice({}, None)
     if preset not in RECIPES:
         raise SettingsError(
-            f"--preset={preset} is not known.{_alike(preset)} --preset=help lists the "
+            f"--preset={preset} is unknown.{_alike(preset)} --preset=help lists the "
             f"{len(RECIPES)} there are."
         )
     recipe = RECIPES[preset]

@@ -58,7 +58,7 @@ def answered(file: Path) -> set[str]:
         return {json.loads(line)["custom_id"] for line in whole.splitlines() if line.strip()}
     except (ValueError, TypeError, KeyError) as error:
         raise ServingError(
-            f"{file} is no output of this program ({error!r}). Give another --output."
+            f"{file} is not an output of this program ({error!r}). Give another --output."
         ) from error
 
 
@@ -108,10 +108,10 @@ def _line(text: str, where: str) -> Line:
     try:
         values = json.loads(text)
     except ValueError as error:
-        raise ServingError(f"{where} is no JSON: {error}") from error
+        raise ServingError(f"{where} is not JSON: {error}") from error
     fields = (("custom_id", str), ("url", str), ("body", dict))
     if not isinstance(values, dict):
-        raise ServingError(f"{where} is no JSON object")
+        raise ServingError(f"{where} is not a JSON object")
     for name, kind in fields:
         if not isinstance(values.get(name), kind):
             raise ServingError(f"{where} has no {name}, which must be a {kind.__name__}")

@@ -133,7 +133,7 @@ class Parallelism:
         copies, rest = divmod(self.tensor_parallel_size, heads)
         if rest:
             raise MeshError(
-                f"--tensor_parallel_size={self.tensor_parallel_size} is no multiple of the "
+                f"--tensor_parallel_size={self.tensor_parallel_size} is not a multiple of the "
                 f"model's {heads} key-value heads, which it exceeds. Choose a multiple."
             )
         return replace(self, kv_size_multiplier=copies)

@@ -38,7 +38,7 @@ class Storage:
     def __post_init__(self) -> None:
         if self.dtype not in LARGEST:
             raise ConfigError(
-                f"weights cannot be stored as {self.dtype!r}; there are {', '.join(LARGEST)}"
+                f"weights cannot be stored as {self.dtype!r}; choose one of {', '.join(LARGEST)}"
             )
 
     @property

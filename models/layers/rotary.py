@@ -36,7 +36,7 @@ class Rotary:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ConfigError(
-                f"the rotary kind {self.kind!r} is not supported; there are {', '.join(KINDS)}"
+                f"the rotary kind {self.kind!r} is not supported; choose one of {', '.join(KINDS)}"
             )
         for name in ("theta", "fraction", "factor", "magnitude"):
             value = getattr(self, name)

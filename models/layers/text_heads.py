@@ -47,10 +47,12 @@ class TextHeadConfig:
 
     def __post_init__(self) -> None:
         if self.task not in TASKS:
-            raise ConfigError(f"the task {self.task!r} is not known; there are {', '.join(TASKS)}")
+            raise ConfigError(
+                f"the task {self.task!r} is unknown; choose one of {', '.join(TASKS)}"
+            )
         if self.pooling not in POOLINGS:
             raise ConfigError(
-                f"the pooling {self.pooling!r} is not known; there are {', '.join(POOLINGS)}"
+                f"the pooling {self.pooling!r} is unknown; choose one of {', '.join(POOLINGS)}"
             )
         activation(self.act)
 

@@ -34,7 +34,7 @@ class ForecasterConfig:
     def __post_init__(self) -> None:
         check_settings(self)
         if self.cell not in CELLS:
-            raise ConfigError(f"cell={self.cell!r}: there are {', '.join(CELLS)}")
+            raise ConfigError(f"cell={self.cell!r}: choose one of {', '.join(CELLS)}")
 
 
 class Forecaster(nnx.Module):

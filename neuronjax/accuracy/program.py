@@ -61,7 +61,7 @@ def lower(function: Callable[..., Any], arguments: Sequence[Any]) -> Lowered:
     if facts.ordered_effects:
         raise UnsupportedProgramError(
             "a function with ordered effects (ordered callbacks or prints) cannot be watched op by "
-            "op; take ordered=True away."
+            "op; remove ordered=True."
         )
     labelled = [(f"constant {i}", value) for i, value in enumerate(facts.constants)]
     static = tracing.static_arguments(jitted)

@@ -140,7 +140,7 @@ class Fabric:
         gone = sorted(set(range(self.ranks)) - active)
         ended = f" {self.member.capitalize()}s {gone} have ended." if gone else ""
         raise CollectiveError(
-            f"{self.member}s wait for ever: {'; '.join(waiting)}.{ended} Let all {self.member}s of"
+            f"{self.member}s wait forever: {'; '.join(waiting)}.{ended} Let all {self.member}s of"
             " a group run the same collectives in the same order."
         )
 

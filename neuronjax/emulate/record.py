@@ -162,7 +162,7 @@ class Replay:
         try:
             with open(path, "rb") as file:
                 if not zipfile.is_zipfile(file):
-                    raise ValueError("it is no archive, or not all of one")
+                    raise ValueError("it is not an archive, or is cut off")
             with np.load(path, allow_pickle=False) as archive:
                 arrays = dict(archive)
             entry = json.loads(arrays[_ENTRY].tobytes())

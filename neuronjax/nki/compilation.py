@@ -113,7 +113,7 @@ def compiled(
     name = function.__name__
     if chip not in KERNEL_CHIPS:
         raise KernelError(
-            f"{name}: no chip {chip!r} runs kernels; there are {', '.join(KERNEL_CHIPS)}."
+            f"{name}: no chip {chip!r} runs kernels; choose one of {', '.join(KERNEL_CHIPS)}."
         )
     programs, allowed = math.prod(grid), CHIPS[chip].allowed_lncs
     if programs not in allowed:

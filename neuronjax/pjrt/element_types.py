@@ -26,7 +26,7 @@ def dtype_of(code: int) -> np.dtype:
         return DTYPES[code]
     except KeyError:
         raise UnknownElementTypeError(
-            f"PJRT element type {code} is not known; known are {sorted(DTYPES)}"
+            f"PJRT element type {code} is unknown; known are {sorted(DTYPES)}"
         ) from None
 
 

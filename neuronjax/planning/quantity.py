@@ -78,6 +78,6 @@ def _measured(old: Any, text: str, where: str) -> float:
     if sized and sized[2] in UNITS:
         return float(sized[1]) * UNITS[sized[2]]
     raise ConfigurationError(
-        f'{where}={quoted(text)} is no number; write a number, a factor as "x2", or a number with '
-        f"one of the units {', '.join(UNITS)}."
+        f'{where}={quoted(text)} is not a number; write a number, a factor such as "x2", or a '
+        f"number with one of the units {', '.join(UNITS)}."
     )

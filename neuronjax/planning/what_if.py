@@ -131,7 +131,7 @@ def _entries(record: tuple[Any, ...], changes: Mapping[str, Any], where: str) ->
 def _entry(places: Mapping[str, Any], word: str, where: str) -> Any:
     if word not in places:
         raise ConfigurationError(
-            f"{where} has no entry {quoted(word)}; there are {', '.join(places)}."
+            f"{where} has no entry {quoted(word)}; choose one of {', '.join(places)}."
         )
     return places[word]
 

@@ -132,7 +132,7 @@ def load(spec: str, settings: Mapping[str, Any] | None = None) -> Factory:
         if error.name is None or not module_name.startswith(error.name):
             raise
         raise ScriptError(
-            f"there is no module {module_name!r}; look at the folder you are in."
+            f"there is no module {module_name!r}; check which folder you are in."
         ) from None
     make = getattr(module, function, None)
     if not callable(make):

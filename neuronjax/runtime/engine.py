@@ -254,7 +254,7 @@ class Runs:
         except OSError as error:
             raise ConfigurationError(
                 f"NEURONJAX_RECORD_TO={str(folder)!r} cannot be written to: {error.strerror}. "
-                "Name a folder of yours, or unset it."
+                "Name a folder that you can write to, or unset it."
             ) from None
         return record(
             path, program, arguments, order=self.order, host=host, checks=self._checks,

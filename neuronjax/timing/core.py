@@ -187,7 +187,7 @@ class Core:
                     if queue
                 ]
                 raise MalformedProgramError(
-                    f"engines wait for ever, at {', '.join(names)}: semaphores do not reach their"
+                    f"engines wait forever, at {', '.join(names)}: semaphores do not reach their"
                     " counts. Verify the program."
                 )
             for queue in self.pending:

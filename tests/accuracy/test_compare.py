@@ -382,7 +382,7 @@ def test_a_callback_that_always_says_the_same_is_fine():
                 lambda x: (jax.debug.print("{}", x, ordered=True), x * 2)[1], 1.0
             ),
             UnsupportedProgramError,
-            "take ordered=True away",
+            "remove ordered=True",
         ),
     ],
 )

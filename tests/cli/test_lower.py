@@ -91,7 +91,11 @@ def test_all_stages_of_all_programs_are_kept(tmp_path: Path) -> None:
         (("job.py", "raise"), 2, "ValueError: no"),
         (("missing.py",), 2, "there is no script 'missing.py'"),
         (("--target=trn9", "job.py"), 2, "trn9"),
-        (("--stop_after=joined", "job.py"), 2, "'joined' is none of partition, legalize, lower,"),
+        (
+            ("--stop_after=joined", "job.py"),
+            2,
+            "'joined' is not one of partition, legalize, lower,",
+        ),
         (("--out=job.py/x", "job.py"), 2, "cannot be written to"),
     ],
 )

@@ -85,7 +85,7 @@ BY_RANK = "rank_id dst=$r\nregister_alu dst=$odd op=bitwise_and left=$r right=#1
 BAD: dict[str, tuple[str, str]] = {
     "a rank leaves": (
         "if $odd { all_reduce dsts=(Y) srcs=(X) groups=((0, 1, 2, 3)) }",
-        r"wait for ever: rank 1 at together/it/2:if/0:all_reduce \(user.py:7\).*Ranks \[0, 2\]",
+        r"wait forever: rank 1 at together/it/2:if/0:all_reduce \(user.py:7\).*Ranks \[0, 2\]",
     ),
     "another operator": (
         "if $odd { all_reduce dsts=(Y) srcs=(X) groups=((0, 1, 2, 3)) } else {"
@@ -105,7 +105,7 @@ BAD: dict[str, tuple[str, str]] = {
     "other groups": (
         "if $odd { all_reduce dsts=(Y) srcs=(X) groups=((0, 1), (2, 3)) } else {"
         " all_reduce dsts=(Y) srcs=(X) groups=((0, 1, 2, 3)) }",
-        r"wait for ever: .*groups \(\(0, 1\), \(2, 3\)\)",
+        r"wait forever: .*groups \(\(0, 1\), \(2, 3\)\)",
     ),
     "another order": (
         "if $odd { all_reduce dsts=(Y) srcs=(X) groups=((0, 1, 2, 3))"

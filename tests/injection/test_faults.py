@@ -232,7 +232,7 @@ def test_bits_flip_in_sbuf(run_python: Any) -> None:
             "names the links along 'z'; trn2.3xlarge (LNC 1) has links of no axis",
         ),
         ("bit_flip memory=sbuf", "only emulated engines have an SBUF; set NEURONJAX_EXECUTOR"),
-        ("earthquake", "there is no fault 'earthquake'; there are core_dies, "),
+        ("earthquake", "there is no fault 'earthquake'; choose one of core_dies, "),
         ("core_dies core=x", "core_dies core='x' must be a whole number"),
         ("core_dies step=0", "step='0' must be a whole number of at least 1"),
         ("bit_flip memory=l2", "memory='l2' must be one of hbm, sbuf, link"),

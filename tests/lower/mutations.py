@@ -279,7 +279,7 @@ def wrong_engine(program: Program, rng: random.Random) -> Program:
 FAULTS: dict[str, Callable[[Program, random.Random], Program]] = {
     "wait removed": wait_removed,
     "wait too early": wait_too_early,
-    "wait for ever": wait_for_ever,
+    "wait forever": wait_for_ever,
     "signal removed": signal_removed,
     "start flag dropped": start_dropped,
     "pattern too long": pattern_too_long,

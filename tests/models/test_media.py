@@ -300,7 +300,7 @@ def test_pixels_that_do_not_suit_are_refused(
         ("YolosModel", YOLOS | {"image_size": [20, 24]}, "not whole patches of 8"),
         ("MobileViTModel", MOBILEVIT | {"conv_kernel_size": 2}, "has no middle"),
         ("ASTModel", AST | {"patch_size": 9}, "holds no patch of 9"),
-        ("CLIPTextModel", TEXT | {"hidden_act": "gelo"}, "'gelo' is not known"),
+        ("CLIPTextModel", TEXT | {"hidden_act": "gelo"}, "'gelo' is unknown"),
         ("UNet2DConditionModel", UNET | {"norm_num_groups": 5}, "do not fall into 5 groups"),
         ("ControlNetModel", CONTROL | {"global_pool_conditions": True}, "only False is supported"),
         ("ControlNetModel", CONTROL | {"controlnet_conditioning_channel_order": "x"}, "rgb or bgr"),

@@ -88,5 +88,5 @@ def test_parameters_are_as_many_as_published(name: str) -> None:
 
 
 def test_other_names_are_refused() -> None:
-    with pytest.raises(ConfigError, match="'nobody/nothing' is not known; there are meta-llama"):
+    with pytest.raises(ConfigError, match="'nobody/nothing' is unknown; choose one of meta-llama"):
         pretrained.config("nobody/nothing")

@@ -84,5 +84,5 @@ def test_sharded_is_unsharded(cell: str, devices: list[jax.Device]) -> None:
 
 
 def test_a_cell_that_is_not_known_is_refused() -> None:
-    with pytest.raises(ConfigError, match="there are lstm, gru"):
+    with pytest.raises(ConfigError, match="choose one of lstm, gru"):
         ForecasterConfig("elman")

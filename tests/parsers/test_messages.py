@@ -77,11 +77,11 @@ def with_bytes(folder: Path, content: bytes) -> Path:
 
 ENTRY = {"version": 1, "order": {"kind": "program"}, "rounding": {}, "digest": None, "answers": []}
 RECORDS = {
-    "empty": (lambda folder: with_bytes(folder, b""), "it is no archive"),
-    "text": (lambda folder: with_bytes(folder, b"program"), "it is no archive"),
+    "empty": (lambda folder: with_bytes(folder, b""), "it is not an archive"),
+    "text": (lambda folder: with_bytes(folder, b"program"), "it is not an archive"),
     "half": (
         lambda folder: with_bytes(folder, with_part(folder, "x", "y").read_bytes()[:-200]),
-        "not all of one",
+        "is cut off",
     ),
     "missing": (lambda folder: folder / "none.npz", "No such file"),
     "address": (lambda folder: with_program(folder, "@0", f"@{1 << 50}"), "hbm; allowed: "),

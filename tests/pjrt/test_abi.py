@@ -166,7 +166,7 @@ def test_unknown_handle_is_an_error(name: str, field: str, calls: Calls) -> None
 def test_unknown_element_type(code: int, calls: Calls) -> None:
     dims = (ctypes.c_int64 * 1)(4)
     data = np.zeros(64, np.uint8)
-    with pytest.raises(CallError, match=rf"element type {code} is not known; known are \[1, 2"):
+    with pytest.raises(CallError, match=rf"element type {code} is unknown; known are \[1, 2"):
         calls(
             "Client_BufferFromHostBuffer",
             client=calls.client(),

@@ -159,7 +159,7 @@ def test_prices_of_a_file(tmp_path: Path) -> None:
         ('["trn1.2xlarge"]\nusd_per_hour = 1', ConfigurationError, "date, source"),
         ('["trn1.2xlarge"]\nusd_per_hour = "1"\ndate = ""\nsource = ""', ConfigurationError,
          "needs"),
-        ("[", ConfigurationError, "no TOML"),
+        ("[", ConfigurationError, "not TOML"),
     ],
 )  # fmt: skip
 def test_refused_prices(tmp_path: Path, text: str, error: type[Exception], words: str) -> None:

@@ -69,9 +69,9 @@ def test_links_and_clocks_change_times() -> None:
     ("changes", "words"),
     [
         ({"chip": {"hbm": {"size": 1}}}, r"machine.chip.hbm has no field 'size'.*capacity_bytes"),
-        ({"chip": {"core": {"engines": {"tpu": {}}}}}, "no entry 'tpu'; there are vector"),
-        ({"topology": {"axes": {"z": {}}}}, "no entry 'z'; there are row, column"),
-        ({"chip": {"hbm": {"bandwidth": "fast"}}}, "is no number"),
+        ({"chip": {"core": {"engines": {"tpu": {}}}}}, "no entry 'tpu'; choose one of vector"),
+        ({"topology": {"axes": {"z": {}}}}, "no entry 'z'; choose one of row, column"),
+        ({"chip": {"hbm": {"bandwidth": "fast"}}}, "is not a number"),
         ({"chip": {"hbm": {"bandwidth": {}}}}, "cannot replace"),
         ({"topology": {"axes": {"row": {"wiring": "rope"}}}}, "line, ring, switch"),
         ({"topology": {"axes": {"row": {"wiring": "ring", "size": 2}}}}, "a ring of 2"),
@@ -86,7 +86,7 @@ def test_refused(changes: dict, words: str) -> None:
 def test_refused_files(tmp_path: Path) -> None:
     file = tmp_path / "bad.toml"
     file.write_text("[chip")
-    with pytest.raises(ConfigurationError, match="no TOML"):
+    with pytest.raises(ConfigurationError, match="not TOML"):
         machine_of("trn1.2xlarge", None, file)
     with pytest.raises(UnknownTargetError):
         machine_of("trn1.2xlarge", None, {"base": "trn8"})

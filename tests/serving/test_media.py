@@ -170,5 +170,5 @@ def test_sizes_of_images() -> None:
     assert read_sizes("16x8, 32x32", 64, 8) == [Size(16, 8), Size(32, 32)]
     assert read_sizes(None, 64, 8) == [Size(64, 64)]
     for wrong in ("16", "16x", "0x16", "12x16"):
-        with pytest.raises(ServingError, match="is no size"):
+        with pytest.raises(ServingError, match="is not a size"):
             read_sizes(wrong, 64, 8)

@@ -151,8 +151,8 @@ def test_a_batch_goes_on_where_it_was_cut_off(directory: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "in.jsonl:1 is no JSON"),
-        ("[]", "in.jsonl:1 is no JSON object"),
+        ("{", "in.jsonl:1 is not JSON"),
+        ("[]", "in.jsonl:1 is not a JSON object"),
         ('{"custom_id": "a", "url": "/v1/completions"}', "in.jsonl:1 has no body"),
         ('{"custom_id": "a", "url": "x", "body": {}}\n' * 2, "in.jsonl:2: the custom_id 'a'"),
     ],
@@ -163,5 +163,5 @@ def test_a_file_that_holds_no_requests(tmp_path: Path, text: str, message: str) 
     with pytest.raises(ServingError, match=message):
         read_lines(file)
     file.write_text("no json\n")
-    with pytest.raises(ServingError, match="no output of this program"):
+    with pytest.raises(ServingError, match="not an output of this program"):
         answered(file)

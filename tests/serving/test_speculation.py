@@ -188,13 +188,13 @@ def test_heads_from_a_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "no JSON"),
+        ("{", "not JSON"),
         ("[]", "write an object"),
         ('{"method": "ngram"}', "with num_speculative_tokens"),
         ('{"num_speculative_tokens": "4"}', "num_speculative_tokens='4'"),
         ('{"num_speculative_tokens": 4}', "all but ngram need one"),
         ('{"num_speculative_tokens": 99, "method": "ngram"}', "must be 1 to 16"),
-        ('{"num_speculative_tokens": 4, "method": "x"}', "'x' is not known"),
+        ('{"num_speculative_tokens": 4, "method": "x"}', "'x' is unknown"),
     ],
 )
 def test_what_cannot_be_asked_for(text: str, message: str) -> None:

@@ -226,7 +226,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str, dict[str, object], str]] = {
         lambda path: write_jsonl(path, TEXTS),
         "a.jsonl",
         {"document_end": "</s>"},
-        "--document_end=</s> is no token of the tokenizer, whose unit is one byte",
+        "--document_end=</s> is not a token of the tokenizer, whose unit is one byte",
     ),
 }
 
@@ -242,11 +242,11 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, case: str) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("A:x,B:1", r"the weight 'x' is no positive number\. Write PATH:WEIGHT"),
-        ("A:0,B:1", "the weight '0' is no positive number"),
-        ("A:-1,B:1", "the weight '-1' is no positive number"),
-        ("A:nan,B:1", "the weight 'nan' is no positive number"),
-        ("A:inf,B:1", "the weight 'inf' is no positive number"),
+        ("A:x,B:1", r"the weight 'x' is not a positive number\. Write PATH:WEIGHT"),
+        ("A:0,B:1", "the weight '0' is not a positive number"),
+        ("A:-1,B:1", "the weight '-1' is not a positive number"),
+        ("A:nan,B:1", "the weight 'nan' is not a positive number"),
+        ("A:inf,B:1", "the weight 'inf' is not a positive number"),
         ("A:1,B", "gives some sources a weight, but not .*b.jsonl"),
         (",", "names nothing"),
     ],

@@ -176,7 +176,7 @@ def test_what_decays(name: str) -> None:
 
 
 def test_unknown() -> None:
-    with pytest.raises(SettingsError, match="--optimizer=sgd is not known; there are adamw, "):
+    with pytest.raises(SettingsError, match="--optimizer=sgd is unknown; choose one of adamw, "):
         OptimizerSettings(optimizer="sgd")
 
 

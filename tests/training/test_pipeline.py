@@ -97,7 +97,7 @@ def test_bubble_is_the_share_of_ticks_in_which_a_stage_waits(
     ("arguments", "message"),
     [
         (("zero_bubble", 2, 4), "no pipeline schedule 'zero_bubble'; there is gpipe, 1f1b"),
-        (("1f1b", 4, 6, 2), "groups of 4, and 6 is no multiple"),
+        (("1f1b", 4, 6, 2), "groups of 4, and 6 is not a multiple"),
     ],
 )
 def test_schedules_that_do_not_fit(arguments: tuple[Any, ...], message: str) -> None:

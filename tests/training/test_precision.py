@@ -226,7 +226,7 @@ def test_flags_change_single_fields_of_a_recipe() -> None:
     assert settings.resolve().accumulation_dtype == "bfloat16"
     for name, recipe in PRECISIONS.items():
         assert PrecisionSettings(precision=name).resolve() == recipe
-    with pytest.raises(SettingsError, match="--precision=bf16 is not known; there are fp32, "):
+    with pytest.raises(SettingsError, match="--precision=bf16 is unknown; choose one of fp32, "):
         PrecisionSettings(precision="bf16")
 
 

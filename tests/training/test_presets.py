@@ -124,8 +124,8 @@ def test_a_run_file_gives_the_same_choice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("preset", "scale", "file", "message"),
     [
-        ("none", FULL, None, r"--preset=none is not known\. --preset=help lists"),
-        ("hf_llama3_70B_trn", FULL, None, r"is not known\. Did you mean hf_llama3_70B_trn2 or "),
+        ("none", FULL, None, r"--preset=none is unknown\. --preset=help lists"),
+        ("hf_llama3_70B_trn", FULL, None, r"is unknown\. Did you mean hf_llama3_70B_trn2 or "),
         (None, "tiny", None, "--scale=tiny is of a preset"),
         ("hf_llama_7B", FULL, "run.json", "exclude each other"),
         (None, FULL, "/dev/null", "--config=/dev/null cannot be used: .* Give the run.json"),

@@ -48,7 +48,7 @@ def test_runs_shorter_than_the_warm_up_end_at_the_peak(name: str, steps: int) ->
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"schedule": "cosinus"}, "--schedule=cosinus is not known; there are .*cosine, linear"),
+        ({"schedule": "cosinus"}, "--schedule=cosinus is unknown; choose one of .*cosine, linear"),
         ({"learning_rate": -1.0}, "--learning_rate=-1.0 must be at least 0"),
         ({"learning_rate": float("nan")}, "--learning_rate=nan must be at least 0"),
     ],

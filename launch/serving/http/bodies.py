@@ -26,7 +26,7 @@ class Body:
         try:
             values = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise RequestError(f"the body is no JSON: {error}") from error
+            raise RequestError(f"the body is not JSON: {error}") from error
         if b"\\u" in data:
             _check_characters(values)
         if not isinstance(values, dict):

@@ -61,7 +61,7 @@ async def parse_form(headers: Headers, data: bytes) -> Body:
     try:
         form = await MultiPartParser(headers, stream()).parse()
     except (MultiPartException, KeyError, ValueError) as error:
-        raise RequestError(f"the body is no form: {error}") from error
+        raise RequestError(f"the body is not a form: {error}") from error
     values: dict[str, Any] = {}
     for name, value in form.multi_items():
         if isinstance(value, UploadFile):

@@ -72,8 +72,8 @@ def read_sizes(text: str | None, side: int, multiple: int) -> list[Size]:
         size = Size(*map(int, match.groups())) if match else Size(0, 0)
         if not min(size) or size.width % multiple or size.height % multiple:
             raise ServingError(
-                f"--image_sizes={text}: {part!r} is no size; write {side}x{side},…, with multiples "
-                f"of {multiple}"
+                f"--image_sizes={text}: {part!r} is not a size; write {side}x{side},…, with "
+                f"multiples of {multiple}"
             )
         sizes.append(size)
     return sizes

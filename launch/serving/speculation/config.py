@@ -22,7 +22,7 @@ class SpeculativeConfig:
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
-            raise _fault(f"method={self.method!r} is not known; there are {', '.join(METHODS)}")
+            raise _fault(f"method={self.method!r} is unknown; choose one of {', '.join(METHODS)}")
         if not 1 <= self.num_speculative_tokens <= MOST_GUESSES:
             raise _fault(f"num_speculative_tokens must be 1 to {MOST_GUESSES}")
         if (self.model is None) != (self.method == "ngram"):
@@ -44,7 +44,7 @@ def read_speculative_config(text: str | None) -> SpeculativeConfig | None:
     try:
         values = json.loads(text)
     except ValueError as error:
-        raise _fault(f"no JSON: {error}") from error
+        raise _fault(f"not JSON: {error}") from error
     types = {entry.name: entry.type for entry in fields(SpeculativeConfig)}
     if not isinstance(values, dict) or "num_speculative_tokens" not in values:
         raise _fault(f"write an object with num_speculative_tokens and some of {', '.join(types)}")

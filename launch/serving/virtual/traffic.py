@@ -95,7 +95,7 @@ def read_trace(file: Path, longest: int) -> list[Arrival]:
             prompt, answer = int(values["prompt_tokens"]), int(values["answer_tokens"])
         except (ValueError, TypeError, KeyError) as error:
             raise ServingError(
-                f"{file}:{number} is no request: {line[:60]!r} needs seconds, prompt_tokens and "
+                f"{file}:{number} is not a request: {line[:60]!r} needs seconds, prompt_tokens and "
                 "answer_tokens"
             ) from error
         if not (seconds >= 0 and prompt > 0 and answer > 0 and prompt + answer <= longest):

@@ -64,7 +64,7 @@ def test_pixels_are_those_of_the_processor(
         ('{"image_processor_type": "ViTImageProcessor", "size": {}}', "no field 'height'"),
         (
             '{"image_processor_type": "DPTImageProcessor", "ensure_multiple_of": 36}',
-            "is no multiple of it",
+            "is not a multiple of it",
         ),
         ("{}", "has no field 'feature_extractor_type'"),
     ],

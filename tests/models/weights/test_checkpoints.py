@@ -354,7 +354,7 @@ def test_a_config_that_cannot_be_used_is_one_clear_error(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hidden_act": "sine"}, "the activation 'sine' is not known"),
+        ({"hidden_act": "sine"}, "the activation 'sine' is unknown"),
         ({"dtype": "int8"}, "says dtype='int8': supported are float32, bfloat16, float16"),
         ({"rope_scaling": {"rope_type": "spiral", "factor": 2.0}}, "rope_type='spiral': support"),
         (
