@@ -76,7 +76,7 @@ def test_estimate_that_does_not_fit(out, tmp_path: Path) -> None:  # type: ignor
             ["estimate", "launch.workloads:llama_train", "--mesh=data=3,model=5"],
             "does not divide kv_heads=8",
         ),
-        (["fit", "nowhere"], "no directory, no file, no published name and no MODULE:FUNCTION"),
+        (["fit", "nowhere"], "not a directory, a file, a published name or MODULE:FUNCTION"),
         (["fit", STACK, "--target=trn7"], "not a known instance"),
         (["fit", "tests/cli"], "config.json"),
         (["nccom", "allr", "-r", "3000"], "do not fit"),
