@@ -267,7 +267,7 @@ REFUSED = {
     "micro-batches": (DENSE, {DATA: 4, MICRO: 3}, "4 rows of a core cannot be split"),
     "rows": (DENSE, {DATA: 3}, "batch_size=16 is not a multiple of data=3"),
     "heads": (DENSE, {TENSOR: 3}, "model=3, which does not divide kv_heads=4"),
-    "repeated keys": (DENSE, {TENSOR: 6}, "no multiple of the model's 4"),
+    "repeated keys": (DENSE, {TENSOR: 6}, "not a multiple of the model's 4"),
     "positions of a ring": (
         DENSE, {CONTEXT: 6} | WHOLE_STREAM, "16 positions cannot be shared by context=6",
     ),
