@@ -187,7 +187,7 @@ def test_examples_of_the_readme(models: Models, server: Listening) -> None:
     [
         ("x", "other", "does not belong to this Qwen3ForCausalLM: it has other shapes"),
         ("x", "high", "has the rank 5; --max_lora_rank=4"),
-        ("x", "nowhere", "cannot read"),
+        ("x", "nowhere", "there are no adapters in"),
         ("all", "two", "'all' is loaded already"),
         ("qwen", "two", "'qwen' is loaded already"),
         ("", "two", "lora_name is"),
