@@ -26,7 +26,7 @@ from launch.source import Source
 from launch.text import copy_companions
 from launch.training.memory import check_arguments, check_memory
 from launch.training.optimizers import make_optimizer
-from launch.training.platform import check_platform
+from launch.training.platform import check_platform, compiler_options
 from launch.training.schedules import make_schedule
 from launch.training.state import TrainState
 from launch.training.step import make_training
@@ -195,7 +195,8 @@ class Run:
         )
 
     def _compiled_step(self) -> jax.stages.Compiled:
-        return self._training.step.lower(self._training.state, self._training.batch).compile()
+        lowered = self._training.step.lower(self._training.state, self._training.batch)
+        return lowered.compile(compiler_options=compiler_options(self._mesh.local_devices[0]))
 
     def _first_state(self) -> TrainState:
         if self._job.first_weights is None:

@@ -104,3 +104,13 @@ def _casts_matmuls() -> bool:
     x = np.full((128, 128), 1 + 2.0**-12, np.float32)
     product = jax.jit(jnp.matmul)(x, np.eye(128, dtype=np.float32))
     return not np.array_equal(product, x)
+
+
+def compiler_options(device: jax.Device) -> dict[str, str]:
+    """With what a step is compiled for devices like this.
+
+    XLA:CPU takes barriers out before it merges what is alike and puts it in order: the backward
+    pass would find what it is to make or gather again as the forward pass left it.
+    """
+    is_host = device.platform in ("cpu", "neuron")
+    return {"xla_disable_hlo_passes": "cse_barrier_expander"} if is_host else {}

@@ -79,6 +79,9 @@ class CoreBlock(nnx.Module):
         graph, parameters = split(self.block)
 
         def apply(x: jax.Array, parameters: Parameters, number: Any, counts: Any = None) -> Any:
+            if self.run.gather is not None and not self.stacked:
+                # Not before the block before has run: gathered weights would wait for their turn.
+                x, parameters = jax.lax.optimization_barrier((x, parameters))
             block = merge(graph, self._for_use(parameters))
             if self.keys is not None:
                 set_block_dropout(block, fold(self.keys, number))

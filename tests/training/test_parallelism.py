@@ -1,6 +1,7 @@
 """Every parallelism and combinations: one device's losses and gradient norms, and nothing but the
 collectives that belong to it."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -16,6 +17,7 @@ from launch.errors import LaunchError
 from launch.source import byte_level
 from launch.training.objectives import LanguageModelling, next_tokens, text_batch
 from launch.training.parallelism import Parallelism
+from launch.training.platform import compiler_options
 from launch.training.router_losses import NO_ROUTER_LOSSES, RouterSettings
 from launch.training.state import TrainState
 from launch.training.step import Training, make_training
@@ -188,7 +190,8 @@ def make(config: DecoderConfig, parallelism: Parallelism, devices: list[jax.Devi
 
 def compiled(training: Training) -> Any:
     lowered = training.step.lower(training.state, training.batch)
-    return lowered.compile(compiler_options=QUICK_COMPILE)
+    (device, *_) = training.batch_shardings["tokens"].device_set
+    return lowered.compile(compiler_options=QUICK_COMPILE | compiler_options(device))
 
 
 def curve(training: Training, first: TrainState, step: Any = None) -> np.ndarray:
@@ -319,3 +322,15 @@ def test_no_core_keeps_weights_that_it_gathered() -> None:
     kept = set(outputs_of_loops(program.jaxpr))
     assert len(kept) > len(whole)
     assert not whole & kept
+
+
+def test_blocks_one_after_the_other_gather_in_turn(neuron_devices: list[jax.Device]) -> None:
+    """Memory beside the state grows by less than the weights of the blocks that are more."""
+    memory, weights = [], []
+    for layers in (2, 4):
+        config = replace(DENSE, num_layers=layers, hidden_dim=4096)
+        training = make(config, Parallelism(fully_sharded_size=8, recompute="full"), neuron_devices)
+        sizes = [4 * math.prod(leaf.shape) for leaf in training.state.parameters.values()]
+        memory.append(compiled(training).memory_analysis().temp_size_in_bytes)
+        weights.append(sum(sizes))
+    assert memory[1] - memory[0] < (weights[1] - weights[0]) / 2
