@@ -1,0 +1,40 @@
+"""What a kernel is called, and which of the user's scopes it belongs to."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+
+from neuronjax.hlo.graph import Op, Value
+from neuronjax.lower.write.builder import PARTITIONS
+
+
+def name_scope_of(value: Value) -> str:
+    """The name scope of the operation that makes a value; "" for parameters."""
+    return value.producer.scope if value.producer else ""
+
+
+def scope_of(operations: Iterable[Op]) -> str:
+    """The scope that does most of the work of a kernel, among those that have a name."""
+    work: Counter[str] = Counter()
+    for op in operations:
+        if op.scope:
+            work[op.scope] += _work(op)
+    return max(work, key=work.__getitem__, default="")
+
+
+def _work(op: Op) -> int:
+    """About how long an operation takes: elements that lanes go through."""
+    sizes = [math.prod(value.spec.shape) for value in (*op.operands, *op.results)]
+    if op.name != "dot_general":
+        return max(sizes, default=0)
+    return math.isqrt(math.prod(sizes)) // PARTITIONS  # [m, k] @ [k, n]: the root is m · k · n
+
+
+def chain_name(operations: Iterable[Op]) -> str:
+    """A name that says what a kernel does: up to three of its operations."""
+    names = list(dict.fromkeys(op.name.rpartition(".")[2] for op in operations))
+    dull = {"convert", "select", "compare", "and", "or"}
+    telling = [name for name in names if name not in dull] or names
+    return "_".join(telling[:3])
