@@ -14,7 +14,7 @@ from launch.serving.model_choice import define_model_flags, model_choice_of_flag
 
 _REQUESTS = flags.DEFINE_string("requests", None, "File of requests.", required=True)
 _OUTPUT = flags.DEFINE_string("output", None, "File of answers.", required=True)
-_CONCURRENCY = flags.DEFINE_integer("concurrency", 64, "Requests under way.", lower_bound=1)
+_CONCURRENCY = flags.DEFINE_integer("concurrency", 64, "Requests in flight.", lower_bound=1)
 
 
 def main() -> int:

@@ -59,7 +59,7 @@ class ChatTemplate:
         except self._jinja.TemplateSyntaxError as error:
             reason = (error.message or "").rstrip(".")
             raise DataError(
-                f"the chat template of {where} is no Jinja template: line {error.lineno}: "
+                f"the chat template of {where} is not a Jinja template: line {error.lineno}: "
                 f"{reason}. Correct it, or give another with --chat_template."
             ) from error
         self.marks_answers = "endgeneration" in source
@@ -113,7 +113,7 @@ def read_chat_template(directory: Path, choice: str | None = None) -> ChatTempla
     if choice in BUNDLED:
         return ChatTemplate(BUNDLED[choice], f"--chat_template={choice}", variables)
     raise DataError(
-        f"--chat_template={choice} is no file, and no template of that name is known. Of "
+        f"--chat_template={choice} is neither a file nor the name of a known template. Of "
         f"{directory}: {', '.join(there) or 'none'}; bundled: {', '.join(BUNDLED)}."
     )
 

@@ -33,8 +33,8 @@ class TrainConfig:
     batch_size: int = setting(32, "Sequences per step, over all devices.", lowest=1)
     expert_capacity_factor: float | None = setting(
         None,
-        "How many times its even share of a row's tokens an expert takes, while later ones skip "
-        "it; default: all that choose it (dropless).",
+        "Capacity of an expert, as a multiple of its even share of a row's tokens; "
+        "tokens beyond it skip the expert. Default: no limit (dropless).",
         lowest=0.0,
     )
     seed: int = setting(0, "Seed of the initial weights and of the order of the data.", lowest=0)
@@ -43,16 +43,14 @@ class TrainConfig:
     precision: PrecisionSettings = field(default_factory=PrecisionSettings)
     parallelism: Parallelism = field(default_factory=Parallelism)
     router: RouterSettings = field(default_factory=RouterSettings)
-    check_memory: bool = setting(
-        True, "Refuse a step that does not fit into the memory of the device."
-    )
+    check_memory: bool = setting(True, "Refuse a step that does not fit in the device's memory.")
     clip_norm: float = setting(1.0, "Largest global norm of the gradient.", lowest=0.0)
     checkpoint_every: int = setting(100, "Steps between checkpoints.", lowest=1)
     keep: int = setting(3, "How many of the newest checkpoints to keep.", lowest=1)
     keep_every: int | None = setting(
-        None, "Keep checkpoints of every so many steps for good.", lowest=1
+        None, "Steps between checkpoints that are kept for good.", lowest=1
     )
-    eval_every: int = setting(100, "Steps between evaluations on what is held out.", lowest=1)
+    eval_every: int = setting(100, "Steps between evaluations on held-out data.", lowest=1)
     monitor: MonitorSettings = field(default_factory=MonitorSettings)
 
     def optimizer_settings(self) -> dict[str, Any]:

@@ -14,7 +14,9 @@ from launch.program import run
 _SOURCE = flags.DEFINE_string("source", None, "Directory to read.", required=True)
 _TARGET = flags.DEFINE_string("target", None, "Directory to write; new or empty.", required=True)
 _MESH = flags.DEFINE_string(
-    "mesh", None, "Device mesh to hold the weights meanwhile; default: fitted to the devices."
+    "mesh",
+    None,
+    "Device mesh that holds the weights in the meantime; default: fitted to the devices.",
 )
 
 

@@ -123,9 +123,10 @@ def define_estimate_flags() -> None:
     flags.DEFINE_bool(
         "explain_mesh",
         False,
-        "Print what each axis of the mesh sends over which links; run nothing.",
+        "Print which links each axis of the mesh uses, and how much it sends over them; "
+        "run nothing.",
     )
-    flags.DEFINE_float("price", None, "US dollars of an instance and hour, for --estimate.")
+    flags.DEFINE_float("price", None, "US dollars per instance-hour, for --estimate.")
 
 
 def print_estimate(

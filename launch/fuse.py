@@ -16,10 +16,12 @@ from models.diffusion.parts import load, save
 
 _MODEL = flags.DEFINE_string("model", None, "Directory of the pipeline.", required=True)
 _LORA = flags.DEFINE_list(
-    "lora", None, "Files of diffusers or kohya, with FILE:SCALE by a number.", required=True
+    "lora", None, "LoRA files of diffusers or kohya; FILE:SCALE scales one.", required=True
 )
 _TARGET = flags.DEFINE_string("target", None, "Directory to write; new or empty.", required=True)
-_MESH = flags.DEFINE_string("mesh", "model=1", "Device mesh to hold the weights meanwhile.")
+_MESH = flags.DEFINE_string(
+    "mesh", "model=1", "Device mesh that holds the weights in the meantime."
+)
 
 
 def main() -> int:

@@ -22,9 +22,14 @@ _MODEL = flags.DEFINE_string(
 )
 _OUT = flags.DEFINE_string("out", None, "Directory to write; new or empty.", required=True)
 _DTYPE = flags.DEFINE_enum(
-    "dtype", "bfloat16", ["bfloat16", "float32"], "Of activations and of what stays wide."
+    "dtype",
+    "bfloat16",
+    ["bfloat16", "float32"],
+    "Type of activations and of weights that are not quantized.",
 )
-_MESH = flags.DEFINE_string("mesh", "model=1", "Device mesh to hold the weights meanwhile.")
+_MESH = flags.DEFINE_string(
+    "mesh", "model=1", "Device mesh that holds the weights in the meantime."
+)
 
 
 def main() -> int:

@@ -19,7 +19,7 @@ _TASK = flags.DEFINE_enum(
     "task",
     None,
     sorted([*TASKS, *ALIASES]),
-    "What to do; default: what the architecture is made for.",
+    "The task; default: the one that the architecture is made for.",
 )
 _INPUT = flags.DEFINE_string(
     "input",
@@ -31,25 +31,23 @@ _MESH = flags.DEFINE_string(
     "mesh", None, "Device mesh such as data=1,model=2; default: fitted to the devices."
 )
 _DTYPE = flags.DEFINE_enum(
-    "dtype", None, DTYPES, "Of weights and activations; default: that of the checkpoint."
+    "dtype", None, DTYPES, "Type of weights and activations; default: the checkpoint's."
 )
 _STEPS = flags.DEFINE_integer(
-    "steps", None, "Steps in which noise becomes an image; default: the model's.", lower_bound=1
+    "steps", None, "Denoising steps; default: the model's.", lower_bound=1
 )
 _STRENGTH = flags.DEFINE_float(
-    "strength", None, "How much of an image is made anew, up to 1; default: the model's."
+    "strength", None, "How much of the image is replaced, from 0 to 1; default: the model's."
 )
 _GUIDANCE = flags.DEFINE_float(
     "guidance", None, "How far an image follows its prompt; default: the model's."
 )
 _LORA = flags.DEFINE_list(
-    "lora", [], "LoRA for a pipeline: files of diffusers or kohya, with FILE:SCALE by a number."
+    "lora", [], "LoRA for a pipeline: files of diffusers or kohya; FILE:SCALE scales one."
 )
-_CONTROLNET = flags.DEFINE_string(
-    "controlnet", None, "Directory of a ControlNet to stand beside a pipeline's denoiser."
-)
-_CONTROL = flags.DEFINE_string("control", None, "The image that the ControlNet sees.")
-_CONTROL_SCALE = flags.DEFINE_float("control_scale", 1.0, "Of what the ControlNet adds.")
+_CONTROLNET = flags.DEFINE_string("controlnet", None, "Directory of a ControlNet for the pipeline.")
+_CONTROL = flags.DEFINE_string("control", None, "The image that the ControlNet follows.")
+_CONTROL_SCALE = flags.DEFINE_float("control_scale", 1.0, "Scale of what the ControlNet adds.")
 
 
 def main() -> int:

@@ -31,57 +31,63 @@ _FIELDS = (
 
 def define(temperature: float, max_new_tokens: int) -> None:
     """Defines them with these defaults, which the files of a checkpoint win over."""
-    flags.DEFINE_integer("max_new_tokens", max_new_tokens, "Tokens to make.", lower_bound=1)
+    flags.DEFINE_integer("max_new_tokens", max_new_tokens, "Tokens to generate.", lower_bound=1)
     flags.DEFINE_float(
         "temperature",
         temperature,
-        "Divides the logits; 0 = always the likeliest token.",
+        "Divides the logits; 0: always take the likeliest token.",
         lower_bound=0.0,
     )
     flags.DEFINE_integer(
-        "top_k", _SAMPLING.top_k, "Draw from the k likeliest tokens; 0 = all.", lower_bound=0
+        "top_k", _SAMPLING.top_k, "Draw from the k likeliest tokens; 0: from all.", lower_bound=0
     )
     flags.DEFINE_float(
         "top_p",
         _SAMPLING.top_p,
-        "Draw from the fewest tokens that reach this probability.",
+        "Draw from the smallest set of tokens whose probabilities add up to this.",
         lower_bound=1e-6,
         upper_bound=1.0,
     )
     flags.DEFINE_float(
         "min_p",
         _SAMPLING.min_p,
-        "Draw from tokens with at least this share of the likeliest one's probability.",
+        "Draw from tokens with at least this share of the likeliest token's probability.",
         lower_bound=0.0,
         upper_bound=1.0,
     )
     flags.DEFINE_float(
         "repetition_penalty",
         None,
-        f"Divides positive logits of tokens that the text holds; {_FILE}.",
+        f"Divides positive logits of tokens that are already in the text; {_FILE}.",
         lower_bound=1e-6,
     )
     flags.DEFINE_float(
-        "presence_penalty", None, f"Subtracted from logits of tokens that were made; {_FILE}."
+        "presence_penalty", None, f"Subtracted from logits of tokens that were generated; {_FILE}."
     )
-    flags.DEFINE_float("frequency_penalty", None, f"The same for each time; {_FILE}.")
+    flags.DEFINE_float(
+        "frequency_penalty",
+        None,
+        f"Subtracted once for each time that a token was generated; {_FILE}.",
+    )
     flags.DEFINE_multi_string(
-        "stop_strings", None, f"A text that ends the answer; several flags name several; {_FILE}."
+        "stop_strings", None, f"A text that ends the answer; may be given several times; {_FILE}."
     )
     flags.DEFINE_integer(
         "no_repeat_ngram_size",
         None,
-        f"So many tokens in a row stand in a text once; 0 = any; {_FILE}.",
+        f"Length of token sequences that may not occur twice; 0: no limit; {_FILE}.",
         lower_bound=0,
     )
-    flags.DEFINE_integer(
-        "num_beams", None, f"Texts that are searched at a time; {_FILE}.", lower_bound=1
+    flags.DEFINE_integer("num_beams", None, f"Beams of the search; {_FILE}.", lower_bound=1)
+    flags.DEFINE_float(
+        "length_penalty",
+        None,
+        f"Exponent of the length by which the log probability of a beam is divided; {_FILE}.",
     )
-    flags.DEFINE_float("length_penalty", None, f"Beams score log p / length ** this; {_FILE}.")
     flags.DEFINE_integer(
         "num_return_sequences", None, f"Texts for each prompt; {_FILE}.", lower_bound=1
     )
-    flags.DEFINE_integer("seed", 0, "Seed of the draws.", lower_bound=0)
+    flags.DEFINE_integer("seed", 0, "Seed for drawing tokens.", lower_bound=0)
 
 
 def given() -> dict[str, Any]:

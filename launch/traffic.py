@@ -24,11 +24,11 @@ from launch.serving.virtual.timings import Machine, Timings, measure
 from launch.serving.virtual.traffic import TrafficConfig, draw_traffic, read_trace
 from launch.settings import define_flags, from_flags
 
-_RATES = flags.DEFINE_list("rates", ["1"], "Requests per second: a run for each.")
+_RATES = flags.DEFINE_list("rates", ["1"], "Request rates, per second; each makes a run.")
 _TRACE = flags.DEFINE_string(
     "trace", None, "JSONL file of requests (seconds, prompt_tokens, answer_tokens) to replay."
 )
-_TIMINGS = flags.DEFINE_string("timings", None, "File to keep the times of the buckets in.")
+_TIMINGS = flags.DEFINE_string("timings", None, "File that keeps the times of the buckets.")
 _OUT = flags.DEFINE_string("out", None, "Folder for traffic.json, traffic.svg and traffic.html.")
 _CONTEXT = 8192  # tokens, unless the flags say otherwise
 _FLAGS = EngineConfig(

@@ -48,10 +48,12 @@ def _define_flags() -> None:
     flags.DEFINE_string(
         "model",
         None,
-        "Hugging Face directory to start from, or a config.json for random weights; default: a "
-        "byte-level Llama of the flags below.",
+        "Hugging Face directory to start from, or a config.json for random weights; "
+        "default: a byte-level Llama made from the flags below.",
     )
-    flags.DEFINE_bool("tie_embeddings", _MODEL.tie_embeddings, "Head = transposed embedding.")
+    flags.DEFINE_bool(
+        "tie_embeddings", _MODEL.tie_embeddings, "Use the transposed embedding as the head."
+    )
     define_preset_flags()
     define_estimate_flags()
 

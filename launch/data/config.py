@@ -27,28 +27,31 @@ class DataConfig:
         None, "text, jsonl, parquet, arrow or images; default: what the names of the files say."
     )
     held_out_data: str | None = setting(
-        None, "Like --data, for evaluation; default: a part of --data that is not trained on."
+        None, "Like --data, for evaluation; default: a held-out part of --data."
     )
-    held_out_fraction: float = setting(0.08, "That part.", lowest=0.0)
+    held_out_fraction: float = setting(0.08, "The share of --data that is held out.", lowest=0.0)
     held_out_limit: int = setting(
-        1_000, "How many of its documents or windows are evaluated, drawn once.", lowest=1
+        1_000,
+        "How many held-out documents or windows are evaluated; they are drawn once.",
+        lowest=1,
     )
     text_field: str = setting(
         "text", "Field of a record with its text, or with its tokens as a list of integers."
     )
     packing: str | None = setting(
         None,
-        "How rows are made of documents. windows: anywhere in the documents one after the other; "
-        "padded: a row for each; first_fit: as many whole ones as fit, which do not see each "
-        "other; concat_then_split: the same without padding, cut where a row is full. Default: "
-        "windows for plain text, first_fit for records.",
+        "How documents become rows. windows: windows anywhere in the concatenated "
+        "documents; padded: one row per document; first_fit: as many whole documents as "
+        "fit, which do not attend to each other; concat_then_split: the same without "
+        "padding, cut where a row is full. Default: windows for plain text, first_fit "
+        "for records.",
         choices=PACKINGS,
     )
     long_documents: str = setting(
-        "split", "What becomes of documents that are longer than a row.", choices=LONG_DOCUMENTS
+        "split", "What happens to documents that are longer than a row.", choices=LONG_DOCUMENTS
     )
     document_end: str | None = setting(
-        None, "Token of the tokenizer that is put after each document, such as <|endoftext|>."
+        None, "Token that is added after each document, such as <|endoftext|>."
     )
     bad_records: str = setting(
         "error",

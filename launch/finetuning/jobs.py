@@ -224,7 +224,7 @@ def _subject(task: Task, base: Described, tokenizer: Tokenizer) -> Subject:
     if task.head == "fill-mask" and mask is None:
         raise ModelError(
             f"the tokenizer of {base.fields.where} has no token {' or '.join(MASKS)}, which "
-            "stands for a hidden one. Give a model that was trained to fill masks."
+            "stands for a hidden one. Choose a model that was trained to fill masks."
         )
     module = nnx.eval_shape(lambda: base.architecture.build(base.config))
     return Subject(

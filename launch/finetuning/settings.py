@@ -24,23 +24,25 @@ class TuningSettings:
     target_modules: str = setting(
         ALL_LINEAR, "Layers with adapters, in PEFT's names, such as q_proj,v_proj."
     )
-    use_rslora: bool = setting(False, "Scale what adapters add by alpha / sqrt(rank).")
+    use_rslora: bool = setting(False, "Scale what adapters add by alpha / sqrt(rank) (rsLoRA).")
     merge_lora: bool = setting(
         False, "Write the merged model at the end, instead of the adapters in PEFT's layout."
     )
     adapter: str | None = setting(
-        None, "Directory of adapters in PEFT's layout to begin with, instead of new ones."
+        None, "Directory of adapters in PEFT's layout to start from, instead of new ones."
     )
-    dpo_beta: float = setting(0.1, "How strongly DPO keeps to the reference.", lowest=0.0)
+    dpo_beta: float = setting(
+        0.1, "How strongly DPO keeps to the reference model (beta).", lowest=0.0
+    )
     dpo_label_smoothing: float = setting(
-        0.0, "Probability with which a pair is the other way round.", lowest=0.0
+        0.0, "Probability that the labels of a pair are swapped.", lowest=0.0
     )
     orpo_lambda: float = setting(0.1, "Weight of ORPO's odds ratio.", lowest=0.0)
     language: str | None = setting(
-        None, "Language of the texts of speech, such as en; default: the checkpoint's."
+        None, "Language of the transcripts, such as en; default: the checkpoint's."
     )
     mlm_probability: float = setting(
-        0.15, "Probability with which a token is hidden, for fill-mask.", lowest=0.0
+        0.15, "Probability that a token is masked, for fill-mask.", lowest=0.0
     )
 
     def __post_init__(self) -> None:

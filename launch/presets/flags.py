@@ -27,7 +27,7 @@ def define_preset_flags() -> None:
     """--preset, --scale and --config."""
     flags.DEFINE_string("preset", None, "A published training by name; help lists them.")
     flags.DEFINE_enum(
-        "scale", FULL, SCALES, "Of the preset: as published, or its twin for 8 or 32 cores."
+        "scale", FULL, SCALES, "Scale of the preset: as published, or a twin for 8 or 32 cores."
     )
     flags.DEFINE_string("config", None, "The run.json of another run, to start the same one.")
 

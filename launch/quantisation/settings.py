@@ -26,26 +26,26 @@ class QuantisationSettings:
     weights: str = setting("int8", "Format of the weights of linear maps.", choices=WEIGHTS)
     strategy: str | None = setting(
         None,
-        "What shares a scale: channel = each output has its own; default: channel, and 32 inputs "
-        "with the MX formats.",
+        "What shares a scale; channel: each output has its own. Default: channel, or "
+        "blocks of 32 inputs with the MX formats.",
         choices=STRATEGIES,
     )
     block: str = setting("128x128", "Outputs x inputs of a block, with --strategy=block.")
     observer: str = setting(
         "mse",
-        "How scales are chosen. minmax: the largest number stays; mse: larger ones are clipped "
-        "where that makes a smaller error, weighted by what the inputs of the calibration are.",
+        "How scales are chosen. minmax: from the largest number; mse: large numbers are "
+        "clipped where that reduces the error, weighted by the calibration inputs.",
         choices=OBSERVERS,
     )
     ignore: str | None = setting(
         None,
-        "Layers to leave as they are: names in the checkpoint or, after re:, regular expressions, "
-        "with commas between them.",
+        "Layers to leave unquantized: names in the checkpoint, or regular expressions "
+        "after re:, separated by commas.",
     )
-    calibration_rows: int = setting(16, "Rows of the data that calibrate.", lowest=1)
-    report_rows: int = setting(64, "Held-out rows of the report on accuracy.", lowest=1)
+    calibration_rows: int = setting(16, "Rows of data used for calibration.", lowest=1)
+    report_rows: int = setting(64, "Held-out rows used for the accuracy report.", lowest=1)
     kv_cache_scales: bool = setting(
-        False, "Store scales for a cache of FP8, from what keys and values are in the calibration."
+        False, "Store scales for an FP8 cache, taken from the keys and values of the calibration."
     )
 
     def __post_init__(self) -> None:

@@ -26,16 +26,20 @@ class EngineConfig:
         None, "Longest text, in tokens; default: the model's context.", lowest=2
     )
     max_source_len: int | None = setting(
-        None, "Longest text that an encoder reads, in tokens; default: the model's.", lowest=1
+        None, "Longest text for an encoder, in tokens; default: the model's.", lowest=1
     )
     max_num_seqs: int = setting(16, "Sequences in a batch.", lowest=1)
     max_num_batched_tokens: int = setting(
-        512, "Tokens of a step that computes prompts, padding included.", lowest=2
+        512, "Tokens of a prefill step, padding included.", lowest=2
     )
-    max_num_waiting: int = setting(1024, "Requests in the queue; more get 503.", lowest=0)
-    block_size: int = setting(16, "Tokens of a block of the cache.", lowest=1)
+    max_num_waiting: int = setting(
+        1024, "Requests that may wait in the queue; further ones get 503.", lowest=0
+    )
+    block_size: int = setting(16, "Tokens per cache block.", lowest=1)
     num_blocks: int | None = setting(
-        None, "Blocks of the cache; default: full texts for all, or what memory allows.", lowest=1
+        None,
+        "Cache blocks; default: enough for every sequence at full length, or what memory allows.",
+        lowest=1,
     )
     kv_cache_dtype: str = setting(
         "auto",
@@ -43,65 +47,69 @@ class EngineConfig:
         choices=CACHE_DTYPES,
     )
     memory_share: float = setting(
-        0.9, "Of what weights leave of a device's memory: for the cache.", lowest=0
+        0.9, "Share of the memory that weights leave free which the cache takes.", lowest=0
     )
-    num_seqs_buckets: str | None = setting(None, "Sizes of batches that decode, such as 1,4,16.")
-    prefill_rows_buckets: str | None = setting(None, "Prompts of a step, such as 1,4.")
+    num_seqs_buckets: str | None = setting(None, "Batch sizes for decoding, such as 1,4,16.")
+    prefill_rows_buckets: str | None = setting(
+        None, "Numbers of prompts in a prefill step, such as 1,4."
+    )
     prefill_buckets: str | None = setting(
-        None, "Lengths of pieces of prompts, in tokens, such as 32,128,512."
+        None, "Lengths of prompt chunks, in tokens, such as 32,128,512."
     )
-    context_buckets: str | None = setting(None, "Lengths of texts, in tokens, such as 1024,4096.")
+    context_buckets: str | None = setting(None, "Context lengths, in tokens, such as 1024,4096.")
     decode_context_parallel_size: int = setting(
         1,
-        "Of the cores that share a model, so many hold the same key-value heads and a part of the "
-        "positions each.",
+        "Decode context parallelism: this many of the cores that share a model hold the "
+        "same key-value heads, each for a part of the positions.",
         lowest=1,
     )
     attention_data_parallel_size: int = setting(
         1,
-        "The cores that share a model form so many groups, each with slots and a cache of its own "
-        "for attention; feed-forward blocks are split over all.",
+        "Attention data parallelism: the cores that share a model form this many "
+        "groups, each with its own slots and cache; feed-forward blocks are split over "
+        "all of them.",
         lowest=1,
     )
     speculative_config: str | None = setting(
         None,
-        'Guess tokens: JSON such as {"method": "ngram", "num_speculative_tokens": 4}, or with '
-        '"method": "draft_model", "medusa" or "eagle" and a "model", which is a directory.',
+        'Speculative decoding: JSON such as {"method": "ngram", '
+        '"num_speculative_tokens": 4}; the methods "draft_model", "medusa" and "eagle" '
+        'also need a "model", which is a directory.',
     )
     disaggregated_prefill: bool = setting(
-        False, "Of two copies of the model (--mesh=data=2) the first computes prompts alone."
+        False, "With two copies of the model (--mesh=data=2), the first one only computes prompts."
     )
     disable_hybrid_kv_cache_manager: bool = setting(
-        False, "Layers that see a window of the text keep all its blocks, as the others do."
+        False, "Keep all cache blocks of layers with a sliding window, as for other layers."
     )
-    prefix_caching: bool = setting(True, "Texts with the same beginning share its blocks.")
+    prefix_caching: bool = setting(True, "Let texts with the same beginning share cache blocks.")
     async_scheduling: bool = setting(
-        True, "The host plans a step while the device is at the one before."
+        True, "Let the host plan a step while the device computes the one before."
     )
     clock: str = setting(
         "host",
-        "Whose seconds metrics and usage tell: this machine's (host), or those of the steps on the "
-        "emulated device (device).",
+        "Which clock metrics and usage follow: this machine's (host), or the simulated "
+        "device's (device).",
         choices=("host", "device"),
     )
     prefills_per_decode: int = setting(
-        4, "Steps of prompts in a row while others could decode.", lowest=1
+        4, "Consecutive prefill steps while other sequences wait to decode.", lowest=1
     )
 
     warm_up: str = setting(
         "needed",
-        "Programs that are compiled before the first request: enough to answer with, the others "
-        "beside the first answers (needed), or all.",
+        "Programs to compile before the first request: all, or those that are needed to "
+        "answer (needed), with the rest compiled while the first answers are made.",
         choices=("needed", "all"),
     )
     enable_lora: bool = setting(
-        False, "Adapters may be loaded while the server runs; --lora_modules implies it."
+        False, "Allow adapters, also ones loaded while the server runs; --lora_modules implies it."
     )
     lora_modules: str | None = setting(
         None, "Adapters in PEFT's layout, such as name=path,other=path."
     )
-    max_loras: int = setting(4, "Adapters at once.", lowest=1)
-    max_lora_rank: int = setting(16, "The highest rank of an adapter.", lowest=1)
+    max_loras: int = setting(4, "Adapters in memory at the same time.", lowest=1)
+    max_lora_rank: int = setting(16, "Highest rank of an adapter.", lowest=1)
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -133,8 +141,9 @@ class ModelNames:
     )
     pooling: str | None = setting(
         None,
-        "How vectors of tokens become that of a text: the first, the last, the largest numbers "
-        "or a mean; default: as the model's modules.json has it, else cls (decoders: lasttoken).",
+        "How token vectors become the vector of a text: the first, the last, the "
+        "maximum or the mean; default: what the model's modules.json says, else cls "
+        "(decoders: lasttoken).",
         choices=("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"),
     )
     image_sizes: str | None = setting(
@@ -148,11 +157,13 @@ class ServerConfig:
 
     host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 is reachable from elsewhere.")
     port: int = setting(8000, "Port to listen on; 0 = any that is free.", lowest=0)
-    api_key: str | None = setting(None, "Clients must send it; default: anybody may ask.")
-    max_body_bytes: int = setting(4 << 20, "Bytes of a request's body.", lowest=1)
-    request_timeout: float = setting(600.0, "Seconds for one answer that is no stream.", lowest=0)
+    api_key: str | None = setting(None, "API key that clients must send; default: none.")
+    max_body_bytes: int = setting(4 << 20, "Largest request body, in bytes.", lowest=1)
+    request_timeout: float = setting(
+        600.0, "Seconds that an answer which is not streamed may take.", lowest=0
+    )
     grace_period: float = setting(
-        30.0, "Seconds that answers under way have after SIGTERM.", lowest=0
+        30.0, "Seconds that running answers have to finish after SIGTERM.", lowest=0
     )
 
     def __post_init__(self) -> None:

@@ -38,7 +38,7 @@ def define_model_flags() -> None:
     flags.DEFINE_string(
         "model", None, "Hugging Face directory, instead of the checkpoint of a run."
     )
-    flags.DEFINE_string("mesh", "model=1", "Device mesh: model=4 splits every layer in four.")
+    flags.DEFINE_string("mesh", "model=1", "Device mesh; model=4 splits every layer in four.")
     define_flags(EngineConfig())
     define_flags(ModelNames())
 

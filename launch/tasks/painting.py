@@ -139,7 +139,7 @@ TASKS = (
     ),
     Task(
         INPAINTING,
-        "a prompt | the file of an image | that of its mask, white where it is painted anew | "
+        "a prompt | the file of an image | that of its mask, white where it is to be repainted | "
         f"{_TARGET} | {_NEGATIVE}",
         inpaint,
     ),

@@ -75,7 +75,7 @@ def _sound(request: Request) -> np.ndarray:
     """What the model of the request hears, a batch of one."""
     architecture = describe(request.directory).architecture
     if architecture.family not in _EARS:
-        raise ConfigError(f"{architecture.name} hears no sound by itself")
+        raise ConfigError(f"{architecture.name} does not take sound by itself")
     return _EARS[architecture.family](request)[None]
 
 

@@ -121,16 +121,18 @@ class OptimizerSettings:
     optimizer: str = setting("adamw", "How gradients become updates.", choices=OPTIMIZERS)
     adam_beta1: float = setting(0.9, "Decay of Adam's mean of gradients.", lowest=0.0)
     adam_beta2: float = setting(0.95, "Decay of Adam's mean of their squares.", lowest=0.0)
-    adam_epsilon: float = setting(1e-8, "What Adam adds to the root of that.", lowest=0.0)
-    weight_decay: float = setting(
-        0.1, "Weight decay, times the learning rate, of matrices and embeddings.", lowest=0.0
+    adam_epsilon: float = setting(
+        1e-8, "What Adam adds to the root of that mean (epsilon).", lowest=0.0
     )
-    decay_embeddings: bool = setting(True, "Let embeddings and the head decay, not matrices alone.")
+    weight_decay: float = setting(
+        0.1, "Weight decay of matrices and embeddings, relative to the learning rate.", lowest=0.0
+    )
+    decay_embeddings: bool = setting(True, "Decay embeddings and the head as well as matrices.")
 
     ema_decay: float | None = setting(
         None,
-        "Decay of a moving average of the weights, which is evaluated and used instead of them; "
-        "none: there is none.",
+        "Decay of a moving average of the weights, which is then evaluated and exported "
+        "in their place; default: no average.",
         lowest=0.0,
     )
 

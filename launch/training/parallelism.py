@@ -42,7 +42,7 @@ class Parallelism:
     pipeline_parallel_size: int = _size("Pipeline stages.")
     data_parallel_size: int | None = setting(
         None,
-        "Copies of the model, each with its own rows; default: as many as there are cores for.",
+        "Copies of the model, each with its own rows; default: as many as the cores allow.",
         lowest=1,
     )
     fully_sharded_size: int = _size(
@@ -52,47 +52,51 @@ class Parallelism:
     context_parallel_size: int = _size("Cores that share the positions of a row.")
     tensor_parallel_size: int = _size("Cores that share heads, widths and vocabulary.")
     kv_size_multiplier: int = setting(
-        1, "Cores that hold the same key-value heads; given by the model.", lowest=1
+        1, "Cores that hold the same key-value heads; follows from the model.", lowest=1
     )
     sequence_parallel: bool = setting(
         True, "Split norms and the residual stream by positions over the tensor-parallel cores."
     )
     fuse_qkv: bool = setting(
-        False, "One product for queries, keys and values, and one for gate and up."
+        False, "Compute queries, keys and values in one product, and gate and up in another."
     )
     zero_1: bool = setting(
         False, "Split masters and optimizer state over data-parallel cores (ZeRO-1)."
     )
     context_parallel_method: str = setting(
         "ring",
-        "How attention sees other cores' positions: keys and values travel, or each core gets "
-        "whole rows for some of its heads.",
+        "How attention reaches other cores' positions: ring passes keys and values on, "
+        "all_to_all gives each core whole rows for some of its heads.",
         choices=METHODS,
     )
     pipeline_schedule: str = setting(
         "1f1b",
-        "Backward passes after all forward passes, or as soon as they can be.",
+        "When backward passes run: after all forward passes (gpipe), or as soon as "
+        "possible (1f1b).",
         choices=SCHEDULES,
     )
     pipeline_parallel_num_microbatches: int | None = setting(
-        None, "Micro-batches that go through a pipeline; default: twice its stages.", lowest=1
+        None, "Micro-batches of the pipeline; default: twice the number of stages.", lowest=1
     )
     virtual_pipeline_parallel_size: int = setting(
-        1, "Chunks of blocks that each stage has, which micro-batches visit in turn.", lowest=1
+        1,
+        "Chunks of blocks per stage, which micro-batches visit in turn (interleaved schedule).",
+        lowest=1,
     )
     pipeline_cuts: str | None = setting(
         None, "Blocks before which a pipeline is cut, such as 3,6; default: evenly."
     )
     gradient_accumulation_steps: int = setting(
-        1, "Micro-batches of a step, whose gradients are added up in FP32.", lowest=1
+        1, "Micro-batches per step; their gradients are added up in FP32.", lowest=1
     )
     scan_layers: bool = setting(
-        False, "Compile the blocks of a model once, not one after the other; they must be alike."
+        False, "Compile one block for all (scan); the blocks must be alike."
     )
     recompute: str = setting(
         "none",
-        "What the backward pass makes again: nothing, attention scores, all but products with "
-        "weights, everything; or products are kept in the memory of the host.",
+        "What the backward pass recomputes: nothing (none), attention scores "
+        "(selective), all but products with weights (dots), everything (full); offload "
+        "keeps products in host memory.",
         choices=RECOMPUTATION,
     )
 

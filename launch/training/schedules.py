@@ -52,7 +52,7 @@ class ScheduleSettings:
     )
     warmup_steps: int = setting(50, "Steps of linear warm-up.", lowest=0)
     decay_share: float = setting(
-        0.2, "How much of the steps after the warm-up the decay of 'wsd' takes.", lowest=0.0
+        0.2, "Share of the steps after the warm-up that the decay of 'wsd' takes.", lowest=0.0
     )
 
     def __post_init__(self) -> None:

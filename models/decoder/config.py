@@ -89,7 +89,7 @@ class DecoderConfig:
     sliding_rotary: Rotary | None = None  # of these layers, if another
     attention_chunk_size: int | None = setting(
         "attention_chunk_size",
-        "texts are cut into chunks of so many tokens, which do not see each other, …",
+        "texts are cut into chunks of this many tokens, which do not see each other, …",
         TOKENS,
         default=None,
     )
@@ -101,7 +101,7 @@ class DecoderConfig:
     )
     attention_scale_by_layer: bool = setting(
         "scale_attn_by_inverse_layer_idx",
-        "scores of layer i are divided by i + 1 besides",
+        "scores of layer i are also divided by i + 1",
         default=False,
     )
     attention_sinks: bool = False  # heads have a score of one more key, whose value is zero

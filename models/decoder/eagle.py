@@ -172,7 +172,7 @@ def load_eagle(
     """
     config = describe(directory).config
     if not isinstance(config, DecoderConfig):
-        raise ConfigError(f"the head of {directory} is no block of a decoder")
+        raise ConfigError(f"the head of {directory} is not a decoder block")
     tensors = open_tensors(directory)
     names = {EAGLE_KEYS.canonical(name) for name in tensors}
     shape = EagleShape("fc.bias" in names, "model.layers.0.input_layernorm.weight" in names)

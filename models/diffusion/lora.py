@@ -132,7 +132,7 @@ def _pairs(file: Path, denoiser: str) -> dict[tuple[str, str], _Pair]:
                 raise WeightsError(f"{file} holds {method} ({name}): only plain LoRA is supported")
         match = _NAME.fullmatch(name.replace(".processor.", "."))
         if match is None:
-            raise WeightsError(f"{file} holds {name!r}, which is no part of a LoRA")
+            raise WeightsError(f"{file} holds {name!r}, which does not belong to a LoRA")
         folder, layer = _split(match["layer"], denoiser)
         role = _ROLES.get(match["role"], match["role"])
         pair = pairs.setdefault((folder, _flat(layer)), _Pair(layer))

@@ -278,7 +278,9 @@ def _finished(grid: _Grid) -> tuple[program.Program, tuple[str, ...]]:
     findings, advice = _refused(grid, finished)
     if findings:
         shown = "\n".join(f"  {finding}" for finding in findings[:_MOST_FINDINGS])
-        raise KernelError(f"{grid.name} is no program for {finished.target.chip}:\n{shown}")
+        raise KernelError(
+            f"{grid.name} is not a valid program for {finished.target.chip}:\n{shown}"
+        )
     return finished, (*notes, *advice)
 
 

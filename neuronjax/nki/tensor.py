@@ -288,7 +288,7 @@ class Tensor:
         if not holds:
             raise UnsupportedProgramError(
                 f"{current().line()}: {what} of a tensor of shape {self.shape} and strides "
-                f"{self.strides} in {self.buffer.value} is no view of it; copy it."
+                f"{self.strides} in {self.buffer.value} cannot be a view of it; copy it."
             )
 
     def _view(self, shape: Sequence[int], strides: Sequence[int]) -> Tensor:

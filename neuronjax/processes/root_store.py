@@ -49,7 +49,7 @@ class RootStore:
             connection.send_bytes(json.dumps(request).encode())
             return json.loads(connection.recv_bytes())
         except (OSError, EOFError) as error:
-            raise PeerError(f"process 0 at {self._text} has gone: {error}") from None
+            raise PeerError(f"process 0 at {self._text} is gone: {error}") from None
 
     def _connected(self) -> Connection:
         deadline = time.monotonic() + self._timeout

@@ -56,7 +56,7 @@ class Flips:
     def _flip(self, fault: BitFlip, values: Sequence[ShardedValue]) -> None:
         sizes = [_bytes_on(value, fault.core) for value in values]
         if not sum(sizes):
-            _log.warning("%s finds no value to strike", format_fault(fault))
+            _log.warning("%s finds no value to change", format_fault(fault))
             return
         chance = random.Random(fault.seed)
         (value,) = chance.choices(values, weights=sizes)

@@ -41,7 +41,7 @@ def test_what_is_wrong_is_named(
     ("program", "text"),
     [
         ("raise ValueError('no devices')", "a small program failed: ValueError: no devices"),
-        ("import time; time.sleep(60)", "a small program did not end within 1 seconds"),
+        ("import time; time.sleep(60)", "a small program did not finish within 1 seconds"),
     ],
     ids=["fails", "hangs"],
 )

@@ -74,7 +74,7 @@ def test_run_computes_values(file: Path, capsys: pytest.CaptureFixture[str]) -> 
     [
         ("kernels.py:doubled", "256x64", r"allowed: 128 partitions"),
         ("kernels.py:doubled", "128x64,3x3", "doubled(x): too many positional"),
-        ("kernels.py:tripled", "128x64", "no kernel 'tripled'; marked by nki.jit: doubled"),
+        ("kernels.py:tripled", "128x64", "no kernel 'tripled'; marked with nki.jit: doubled"),
         ("kernels.py", "128x64", "names no kernel: write FILE:KERNEL"),
         ("none.py:doubled", "128x64", "No such file"),
     ],

@@ -62,7 +62,7 @@ def test_templates_that_fail_say_why(source: str, message: str) -> None:
 
 
 def test_what_is_no_template_is_refused() -> None:
-    with pytest.raises(DataError, match=r"the test is no Jinja template: line 2.*endfor"):
+    with pytest.raises(DataError, match=r"the test is not a Jinja template: line 2.*endfor"):
         template("\n{% for x in y %}")
 
 

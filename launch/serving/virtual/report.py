@@ -22,9 +22,9 @@ KNEE = 0.9  # share of requests within the objective up to which a load counts a
 class Objective:
     """What a request must get to count as goodput, and what the machine costs."""
 
-    slo_ttft: float = setting(1.0, "Seconds to the first token, at most.", lowest=0)
-    slo_tpot: float = setting(0.1, "Seconds per token after the first, at most.", lowest=0)
-    price: float | None = setting(None, "US dollars for the machine and hour.", lowest=0)
+    slo_ttft: float = setting(1.0, "Limit for the time to the first token, in seconds.", lowest=0)
+    slo_tpot: float = setting(0.1, "Limit for the time per further token, in seconds.", lowest=0)
+    price: float | None = setting(None, "US dollars per hour for the machine.", lowest=0)
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -23,14 +23,16 @@ WORKLOAD = "launch.serving.virtual.workloads:serving_step"
 class Machine:
     """What runs where."""
 
-    model: str = setting("70b", "Name of launch.workloads.MODELS.")
-    target: str = setting("trn2.48xlarge", "Instance, as of NEURONJAX_TARGET.")
+    model: str = setting("70b", "A model of launch.workloads.MODELS, by name.")
+    target: str = setting("trn2.48xlarge", "Instance, as in NEURONJAX_TARGET.")
     mesh: str = setting("model=64", "Mesh of the instance's cores.")
-    dtype: str = setting("bfloat16", "Of activations, and of weights and cache unless told below.")
-    weights: str | None = setting(
-        None, "Format of narrow weights, as of launch.quantise.", choices=WEIGHTS
+    dtype: str = setting(
+        "bfloat16", "Type of activations, and of weights and cache unless other flags name theirs."
     )
-    cache_dtype: str | None = setting(None, "Of keys and values, such as float8_e4m3.")
+    weights: str | None = setting(
+        None, "Format of quantized weights, as in launch.quantise.", choices=WEIGHTS
+    )
+    cache_dtype: str | None = setting(None, "Type of keys and values, such as float8_e4m3.")
 
 
 @dataclass(frozen=True)

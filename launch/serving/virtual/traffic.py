@@ -41,16 +41,16 @@ LENGTHS: Mapping[str, Lengths] = {
 class TrafficConfig:
     """What clients ask for."""
 
-    num_requests: int = setting(1000, "Requests of a run.", lowest=1)
+    num_requests: int = setting(1000, "Requests per run.", lowest=1)
     arrivals: str = setting(
         "poisson", "poisson, or bursts: groups of requests at once.", choices=("poisson", "bursts")
     )
-    burst_size: int = setting(16, "Requests of a burst, on average.", lowest=1)
+    burst_size: int = setting(16, "Requests per burst, on average.", lowest=1)
     lengths: str = setting(
         "sharegpt", "sharegpt, alpaca, or tokens of prompt and answer such as 512:128."
     )
     shared_prefix: int = setting(0, "Tokens that all prompts begin with.", lowest=0)
-    seed: int = setting(0, "Of everything that is drawn.", lowest=0)
+    seed: int = setting(0, "Seed of the traffic.", lowest=0)
 
     def __post_init__(self) -> None:
         check_settings(self)

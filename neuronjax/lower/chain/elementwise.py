@@ -78,7 +78,9 @@ def emit(work: Work) -> None:
     """
     rule = RULES.get(work.name)
     if rule is None:
-        raise UnsupportedProgramError(f"{work.name} is no element-wise operation of the engines")
+        raise UnsupportedProgramError(
+            f"{work.name} is not an element-wise operation of the engines"
+        )
     rule(work)
 
 

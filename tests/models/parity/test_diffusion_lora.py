@@ -168,7 +168,7 @@ def clone(model: Any) -> dict[str, torch.Tensor]:
     ("tensors", "message"),
     [
         ({}, "holds no LoRA"),
-        ({"x": 1}, "'x', which is no part of a LoRA"),
+        ({"x": 1}, "'x', which does not belong to a LoRA"),
         ({"unet.conv_in.lora_A.weight": (3, 4, 3, 3)}, "only half of the LoRA of conv_in"),
         (
             {"unet.conv_in.lora_A.weight": (3, 4), "unet.conv_in.lora_B.weight": (16, 2)},
