@@ -89,6 +89,7 @@ def short_outcomes(run: Run, name: str) -> dict[str, str]:
     return {identity: event["outcome"] for identity, event in outcomes(run, name).items()}
 
 
+@pytest.mark.slow
 def test_every_test_of_a_crashing_file_gets_its_outcome(run: Run, checkout: Path) -> None:
     counts = suite_runner.run_unit(run, unit(checkout, "lax_test.py"))
     assert short_outcomes(run, "lax_test.py") == OUTCOMES

@@ -135,13 +135,14 @@ def _results(program: Program) -> dict[Byte, int]:
     return {byte: value for byte, value in memory.items() if byte[1] in outer}
 
 
-def test_random_kernels_leave_the_same_in_hbm() -> None:
+@pytest.mark.parametrize("examples", [150, pytest.param(600, marks=pytest.mark.slow)])
+def test_random_kernels_leave_the_same_in_hbm(examples: int) -> None:
     """Bytes of a tile that nothing has written are 0 everywhere."""
     changed: list[bool] = []
 
     @given(programs(addressed=False))
     @settings(
-        max_examples=600,
+        max_examples=examples,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )

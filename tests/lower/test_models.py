@@ -16,7 +16,13 @@ def host() -> HostClient:
     return HostClient(8)
 
 
-@pytest.mark.parametrize("name", MODELS)
+SLOW = ("mixture of experts", "Swin", "Llama 4")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in MODELS],
+)
 def test_one_core(name: str) -> None:
     check(on_one_core(name), seeds=0)
 

@@ -212,6 +212,7 @@ def measured(run_python: RunPython) -> dict[tuple[str, int, int], Measured]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "rounds"), [("gpipe", 1), ("1f1b", 1), ("1f1b", 2)])
 def test_simulated_time_has_the_bubble(name: str, rounds: int, measured: Any) -> None:
     """The time of a step that is no micro-batch's."""
@@ -221,10 +222,12 @@ def test_simulated_time_has_the_bubble(name: str, rounds: int, measured: Any) ->
     assert 1 - 8 * of_micro_batch / few == pytest.approx(bubble, rel=0.1)
 
 
+@pytest.mark.slow
 def test_two_chunks_of_a_stage_wait_less_than_one(measured: Any) -> None:
     assert measured["1f1b", 2, 8].seconds < measured["1f1b", 1, 8].seconds
 
 
+@pytest.mark.slow
 def test_memory_of_1f1b_does_not_grow_with_micro_batches(measured: Any) -> None:
     """GPipe keeps an input of each micro-batch, 1F1B of at most 2·p - 1 of them."""
     activation = 1024 * 512 * 4

@@ -142,7 +142,9 @@ def test_presets_of_text_are_not_for_tuning() -> None:
         choose("hf_llama_7B", FULL, None, tunes=True)
 
 
-@pytest.mark.parametrize("name", ["megatron_gpt", "hf_llama3_8B_DPO"])
+@pytest.mark.parametrize(
+    "name", ["megatron_gpt", pytest.param("hf_llama3_8B_DPO", marks=pytest.mark.slow)]
+)
 def test_estimates_run_nothing(name: str, tmp_path: Path) -> None:
     directory = tmp_path / "run"
     arguments = [*presets.command(name, "tiny", directory), "--estimate", "--price=20"]
