@@ -140,7 +140,9 @@ def test_two_processes_tune_like_one_and_write_one_model(tmp_path: Path) -> None
     )
     output, errors = launcher.communicate(timeout=600)
     assert launcher.returncode == 0, output + errors
-    assert losses(both) == losses(alone)
+    # XLA compiles a step differently around collectives that leave the process.
+    steps_of_both, steps_of_one = (np.float32(losses(folder)) for folder in (both, alone))
+    np.testing.assert_array_max_ulp(steps_of_both, steps_of_one, maxulp=2)
     written = both / f"model-{steps}"
     assert {file.name for file in written.iterdir()} == {
         file.name for file in (alone / written.name).iterdir()
