@@ -83,7 +83,7 @@ def test_templates_of_a_directory(tmp_path: Path) -> None:
     chosen = read_chat_template(tmp_path)
     assert chosen is not None
     assert chosen.render([]).text == "file"
-    with pytest.raises(DataError, match=r"other is no file.*default, rag.*chatml"):
+    with pytest.raises(DataError, match=r"other is neither a file.*default, rag.*chatml"):
         read_chat_template(tmp_path, "other")
     file.write_text("[1")
     with pytest.raises(DataError, match=r"tokenizer_config\.json is not JSON"):

@@ -125,7 +125,7 @@ def test_what_has_no_adapter_keeps_every_bit_of_the_directory(tmp_path: Path) ->
     [
         ("image-classification", {}, ModelError, "LlamaForCausalLM, whose family has no model for"),
         ("sft", {"lora_rank": 2, "target_modules": "query"}, ModelError, "no linear layer called"),
-        ("sft", {"chat_template": "other"}, DataError, "other is no file"),
+        ("sft", {"chat_template": "other"}, DataError, "other is neither a file"),
         ("sft", {}, DataError, "line 1: a conversation needs a chat template"),
         ("dpo", {}, DataError, "line 1: no field 'chosen'"),
         ("orpo", {"mesh": "context=2"}, MeshError, "loss of next tokens.*orpo needs its texts"),
