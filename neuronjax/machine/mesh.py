@@ -40,11 +40,8 @@ def make_mesh(
     """
     sizes = mesh_axes(axes)
     devices = list(jax.devices() if devices is None else devices)
-    if machine is None:
-        machine = machine_of(devices)
-        by_core = {d.chip * machine.cores_per_chip + d.core_on_chip: d for d in devices}
-    else:
-        by_core = {device.id: device for device in devices}
+    machine, cores = machine_and_cores(devices, machine)
+    by_core = dict(zip(cores, devices, strict=True))
     ids, parts = _arranged(machine, sizes, list(by_core))
     unconnected: dict[str, tuple[int, ...]] = {}
     for part in parts:
@@ -87,8 +84,17 @@ def _arranged(
     return np.concatenate(shifted), parts
 
 
-def machine_of(devices: Sequence[jax.Device]) -> Machine:
-    """The machine that devices of platform ``neuron`` say they are of. TopologyError: of none."""
+def machine_and_cores(
+    devices: Sequence[jax.Device], machine: Machine | None
+) -> tuple[Machine, list[int]]:
+    """The machine that devices are of, and the core of each. Numbers beyond a machine's cores are
+    those of further machines of its kind. Devices of any platform may stand for the cores of a
+    given `machine`, by their `id`.
+
+    Raises TopologyError: there are none, or they are not of one neuron machine.
+    """
+    if machine is not None:
+        return machine, [device.id for device in devices]
     if not devices:
         raise TopologyError("a mesh was given no devices; leave `devices` out to use all of them")
     described = {(getattr(d, "target", None), getattr(d, "lnc", None)) for d in devices}
@@ -99,7 +105,8 @@ def machine_of(devices: Sequence[jax.Device]) -> Machine:
             f"a mesh needs the devices of one neuron machine; got {len(devices)} of platform "
             f"{platforms}. Set JAX_PLATFORMS=neuron, or pass machine=Machine.create(target)."
         )
-    return Machine.create(target, lnc)
+    machine = Machine.create(target, lnc)
+    return machine, [d.chip * machine.cores_per_chip + d.core_on_chip for d in devices]
 
 
 def _unconnected_message(machine: Machine, name: str, group: tuple[int, ...]) -> str:

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from neuronjax.display import Displayed
 from neuronjax.errors import TopologyError
 from neuronjax.machine.machine import Machine
-from neuronjax.machine.mesh import machine_of
+from neuronjax.machine.mesh import machine_and_cores
 from neuronjax.machine.picture import Placement, svg
 
 
@@ -40,20 +40,23 @@ class MeshPicture(Displayed):
         return svg(self.machine, Placement(axes=self.axes, cores=self.cores))
 
 
-def visualize_mesh(mesh: Mesh) -> MeshPicture:
+def visualize_mesh(mesh: Mesh, *, machine: Machine | None = None) -> MeshPicture:
     """Where the devices of a mesh lie on their machine.
 
     Print it, or let it be the last value of a notebook's cell; `jax.debug.visualize_array_sharding`
     shows which of these devices holds which part of an array.
 
-    Raises TopologyError: devices of another platform, or of several machines.
+    Args:
+      mesh: of devices of platform "neuron".
+      machine: as for `make_mesh`, if the devices are of another platform.
+
+    Raises TopologyError: devices of another platform without `machine`, or of several machines.
     """
-    devices = list(mesh.devices.flat)
-    machine = machine_of(devices)
-    cores = tuple(device.chip * machine.cores_per_chip + device.core_on_chip for device in devices)
-    if max(cores) >= machine.core_count:
+    machine, cores = machine_and_cores(list(mesh.devices.flat), machine)
+    if len({core // machine.core_count for core in cores}) > 1:
         raise TopologyError(
-            f"visualize_mesh draws one machine, and this mesh lies on several {machine}; make a "
-            "mesh of the devices of one, as of jax.local_devices()."
+            f"visualize_mesh draws one machine, and this mesh lies on several {machine}; give it a "
+            "mesh of the devices of one process, as of jax.local_devices()."
         )
-    return MeshPicture(machine, dict(mesh.shape), cores)
+    on_machine = tuple(core % machine.core_count for core in cores)
+    return MeshPicture(machine, dict(mesh.shape), on_machine)

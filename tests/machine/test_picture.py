@@ -15,6 +15,7 @@ from neuronjax.machine.machine import Machine
 from neuronjax.machine.mesh_picture import visualize_mesh
 from neuronjax.machine.picture import Placement, svg
 from neuronjax.machine.topology import Wiring
+from tests.machine.test_mesh import FakeDevice
 
 
 def classes(text: str, kind: str) -> list[ElementTree.Element]:
@@ -78,6 +79,27 @@ def test_a_mesh_on_its_machine(neuron_devices: list[jax.Device]) -> None:
     for place, device in np.ndenumerate(mesh.devices):
         assert f"{device.id}: {place}" in chip
         assert f"core {device.id}: data {place[0]}, model {place[1]}" in picture._repr_html_()
+
+
+def test_devices_of_another_platform_stand_for_cores(cpu_devices: list[jax.Device]) -> None:
+    mesh = Mesh(np.array(cpu_devices[:2]), ("data",))
+    picture = visualize_mesh(mesh, machine=Machine.create("trn1.2xlarge"))
+    assert str(picture).splitlines()[1] == "  chip 0: cores 0: (0), 1: (1)"
+
+
+@pytest.mark.parametrize("chips", [(1, 1), (0, 1)])
+def test_a_mesh_beyond_the_first_machine(chips: tuple[int, int]) -> None:
+    """Machines of one chip each: the numbers of chips go on counting."""
+    devices = [
+        FakeDevice(number, chip, core_on_chip=number, target="trn2.3xlarge", lnc=2)
+        for number, chip in enumerate(chips)
+    ]
+    mesh = Mesh(np.array(devices), ("data",))
+    if len(set(chips)) > 1:
+        with pytest.raises(TopologyError, match=r"lies on several trn2.3xlarge"):
+            visualize_mesh(mesh)
+    else:
+        assert str(visualize_mesh(mesh)).splitlines()[1] == "  chip 0: cores 0: (0), 1: (1)"
 
 
 def test_a_mesh_of_another_platform(cpu_devices: list[jax.Device]) -> None:
