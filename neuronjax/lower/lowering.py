@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from neuronjax.hlo import graph as hlo_graph
 from neuronjax.lower.filling import spread
-from neuronjax.lower.kernel_labels import name_scope_of
 from neuronjax.lower.moves import Move, move
 from neuronjax.lower.plan.homes import Home
 from neuronjax.lower.rules import EPILOGUES, RULES
 from neuronjax.lower.scope import Scope, Unit
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View, whole_view
+from neuronjax.lower.write.kernel_labels import name_scope_of
 from neuronjax.lower.write.rebuild import on_buffers
 from neuronjax.program.operand import Buffer, Kind
 from neuronjax.program.program import (

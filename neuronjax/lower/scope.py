@@ -28,10 +28,9 @@ from neuronjax.lower.chain.turned import turn_of, write_turned
 from neuronjax.lower.group.absorb import absorbed
 from neuronjax.lower.group.attention_groups import merged
 from neuronjax.lower.group.fuse import Fusion, Group
+from neuronjax.lower.group.group_program import GroupProgram
 from neuronjax.lower.group.pairs import paired
 from neuronjax.lower.group.widening import widened_late
-from neuronjax.lower.group_program import GroupProgram
-from neuronjax.lower.kernel_labels import chain_name, name_scope_of, scope_of
 from neuronjax.lower.operations import VIEWS, is_splat, peel, root_of
 from neuronjax.lower.plan.frames import Frame, frames
 from neuronjax.lower.plan.homes import Home, settled
@@ -41,6 +40,7 @@ from neuronjax.lower.plan.parts import Part, parts, within
 from neuronjax.lower.values.storage import storage_of, stored
 from neuronjax.lower.values.view import View, whole_view
 from neuronjax.lower.write.builder import KernelBuilder
+from neuronjax.lower.write.kernel_labels import chain_name, name_scope_of, scope_of
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType
 from neuronjax.program.operand import Buffer, Kind, Memory, Register

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.control.trips import trip_count
 from neuronjax.lower.filling import filled
-from neuronjax.lower.kernel_labels import name_scope_of
 from neuronjax.lower.moves import Move, is_same, move
 from neuronjax.lower.operations import root_of
 from neuronjax.lower.plan.homes import Home
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.view import View, whole_view
 from neuronjax.lower.write.builder import KernelBuilder
+from neuronjax.lower.write.kernel_labels import name_scope_of
 from neuronjax.program.control import RegisterArithmetic, RegisterLoad
 from neuronjax.program.operand import Immediate, Register
 from neuronjax.program.operators import AluOp

@@ -16,7 +16,6 @@ from neuronjax.hlo.graph import Op
 from neuronjax.lower.chain.boxes import Axis, Box
 from neuronjax.lower.chain.tile_program import Reference
 from neuronjax.lower.chain.tiles import TileEmitter
-from neuronjax.lower.kernel_labels import chain_name
 from neuronjax.lower.product.blocking import MOVING
 from neuronjax.lower.product.panels import Operand, Position, blocks, shifted
 from neuronjax.lower.product.product import ProductWriter
@@ -25,6 +24,7 @@ from neuronjax.lower.scope import Epilogue, Scope
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View
 from neuronjax.lower.write.builder import PARTITIONS, KernelBuilder, tile_access
+from neuronjax.lower.write.kernel_labels import chain_name
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType

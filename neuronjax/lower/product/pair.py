@@ -17,7 +17,6 @@ from neuronjax.lower.chain.box_values import Values
 from neuronjax.lower.chain.boxes import SLOTS, Axis, Box
 from neuronjax.lower.chain.tile_program import Reference
 from neuronjax.lower.chain.tiles import TileEmitter
-from neuronjax.lower.kernel_labels import chain_name
 from neuronjax.lower.product.attention import product_writer
 from neuronjax.lower.product.attention_rows import pitches
 from neuronjax.lower.product.blocking import MOVING, STATIONARY
@@ -30,6 +29,7 @@ from neuronjax.lower.scope import Epilogue, Scope
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
+from neuronjax.lower.write.kernel_labels import chain_name
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.operand import Access, Buffer, Memory
