@@ -12,7 +12,7 @@ from models.errors import ModelsError
 
 FAILED = 1
 _FROM_JAX = ("Unable to initialize backend", "RESOURCE_EXHAUSTED")
-"""In what JAX says of a platform that cannot start, and of memory that is not there."""
+"""Texts in JAX's errors about a platform that cannot start, and about memory that ran out."""
 
 
 def run(main: Callable[[], int]) -> None:

@@ -1,9 +1,10 @@
 """XLA without most of its optimiser, for programs that run once, for milliseconds.
 
-Two thirds of the time of such tests would go into optimising them. `QUICK_COMPILE` is for one
-program; the rooms of models and jobs run whole with it (`QUICK_COMPILE=1`, as the Makefile sets
-it), in processes that they start, too. Tests of the platform itself keep XLA's own settings, which
-users have: without the emitters of fusions XLA's conversions to FP8 and FP4 round twice.
+Optimising them would take up to two thirds of the time of their tests. The options
+`QUICK_COMPILE` are for one program. The tests of models and jobs use them for all programs, in the
+processes that they start as well: the Makefile sets the variable `QUICK_COMPILE=1`. Tests of the
+platform keep XLA's defaults, which users have; without its fusion emitters XLA rounds twice when it
+converts to FP8 and FP4.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ QUICK_COMPILE: dict[str, bool | int] = {
 
 
 def is_asked_for() -> bool:
+    """Whether the variable QUICK_COMPILE is set."""
     return os.environ.get("QUICK_COMPILE") == "1"
 
 

@@ -59,8 +59,8 @@ def check_combination(
 
 
 def _check_pipeline(parallelism: Parallelism) -> None:
-    """The number of micro-batches may stay without a pipeline: presets have one, and the user may
-    change their mesh."""
+    """Raises MeshError for settings of a pipeline on a mesh that has none. The number of
+    micro-batches is allowed: presets set it, and users may give another mesh than theirs."""
     if parallelism.pipeline_parallel_size > 1:
         return
     chunks, cuts = parallelism.virtual_pipeline_parallel_size, parallelism.pipeline_cuts

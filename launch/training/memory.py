@@ -64,7 +64,7 @@ def memory_of(training: Training, compiled: jax.stages.Compiled) -> dict[str, in
 
 
 def arguments_of(training: Training) -> dict[str, int]:
-    """Bytes of a core for what a step is given, by the names of `_REMEDIES`."""
+    """Bytes of a core that the arguments of a step take, by the names of `_REMEDIES`."""
     state, batch = training.arguments
     return {
         "weights": _bytes((state.parameters, state.average)),
@@ -79,8 +79,8 @@ def memory_limit(device: jax.Device) -> int | None:
 
 
 def check_arguments(training: Training, device: jax.Device) -> None:
-    """Raises MeshError if a core of the device's kind has less memory than what a step is given
-    takes: large models need minutes to compile."""
+    """Raises MeshError if weights, optimizer state and batch alone do not fit in a core's memory;
+    that is known before compiling, which takes minutes for large models."""
     limit = memory_limit(device)
     if limit is not None:
         _check(CoreMemory(arguments_of(training), limit), device, "at least ")

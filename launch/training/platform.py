@@ -107,10 +107,11 @@ def _casts_matmuls() -> bool:
 
 
 def compiler_options(device: jax.Device) -> dict[str, str]:
-    """With what a step is compiled for devices like this.
+    """The options of XLA with which a step is compiled for devices of this kind.
 
-    XLA:CPU takes barriers out before it merges what is alike and puts it in order: the backward
-    pass would find what it is to make or gather again as the forward pass left it.
+    XLA:CPU removes optimization barriers before it last eliminates common subexpressions. It would
+    merge what the backward pass recomputes or gathers again with what the forward pass made, and
+    keep that in memory from one to the other.
     """
     is_host = device.platform in ("cpu", "neuron")
     return {"xla_disable_hlo_passes": "cse_barrier_expander"} if is_host else {}

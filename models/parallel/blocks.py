@@ -80,7 +80,7 @@ class CoreBlock(nnx.Module):
 
         def apply(x: jax.Array, parameters: Parameters, number: Any, counts: Any = None) -> Any:
             if self.run.gather is not None and not self.stacked:
-                # Not before the block before has run: gathered weights would wait for their turn.
+                # Gather when the block before is done: weights gathered earlier would fill memory.
                 x, parameters = jax.lax.optimization_barrier((x, parameters))
             block = merge(graph, self._for_use(parameters))
             if self.keys is not None:

@@ -83,7 +83,7 @@ def on_ray(address: str) -> Runner[Asked, Answer]:
 
 
 def _connected(address: str) -> Any:
-    _check_that_somebody_listens(address)
+    _check_reachable(address)
     try:
         ray = importlib.import_module("ray")
     except ImportError:
@@ -97,8 +97,9 @@ def _connected(address: str) -> Any:
     return ray
 
 
-def _check_that_somebody_listens(address: str) -> None:
-    """Ray itself tries for minutes. Addresses other than HOST:PORT, as ``auto``, are left to it."""
+def _check_reachable(address: str) -> None:
+    """Raises ConfigurationError if nothing listens at HOST:PORT, where Ray would retry for minutes.
+    Other addresses, such as ``auto``, are left to Ray."""
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdecimal():
         return

@@ -136,8 +136,8 @@ class BlockPool:
                     self._unused.append(block)
 
     def publish(self, group: int, keys: Iterable[Key], blocks: Iterable[int]) -> None:
-        """Lets texts with these keys use these blocks of a group of layers, which are full, but
-        for scratch."""
+        """Lets texts with these keys use these blocks of a group of layers, which are full; scratch
+        blocks are passed over."""
         if self._reuse:
             for key, block in zip(keys, blocks, strict=True):
                 if block != SCRATCH:

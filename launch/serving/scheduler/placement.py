@@ -229,8 +229,8 @@ class Placement:
         return slot
 
     def _extend(self, where: np.ndarray, ends: np.ndarray) -> bool:
-        """Gives these slots the blocks for texts of up to `ends` tokens [n], if there are enough
-        for all of them."""
+        """Gives these slots, in ascending order, the blocks for texts of up to `ends` tokens [n],
+        if there are enough for all of them."""
         short = self.slots.short(where, ends)
         sums = self.slots.sums_of_groups(where, short)
         if not self._have(sums):

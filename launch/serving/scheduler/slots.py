@@ -21,7 +21,7 @@ class Slots:
         groups: int = 1,
         tables: int = 1,
     ) -> None:
-        """Sequences have so many block tables each."""
+        """Each sequence has this many block tables of up to `blocks_per_sequence` blocks."""
 
         def zeros(dtype: type = np.int32) -> np.ndarray:
             return np.zeros(count, dtype)
@@ -157,8 +157,8 @@ class Slots:
         return lacking
 
     def add_blocks(self, slots: np.ndarray, counts: np.ndarray, blocks: Iterable[int]) -> None:
-        """Puts `counts` [n, tables] blocks at the ends of the tables of these slots: they stand in
-        that order."""
+        """Appends `counts` [n, tables] blocks to the tables of these slots, in the order of slots
+        and tables."""
         firsts = self.last_blocks[slots]
         ends = firsts + counts
         self.last_blocks[slots] = ends
@@ -190,8 +190,8 @@ class Slots:
         above: int | None = None,
         protected: Collection[int] = (),
     ) -> int | None:
-        """The slot of the sequence that goes last, of a group or of all, of those whose priority's
-        number is above this one, but for those that are protected."""
+        """The slot of the sequence that goes last: in a group or in all, among those whose priority
+        has a number above this one, and not in a protected slot."""
         there = self.limit > 0
         if above is not None:
             there &= self.priority > above
