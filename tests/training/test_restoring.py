@@ -98,7 +98,7 @@ def test_from_one_precision_to_another(tmp_path: Path, capfd: pytest.CaptureFixt
     target = checkpoints.abstract(mixed.state, mixed.shardings)
     got = checkpoints.restore_state(tmp_path, 0, target, mixed.start)
     said = capfd.readouterr().err
-    assert "lacks the histories of delayed scaling, the average of the weights: started afresh" in said
+    assert "lacks the histories of delayed scaling, the average of the weights: " in said
     jax.tree.map(np.testing.assert_array_equal, got.parameters, state.parameters)
     jax.tree.map(np.testing.assert_array_equal, got.average, state.parameters)
     save(tmp_path, 1, got)
