@@ -1,7 +1,8 @@
 """Controls how often Python's garbage collector runs.
 
-Lowering makes many small, long-lived records. Scanning them again and again collects nothing, and
-would take a fifth of the time.
+Lowering makes many small, long-lived records, and so does the emulator when it makes a program
+executable. Scanning them again and again collects nothing, and takes a fifth of the time of the
+former and two thirds of the latter's.
 """
 
 from __future__ import annotations

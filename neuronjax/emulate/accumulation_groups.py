@@ -12,7 +12,7 @@ from neuronjax.emulate.code import Step
 from neuronjax.emulate.frame import Values
 from neuronjax.emulate.memory import Storage
 from neuronjax.emulate.reporter import Reporter
-from neuronjax.emulate.window import Array, Window
+from neuronjax.emulate.window import Array, Form, Window
 from neuronjax.program.operand import Memory
 from neuronjax.program.tensor_engine import Matmul, MatmulMX
 
@@ -29,6 +29,11 @@ class Groups:
         self._version = version
         self._states: dict[Storage, Array] = {}
         self._windows: dict[Step, tuple[Window, ...]] = {}
+
+    def restart(self) -> None:
+        """Forgets all groups."""
+        for state in self._states.values():
+            state.fill(_CLOSED)
 
     def before(self, step: Step, values: Values) -> None:
         """Checks an instruction that is about to execute."""
@@ -86,7 +91,10 @@ def uses_psum(step: Step) -> bool:
 
 def _psum_windows(step: Step) -> tuple[Window, ...]:
     return tuple(
-        Window(step.instruction, access, step.locations[access.buffer.name], step.frame, step.path)
+        Window(
+            step.instruction, access, step.locations[access.buffer.name], step.frame, step.path,
+            Form.of(access, step.frame.limits),
+        )
         for access in step.instruction.accesses()
         if access.memory is Memory.PSUM
-    )
+    )  # fmt: skip

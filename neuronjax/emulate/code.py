@@ -15,7 +15,7 @@ from neuronjax.emulate.frame import Frame, Number, Values
 from neuronjax.emulate.memory import Location, Locations, Memories
 from neuronjax.emulate.table import RULES
 from neuronjax.emulate.unit import CoreState, HostFunction, Run, Unit
-from neuronjax.emulate.window import Watcher, Window
+from neuronjax.emulate.window import Form, Forms, Watcher, Window
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Operand, Register
 from neuronjax.program.program import Call, If, Kernel, Loop, Node, Program, Split, While
@@ -45,7 +45,8 @@ class Step:
     def look(self, access: Access, values: Values) -> np.ndarray:
         """A copy of the elements of one of the instruction's accesses."""
         location = self.locations[access.buffer.name]
-        window = Window(self.instruction, access, location, self.frame, self.path, merges=False)
+        form = Form.of(access, self.frame.limits, merges=False)
+        window = Window(self.instruction, access, location, self.frame, self.path, form)
         return window.view(values).copy()
 
     @property
@@ -121,6 +122,7 @@ class Builder:
     program: Program
     memories: Memories
     core: CoreState
+    forms: Forms = field(default_factory=Forms)
     host: HostFunction | None = None
     watcher: Watcher | None = None
     #: Places of the values that are taken.
@@ -151,7 +153,8 @@ class Builder:
     def _step(self, node: Instruction, place: Place, frame: Frame, locations: Locations) -> Step:
         unit = Unit(
             node, place, frame, locations, self.core, self.program.target.core,
-            self.program.ranks, self.host, self.watcher, self._split_cores.get(id(place.kernel)),
+            self.program.ranks, self.forms, self.host, self.watcher,
+            self._split_cores.get(id(place.kernel)),
         )  # fmt: skip
         made = RULES[type(node)](node, unit)
         run, exchange = (None, made) if isinstance(made, Exchange) else (made, None)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from neuronjax.emulate.checks import NO_CHECKS, Checks
+from neuronjax.emulate.checks import Checks
 from neuronjax.emulate.code import Builder, Code, Step
 from neuronjax.emulate.dataflow import DataflowRunner
 from neuronjax.emulate.element_types import PLAIN, RandomBits, Rounding
@@ -23,7 +23,9 @@ from neuronjax.emulate.memory import Location, Memories
 from neuronjax.emulate.program_order import ProgramRunner
 from neuronjax.emulate.stream_choice import Favourites, Late
 from neuronjax.emulate.unit import CoreState, HostFunction
+from neuronjax.emulate.window import Forms
 from neuronjax.errors import ArgumentMismatchError, MemoryAccessError
+from neuronjax.garbage import seldom_collected
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Kind
 from neuronjax.program.program import Program
@@ -117,6 +119,7 @@ class Emulation:
         self._limit: int | None = None
         self._arguments = arguments
         self._cores: list[Core] | None = None
+        self._forms = Forms()
 
     def _check_ranks(self, arguments: Sequence[Arguments]) -> None:
         if len(arguments) != self.program.ranks:
@@ -129,7 +132,7 @@ class Emulation:
     def cores(self) -> list[Core]:
         """The cores, with arguments and constants in their memories before the run."""
         if self._cores is None:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), seldom_collected:
                 self._cores = [self._core(*ranked) for ranked in enumerate(self._arguments)]
         return self._cores
 
@@ -140,11 +143,9 @@ class Emulation:
         state = CoreState(rank, rounding=rounding, rounding_bits=RandomBits(rounding.seed))
         has_races = isinstance(self.order, DataflowOrder)
         hooks = hooks_of(self.program, rank, self._checks, has_races=has_races)
-        builder = Builder(self.program, memories, state, self._host, hooks.watcher)
+        builder = Builder(self.program, memories, state, self._forms, self._host, hooks.watcher)
         code = builder.build()
-        if hooks.written is not None:
-            for buffer, location in memories.held():
-                hooks.written.fill(buffer, location)
+        hooks.restart(memories.held())
         return Core(rank, memories, state, hooks, code, [0] * builder.size)
 
     def _observe(self, rank: int, step: Step, values: Values) -> None:
@@ -176,7 +177,7 @@ class Emulation:
         if to is not None or self._observer is not None:
             for core in cores:
                 core.hooks.observe = self._observe
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), seldom_collected:
             try:
                 fabric.run([self._running(core, fabric) for core in cores])
             except _Stop:
@@ -213,13 +214,17 @@ class Emulation:
         self._check_ranks(arguments)
         self._rounding = dataclasses.replace(self._rounding, seed=rounding_seed)
         self._arguments, self.executed = arguments, 0
-        if self._checks != NO_CHECKS:
-            self._cores = None
         for core in self._cores or ():
             core.memories.clear()
             core.memories.load(arguments[core.rank])
             core.state.reset(rounding_seed)
             core.values[:] = [0] * len(core.values)
+            core.hooks.restart(core.memories.held())
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Bytes of HBM that it emulates on each rank."""
+        return self.cores[0].memories.hbm_bytes
 
     def results(self) -> list[Results]:
         """For each rank, result buffer name -> copy of its contents."""

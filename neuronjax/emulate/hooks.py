@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from neuronjax.emulate.accumulation_groups import Groups, uses_psum
 from neuronjax.emulate.checks import NO_CHECKS, Checks
 from neuronjax.emulate.code import KernelCode, Step
 from neuronjax.emulate.frame import Values
+from neuronjax.emulate.memory import Location
 from neuronjax.emulate.races import Event, Races
 from neuronjax.emulate.reporter import Reporter
 from neuronjax.emulate.uninitialised import Written
 from neuronjax.emulate.watchers import watcher_of
 from neuronjax.emulate.window import Watcher
+from neuronjax.program.operand import Buffer
 from neuronjax.program.program import Program
 
 Observe = Callable[[int, Step, Values], None]
@@ -25,6 +27,7 @@ class Hooks:
     """The checks of one rank, and its observer."""
 
     rank: int
+    reporter: Reporter
     races: Races
     written: Written | None = None
     groups: Groups | None = None
@@ -32,6 +35,16 @@ class Hooks:
     #: What looks at accesses to memory.
     watcher: Watcher | None = field(default=None, kw_only=True)
     checks: Checks = field(default=NO_CHECKS, kw_only=True)
+
+    def restart(self, held: Iterable[tuple[Buffer, Location]]) -> None:
+        """Called before a program runs, once more or for the first time; buffers that are `held`
+        have been written."""
+        self.reporter.restart()
+        self.races.synchronise()
+        if self.written is not None:
+            self.written.restart(held)
+        if self.groups is not None:
+            self.groups.restart()
 
     @property
     def want_kernels(self) -> bool:
@@ -78,4 +91,4 @@ def hooks_of(program: Program, rank: int, checks: Checks, *, has_races: bool) ->
     if checks.races and has_races:
         watchers.append(races)
     watcher = watcher_of(watchers)
-    return Hooks(rank, races, written, groups, watcher=watcher, checks=checks)
+    return Hooks(rank, reporter, races, written, groups, watcher=watcher, checks=checks)

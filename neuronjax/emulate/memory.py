@@ -23,7 +23,9 @@ from neuronjax.program.walk import buffers, walk
 UNWRITTEN = 0xFF
 """The value of bytes before they are written."""
 _HELD = (Kind.ARGUMENT, Kind.CONSTANT)
-_OWNERS = 255
+MARK = np.dtype(np.uint16)
+"""Holds the number of a buffer for a byte."""
+_OWNERS = np.iinfo(MARK).max
 _ALIGNMENT = 64
 """Rows of a storage are a multiple of this many bytes."""
 
@@ -52,7 +54,7 @@ class Location:
     storage: Storage
     row: int
     address: int
-    #: A number from 1 to 255 for what is written there; buffers that are aliases have the same.
+    #: A number from 1 on for what is written there; buffers that are aliases have the same.
     owner: int = 1
 
     def bytes_of(self, buffer: Buffer) -> np.ndarray:
@@ -101,6 +103,11 @@ class Memories:
         for buffer, location in (*outer, *self.inner.values()):
             if buffer.kind not in _HELD and (buffer.address is None or not buffer.on_chip):
                 location.bytes_of(buffer)[...] = UNWRITTEN
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Bytes of HBM up to the end of the last buffer that has an address there."""
+        return self._shared[Memory.HBM, 0].flat.size
 
     @property
     def aliased(self) -> frozenset[str]:

@@ -5,9 +5,8 @@ a stream of collectives; events are numbered in the order in which they happen t
 vector clock of an event holds, for every stream, the last event that it has seen: through the order
 of its own stream, through semaphores, through waits for streams of kernels before, and where all
 kernels are over. A queue keeps the order in which transfers are started, so a transfer has also
-seen those of other engines on its queue whose start its own engine had seen. Every stream has two
-arrays with an item per granule of memory: the last event that wrote there and the last that read
-there. An access races with the events in these arrays that lie beyond its clock.
+seen those of other engines on its queue whose start its own engine had seen. An access races with
+events beyond the clock of its own that touched the same bytes (`accesses`).
 
 A wait has seen the signals that raised the semaphore to its count, in the order of their arrival.
 If several streams signal one semaphore, that order is a matter of chance, so another seed may find
@@ -20,6 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from neuronjax.emulate.accesses import Log, Touch
 from neuronjax.emulate.checks import Finding, Kind
 from neuronjax.emulate.code import Step
 from neuronjax.emulate.frame import Values
@@ -56,14 +56,6 @@ class Event:
         return self.step.frame.valuation(self.values)
 
 
-@dataclass(slots=True)
-class _Marks:
-    """The last events of a stream by granule of a storage, and the latest of them."""
-
-    events: Array
-    latest: int = 0
-
-
 @dataclass
 class Races:
     """Events and marks of one rank. `now` is the executing event."""
@@ -74,13 +66,16 @@ class Races:
     barrier: int = 0
     _count: int = 0
     _events: dict[int, Event] = field(default_factory=dict)
-    _written: dict[Storage, dict[str, _Marks]] = field(default_factory=dict)
-    _read: dict[Storage, dict[str, _Marks]] = field(default_factory=dict)
+    _streams: dict[str, int] = field(default_factory=dict)
+    _logs: dict[Storage, Log] = field(default_factory=dict)
+    #: By number of a stream: the last event of it that `now` has seen.
+    _seen: Array | None = None
 
     def begin(self, stream: str, step: Step, values: Values, clock: Clock) -> Event:
         """Starts a new event of a stream, which has seen `clock`."""
         self._count += 1
-        self.now = Event(self._count, stream, step, values, dict(clock))
+        self.resume(Event(self._count, stream, step, values, dict(clock)))
+        assert self.now is not None
         self._events[self._count] = self.now
         return self.now
 
@@ -91,12 +86,14 @@ class Races:
 
     def resume(self, event: Event) -> None:
         """Resumes an interrupted event."""
-        self.now = event
+        self.now, self._seen = event, None
 
     def synchronise(self) -> None:
         """A barrier: all streams have seen all events."""
         self.barrier = self._count
         self._events.clear()
+        for log in self._logs.values():
+            log.clear()
 
     def forget(self, numbers: list[int]) -> None:
         """Lets go of events that every stream has seen."""
@@ -105,65 +102,43 @@ class Races:
 
     def reads(self, window: Window, values: Values, where: Array | None) -> None:
         """Checks a read against unordered writes."""
-        event = self._event()
-        self._compare(event, window, values, where, self._written, "reads what", "writes")
-        self._mark(event, window, values, where, self._read)
+        self._access(window, values, where, "reads what", writes=False)
 
     def writes(self, window: Window, values: Values, where: Array | None) -> None:
         """Checks a write against unordered accesses."""
-        event = self._event()
-        self._compare(event, window, values, where, self._read, "overwrites what", "reads")
-        self._compare(event, window, values, where, self._written, "overwrites what", "writes")
-        self._mark(event, window, values, where, self._written)
+        self._access(window, values, where, "overwrites what", writes=True)
+
+    def _access(
+        self, window: Window, values: Values, where: Array | None, does: str, *, writes: bool
+    ) -> None:
+        event = self.now
+        assert event is not None
+        log = self._logs.setdefault(window.storage, Log())
+        touch = Touch(window, window.start(values), where)
+        stream = self._number(event.stream)
+        for other, is_write in log.unseen(touch, stream, self._seen_by(event), writes=writes):
+            other_does = "writes" if is_write else "reads"
+            self._report(event, self._events[other], does, other_does, window.access.buffer.name)
+        log.add(touch, stream, event.number, writes=writes, keep=self._events.__contains__)
+
+    def _number(self, stream: str) -> int:
+        return self._streams.setdefault(stream, len(self._streams))
+
+    def _seen_by(self, event: Event) -> Array:
+        """By number of a stream: the last event of it that an event has seen."""
+        if self._seen is None or len(self._seen) < len(self._streams):
+            numbers = [self._number(stream) for stream in event.clock]
+            self._seen = np.full(len(self._streams), self.barrier)
+            self._seen[numbers] = list(event.clock.values())
+            np.maximum(self._seen, self.barrier, out=self._seen)
+        return self._seen
 
     def register(self, event: Event, writer: Event, name: str) -> None:
         """Checks a read of a register that another event has written."""
-        if writer.stream != event.stream and writer.number > self._seen(event, writer.stream):
+        if writer.stream != event.stream and writer.number > max(
+            event.clock.get(writer.stream, 0), self.barrier
+        ):
             self._report(event, writer, "reads what", "writes", f"register ${name}")
-
-    def _event(self) -> Event:
-        assert self.now is not None
-        return self.now
-
-    def _seen(self, event: Event, stream: str) -> int:
-        return max(event.clock.get(stream, 0), self.barrier)
-
-    def _compare(
-        self,
-        event: Event,
-        window: Window,
-        values: Values,
-        where: Array | None,
-        marks: dict[Storage, dict[str, _Marks]],
-        does: str,
-        other_does: str,
-    ) -> None:
-        for stream, theirs in marks.get(window.storage, {}).items():
-            seen = self._seen(event, stream)
-            if stream == event.stream or theirs.latest <= seen:
-                continue
-            events = window.granules(theirs.events, values)
-            last = int((events if where is None else events[where]).max(initial=0))
-            if last > seen:
-                what = window.access.buffer.name
-                self._report(event, self._events[last], does, other_does, what)
-
-    def _mark(
-        self,
-        event: Event,
-        window: Window,
-        values: Values,
-        where: Array | None,
-        marks: dict[Storage, dict[str, _Marks]],
-    ) -> None:
-        streams = marks.setdefault(window.storage, {})
-        mine = streams.get(event.stream)
-        if mine is None:
-            storage = window.storage
-            items = storage.rows * storage.width // storage.granule
-            mine = streams[event.stream] = _Marks(np.zeros(items, np.int32))
-        window.granules(mine.events, values)[... if where is None else where] = event.number
-        mine.latest = event.number
 
     def _report(self, event: Event, other: Event, does: str, other_does: str, what: str) -> None:
         message = (

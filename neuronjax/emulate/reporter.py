@@ -16,6 +16,10 @@ class Reporter:
     to: Callable[[Finding], None]
     _seen: set[tuple[object, ...]] = field(default_factory=set)
 
+    def restart(self) -> None:
+        """Forgets what has been reported."""
+        self._seen.clear()
+
     def report(self, finding: Finding) -> None:
         """Passes a finding on unless an equivalent one has been reported."""
         key = (finding.kind, *finding.paths)

@@ -8,7 +8,7 @@ import numpy as np
 
 from neuronjax.emulate.checks import Finding, Kind
 from neuronjax.emulate.frame import Values
-from neuronjax.emulate.memory import UNWRITTEN, Location, Storage
+from neuronjax.emulate.memory import MARK, UNWRITTEN, Location, Storage
 from neuronjax.emulate.reporter import Reporter
 from neuronjax.emulate.window import Array, Window
 from neuronjax.program.operand import Buffer
@@ -24,12 +24,15 @@ class Written:
     def _of(self, storage: Storage) -> Array:
         marks = self._marks.get(storage)
         if marks is None:
-            marks = self._marks[storage] = np.zeros(storage.rows * storage.width, np.uint8)
+            marks = self._marks[storage] = np.zeros(storage.rows * storage.width, MARK)
         return marks
 
-    def fill(self, buffer: Buffer, location: Location) -> None:
-        """Marks a whole buffer as written."""
-        self._rows(buffer, location)[...] = location.owner
+    def restart(self, held: Iterable[tuple[Buffer, Location]]) -> None:
+        """Marks all as unwritten but buffers that are `held`."""
+        for marks in self._marks.values():
+            marks.fill(0)
+        for buffer, location in held:
+            self._rows(buffer, location)[...] = location.owner
 
     def clear(self, buffers: Iterable[tuple[Buffer, Location]]) -> None:
         """Marks buffers as unwritten again."""
@@ -42,8 +45,8 @@ class Written:
         for buffer, location in buffers:
             marks = self._rows(buffer, location)
             own = marks == location.owner
-            location.bytes_of(buffer)[own] = UNWRITTEN
-            marks[own] = 0
+            np.copyto(location.bytes_of(buffer), UNWRITTEN, where=own)
+            np.copyto(marks, 0, where=own)
 
     def _rows(self, buffer: Buffer, location: Location) -> Array:
         storage = location.storage
@@ -55,7 +58,7 @@ class Written:
         """Reports a read of bytes that nothing, or another buffer, has written."""
         marks = window.words(self._of(window.storage), values)
         wanted = marks if where is None else marks[where]
-        full = _full(window.itemsize, window.owner)
+        full = _full(marks.dtype, window.owner)
         if np.all(wanted == full):
             return
         wrong = wanted[wanted != full]
@@ -85,9 +88,10 @@ class Written:
     def writes(self, window: Window, values: Values, where: Array | None) -> None:
         """Marks bytes as written."""
         marks = window.words(self._of(window.storage), values)
-        marks[... if where is None else where] = _full(window.itemsize, window.owner)
+        marks[... if where is None else where] = _full(marks.dtype, window.owner)
 
 
-def _full(itemsize: int, owner: int) -> int:
-    """The marks of all bytes of an element, as one integer."""
-    return int.from_bytes(bytes([owner]) * itemsize, "little")
+def _full(word: np.dtype, owner: int) -> int:
+    """The word of an element whose bytes all have the same owner."""
+    mark = owner.to_bytes(MARK.itemsize, "little")
+    return int.from_bytes(mark * (word.itemsize // MARK.itemsize), "little")

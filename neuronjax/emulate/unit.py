@@ -22,7 +22,7 @@ from neuronjax.emulate.element_types import (
 )
 from neuronjax.emulate.frame import Frame, Values
 from neuronjax.emulate.memory import Locations
-from neuronjax.emulate.window import Watcher, Window
+from neuronjax.emulate.window import Forms, Watcher, Window
 from neuronjax.machine.specs import CoreSpec, Engine
 from neuronjax.program.control import Host
 from neuronjax.program.instruction import Instruction
@@ -85,6 +85,7 @@ class Unit:
     core: CoreState
     spec: CoreSpec
     ranks: int
+    forms: Forms
     host: HostFunction | None = None
     watcher: Watcher | None = None
     #: The physical core, in a split; None: the instruction runs beside no other core.
@@ -98,9 +99,8 @@ class Unit:
     def window(self, access: Access, *, merges: bool = True) -> Window:
         """The window of an access; `merges` joins adjacent dimensions where strides allow it."""
         location = self.locations[access.buffer.name]
-        return Window(
-            self.instruction, access, location, self.frame, self.place.path, merges=merges
-        )
+        form = self.forms.of(access, self.frame.limits, merges=merges)
+        return Window(self.instruction, access, location, self.frame, self.place.path, form)
 
     def raw(self, access: Access) -> Read:
         """Reads elements unconverted: an array of `numpy_dtype`, possibly a view of the memory.

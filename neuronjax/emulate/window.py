@@ -7,7 +7,8 @@ the byte offset depends on loop variables, as an affine function that is mostly 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -37,11 +38,83 @@ class Watcher(Protocol):
     def writes(self, window: Window, values: Values, where: Array | None) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What all windows of an access have in common, on all ranks.
+
+    `sizes` and `strides` are of the free dimensions, strides in bytes; adjacent ones are joined
+    where strides allow it and the window `merges`. It `stays_inside` if it is within the buffer in
+    every state of the loops.
+    """
+
+    itemsize: int
+    dtype: np.dtype
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    #: The first and the last byte that it touches in a row, from its first element.
+    reach: tuple[int, int]
+    is_fixed: bool
+    stays_inside: bool
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether it touches all bytes of a row within its reach."""
+        covered = self.itemsize
+        for stride, size in sorted(zip(map(abs, self.strides), self.sizes, strict=True)):
+            if stride > covered:
+                return False
+            covered += stride * (size - 1)
+        return True
+
+    @classmethod
+    def of(cls, access: Access, limits: Mapping[str, int], *, merges: bool = True) -> Form:
+        """The form of an access in loops of at most so many trips."""
+        itemsize = bytes_of(access.element_type)
+        sizes, strides = _merged(access) if merges else _listed(access)
+        variables, reach = access.variables, access.reach
+        return cls(
+            itemsize,
+            numpy_dtype(access.element_type),
+            sizes,
+            tuple(stride * itemsize for stride in strides),
+            (reach.low * itemsize, (reach.high + 1) * itemsize - 1),
+            not variables and not access.registers,
+            not access.registers and variables <= limits.keys() and _is_inside(access, limits),
+        )
+
+
+def _is_inside(access: Access, limits: Mapping[str, int]) -> bool:
+    """Whether an access stays in the buffer in every state of the loops."""
+    partitions, elements = access.partition.interval(limits), access.bounds(limits)
+    return (
+        elements is not None
+        and partitions.low >= 0
+        and partitions.high + access.partitions <= access.buffer.partitions
+        and elements.low >= 0
+        and elements.high < access.buffer.elements
+    )
+
+
+@dataclass
+class Forms:
+    """The forms of a program's accesses, each determined once for all ranks and calls."""
+
+    _known: dict[tuple[int, bool, tuple[tuple[str, int], ...]], Form] = field(default_factory=dict)
+
+    def of(self, access: Access, limits: Mapping[str, int], *, merges: bool) -> Form:
+        """The form of an access, which must live as long as this does."""
+        key = (id(access), merges, tuple(limits.items()))
+        form = self._known.get(key)
+        if form is None:
+            form = self._known[key] = Form.of(access, limits, merges=merges)
+        return form
+
+
 class Window:
     """An access at a location.
 
     Attributes:
-      shape: [partitions, *sizes of the free dimensions], adjacent ones joined if it `merges`.
+      shape: [partitions, *sizes of the free dimensions] of its form.
       flat: [partitions, free elements].
     """
 
@@ -52,24 +125,21 @@ class Window:
         location: Location,
         frame: Frame,
         path: str,
-        *,
-        merges: bool = True,
+        form: Form,
     ) -> None:
         self._instruction = instruction
         self.access = access
         self.storage = location.storage
         self.path = path
-        self.itemsize = bytes_of(access.element_type)
-        self.dtype = numpy_dtype(access.element_type)
-        sizes, strides = _merged(access) if merges else _listed(access)
-        self.shape = (access.partitions, *sizes)
-        self.flat = (access.partitions, access.free_elements)
-        self.strides = (location.storage.width, *(stride * self.itemsize for stride in strides))
+        self.form = form
+        self.itemsize, self.dtype = form.itemsize, form.dtype
+        self.shape = (access.partitions, *form.sizes)
+        self.flat = (access.partitions, math.prod(form.sizes))
+        self.strides = (location.storage.width, *form.strides)
         self._location = location
-        variables = access.variables
         #: Whether its address depends on nothing.
-        self.is_fixed = not variables and not access.registers
-        self._stays_inside = not access.registers and self._is_inside(frame, variables)
+        self.is_fixed = form.is_fixed
+        self._stays_inside = form.stays_inside
         self.start = self._start(frame)
         self.view = self._view()
 
@@ -124,20 +194,6 @@ class Window:
 
         return start
 
-    def _is_inside(self, frame: Frame, variables: frozenset[str]) -> bool:
-        """Whether the access stays in the buffer in every state of the loops."""
-        access = self.access
-        if not variables <= frame.limits.keys():
-            return False
-        partitions, elements = access.partition.interval(frame.limits), access.bounds(frame.limits)
-        return (
-            elements is not None
-            and partitions.low >= 0
-            and partitions.high + access.partitions <= access.buffer.partitions
-            and elements.low >= 0
-            and elements.high < access.buffer.elements
-        )
-
     def _checked(self, start: Number, frame: Frame) -> Number:
         access, reach = self.access, self.access.reach
         partition, offset = frame.number(access.partition), frame.offset(access.offset)
@@ -163,9 +219,20 @@ class Window:
         )
 
     def words(self, marks: Array, values: Values) -> Array:
-        """The window over an array of uint8 parallel to the storage, one word per element."""
-        dtype = np.dtype(f"u{self.itemsize}")
-        return np.ndarray(self.shape, dtype, marks.data, self.start(values), self.strides)
+        """The window over an array of small integers parallel to the bytes of the storage.
+
+        Marks of an element are joined to one word of up to 64 bits: [*shape], or
+        [*shape, words of an element].
+        """
+        scale = marks.itemsize
+        size = self.itemsize * scale
+        word = min(size, 8)
+        start, strides = self.start(values) * scale, tuple(scale * step for step in self.strides)
+        dtype = np.dtype(f"u{word}")
+        if size == word:
+            return np.ndarray(self.shape, dtype, marks.data, start, strides)
+        shape = (*self.shape, size // word)
+        return np.ndarray(shape, dtype, marks.data, start, (*strides, word))
 
     def granules(self, marks: Array, values: Values) -> Array:
         """The window over an array with one item per granule of the storage.

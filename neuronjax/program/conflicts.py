@@ -106,6 +106,11 @@ def _distance(a: Touch, b: Touch) -> int:
     return a.base + sum(stride * (size - 1) for stride, size in a.terms or ()) - b.base
 
 
+def is_sum(terms: Iterable[tuple[int, int]], wanted: int) -> bool | None:
+    """Whether a number is a sum of strides (above 0) times steps; None: too slow to decide."""
+    return _Sum.from_terms(terms).reaches(0, wanted)
+
+
 @dataclass(slots=True)
 class _Sum:
     """The possible sums of strides times steps, with properties of the sums of trailing terms."""
@@ -121,8 +126,13 @@ class _Sum:
     @classmethod
     def of(cls, a: Touch, b: Touch) -> _Sum:
         """The sums of two touches."""
+        return cls.from_terms((*(a.terms or ()), *(b.terms or ())))
+
+    @classmethod
+    def from_terms(cls, terms: Iterable[tuple[int, int]]) -> _Sum:
+        """The sums of strides and numbers of steps."""
         sizes: dict[int, int] = {}
-        for stride, size in (*(a.terms or ()), *(b.terms or ())):
+        for stride, size in terms:
             sizes[stride] = sizes.get(stride, 1) + size - 1
         return cls(sorted(sizes.items(), reverse=True))
 

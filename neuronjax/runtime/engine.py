@@ -287,7 +287,7 @@ class _Repeated:
             emulation.reload(arguments, rounding_seed=seed)
         emulation.run()
         results = emulation.results()
-        if sum(buffer.extent for buffer in self.program.buffers) <= KEPT_BYTES:
+        if emulation.hbm_bytes <= KEPT_BYTES:
             self._ready = emulation
         return results
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from neuronjax.emulate import core
+from neuronjax.emulate.checks import Checks, Finding
 from neuronjax.emulate.core import DataflowOrder, run
 from neuronjax.errors import OverwrittenError, RaceError, UninitialisedError
 from neuronjax.lower.write.rebuild import rebuilt
@@ -110,8 +111,18 @@ waits=(!loaded >= 16) signals=(!made += 1) after=(@sync_queue0 - 1)
   }
 }""")
 """The second kernel fills the first one's tile once the first of two instructions is done."""
-PROGRAMS = {"apart": APART, "stored": STORED, "same tile": SAME_TILE, "loop": LOOP, "part": PART}
-RESULTS = dict.fromkeys(("apart", "same tile", "part"), (2 * X, 2 * X))
+UNUSED = "\n".join(f"    sbuf %unused{number} : float32[1, 1] @4096" for number in range(253))
+MANY_TILES = parse(format_program(PART).replace("sbuf %c", f"{UNUSED.strip()}\n    sbuf %c"))
+"""The tile that is filled again comes 255 tiles after the one that it replaces."""
+PROGRAMS = {
+    "apart": APART,
+    "stored": STORED,
+    "same tile": SAME_TILE,
+    "loop": LOOP,
+    "part": PART,
+    "many tiles": MANY_TILES,
+}
+RESULTS = dict.fromkeys(("apart", "same tile", "part", "many tiles"), (2 * X, 2 * X))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -201,3 +212,19 @@ def test_a_register_of_a_kernel_that_still_runs_is_refused() -> None:
     )
     whole = parse(text.replace("lnc 1 {", "lnc 1 {\nregister $r limit 3\n", 1))
     assert "overlaps" in {finding.rule for finding in verify(whole)}
+
+
+@pytest.mark.parametrize("order", [core.ProgramOrder(), *ORDERS[:4]])
+def test_a_run_with_other_arguments_is_checked_again(order: core.Order) -> None:
+    findings: list[Finding] = []
+    text = format_program(PART).replace("dst=%a[0; 1:64]", "dst=%a[0; 1:63]")
+    unwritten = parse(text.replace("src=%x[0; 1:64]", "src=%x[0; 1:63]", 1))
+    emulation = core.Emulation(
+        unwritten, [{"x": X}], order=order, checks=Checks(report=findings.append)
+    )
+    emulation.run()
+    first = [finding.message for finding in findings]
+    assert any("nothing has written" in message for message in first)
+    emulation.reload([{"x": 2 * X}])
+    emulation.run()
+    assert [finding.message for finding in findings[len(first) :]] == first
