@@ -19,6 +19,8 @@ IMAGES = RNG.standard_normal((2, 9, 11, 3)).astype(np.float32)
 TIES = RNG.integers(0, 3, (2, 8, 8, 3)).astype(np.float32)
 VOLUME = RNG.integers(-9, 9, (2, 5, 6, 7)).astype(np.float32)
 INTEGERS = RNG.integers(-(2**31), 2**31, (6, 40), dtype=np.int64).astype(np.int32)
+CHANNELS = RNG.integers(0, 9, (4, 17, 16, 64)).astype(np.float32)
+CHANNELS[0, :4, :4] = [np.nan, -0.0, 0.0, np.inf] * 16
 LONG = RNG.standard_normal((3, 9000)).astype(np.float32)
 WIDE = RNG.standard_normal((1, 200, 300, 1)).astype(np.float32)
 
@@ -91,6 +93,8 @@ CASES: dict[str, tuple[Callable[..., Any], np.ndarray, Tolerance]] = {
     "gradient": (_gradient("VALID", 2, 2), IMAGES, SUM),
     "gradient of ties": (_gradient("SAME", 3, 2), TIES, SUM),
     "gradient of overlaps": (_gradient("SAME", 3, 1), IMAGES, SUM),
+    "gradient of many channels": (_gradient("SAME", 3, 2), CHANNELS, SUM),
+    "gradient of channels without padding": (_gradient("VALID", 2, 2), CHANNELS, SUM),
     "running sum": (_running(lax.add, 0, 1), LONG, SUM),
     "running sum backwards": (_running(lax.add, 0, 1, reverse=True), IMAGES, SUM),
     "running maximum": (_running(lax.max, -np.inf, 0), IMAGES, EXACT),

@@ -1,4 +1,8 @@
-"""`select_and_scatter`: the gradient of pooling. Each window picks one of its elements."""
+"""`select_and_scatter`: the gradient of pooling. Each window picks one of its elements.
+
+Windows slide within partitions, so channels that lie innermost are turned outwards before, and back
+after: single elements of them would be moved one by one.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +48,22 @@ def select_and_scatter(scope: Scope, op: Op) -> None:
     if not small or not emittable or first is None:
         host.lower(scope, op)
         return
-    views = [scope.view(operand), scope.view(source)]
-    result = whole_view(scope.result(op.result), op.result.shape)
+    order = [*(dim for dim in range(len(operand.shape)) if dim not in sliding), *sliding]
+    places_of = [order.index(dim) for dim in range(len(order))]
+    views = [scope.straight(value, places_of) for value in (operand, source)]
+    made = result = whole_view(scope.result(op.result), op.result.shape)
+    if views[0] != scope.view(operand):
+        shape = [operand.shape[dim] for dim in order]
+        buffer = scope.scratch(shape, views[0].buffer.dtype, "turned")
+        made = whole_view(buffer, shape).transposed(places_of)
 
     def write(builder: KernelBuilder, seen: list[View], _: list[Buffer]) -> None:
         _Unpooling(Slide(builder, sliding, seen), select, scatter, windows, first).run()
 
     key = ("select_and_scatter", fingerprint(select), fingerprint(scatter), windows, repr(first))
-    scope.kernel(op.name, [op], key, [*views, result], [], write)
+    scope.kernel(op.name, [op], key, [*views, made], [], write)
+    if made != result:
+        scope.copy(made, result, op)
 
 
 @dataclass(frozen=True)
@@ -127,25 +139,43 @@ class _Unpooling:
         """The number of the element that each window selects, -1 if it has none."""
         builder = self.slide.builder
         best = scratch(builder, source, operand.element_type)
-        elementwise.fill(builder, elementwise.as_bits(best), Immediate(0))
         chosen = scratch(builder, source, FLOAT32)
-        builder.emit(Memset(dst=chosen, value=Immediate(-1.0)))
-        for offset in self._offsets():
+        offsets = list(self._offsets())
+        all_have = bool(offsets) and self._covers(offsets[0])
+        if all_have:
+            first, *offsets = offsets
+            elementwise.copy(builder, best, self._elements(operand, first))
+            builder.emit(Memset(dst=chosen, value=Immediate(float(first.number))))
+        else:
+            elementwise.fill(builder, elementwise.as_bits(best), Immediate(0))
+            builder.emit(Memset(dst=chosen, value=Immediate(-1.0)))
+        for offset in offsets:
             with builder.recycling():
                 current, number = self._places(best, offset), self._places(chosen, offset)
                 element = self._elements(operand, offset)
-                better = self._better(current, element, number)
+                better = self._better(current, element, None if all_have else number)
                 choose(builder, current, element, better)
                 here = Immediate(float(offset.number))
                 builder.emit(CopyPredicated(dst=number, src=here, predicate=better))
         return chosen
 
-    def _better(self, current: Access, element: Access, number: Access) -> Access:
-        """Where `select` prefers the element, or there is none yet."""
+    def _covers(self, offset: _Offset) -> bool:
+        """Whether every window has this element."""
+        return all(
+            count == windows
+            for (_, count, _), windows in zip(offset.spans, self.slide.sizes(1), strict=True)
+        )
+
+    def _better(self, current: Access, element: Access, number: Access | None) -> Access:
+        """Where `select` prefers the element, or there is none yet by the `number`."""
         builder = self.slide.builder
-        stays, none, better = (scratch(builder, current, _TRUTH) for _ in range(3))
+        stays, better = (scratch(builder, current, _TRUTH) for _ in range(2))
         apply(builder, self.select, (current, element), [stays])
         less = AluOp.LESS
+        if number is None:
+            builder.emit(TensorScalar(dst=better, data=stays, op0=less, operand0=Immediate(1.0)))
+            return better
+        none = scratch(builder, current, _TRUTH)
         builder.emit(TensorScalar(dst=none, data=number, op0=less, operand0=Immediate(0.0)))
         builder.emit(TensorTensor(dst=better, data1=none, data2=stays, op=AluOp.GREATER_EQUAL))
         return better
