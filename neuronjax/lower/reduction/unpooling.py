@@ -53,7 +53,7 @@ def select_and_scatter(scope: Scope, op: Op) -> None:
     views = [scope.straight(value, places_of) for value in (operand, source)]
     made = result = whole_view(scope.result(op.result), op.result.shape)
     if views[0] != scope.view(operand):
-        shape = [operand.shape[dim] for dim in order]
+        shape = tuple(operand.shape[dim] for dim in order)
         buffer = scope.scratch(shape, views[0].buffer.dtype, "turned")
         made = whole_view(buffer, shape).transposed(places_of)
 
