@@ -91,15 +91,25 @@ def planning(settings: Settings, repetitions: int) -> Measurement:
 
 def served_answers(settings: Settings, repetitions: int) -> Measurement:
     """Ratio of streaming answers to 16 clients of another process to the device's steps for them,
-    one handed over while the one before runs."""
+    one handed over while the one before runs. How many of them are prefills depends on when the
+    clients' requests come, so each time the steps are those of the answers just before."""
     (device,) = devices(settings.platform, 1)
     runner, limits = _bundled(device)
     made: list[Bucket] = []
     engine = partial(Engine, runner, limits, on_step=lambda record: made.append(record.step.bucket))
     with _server(engine, limits) as port, _clients(port) as ask:
-        ask()
-        steps = _steps(runner, tuple(made))
-        return compare(*time_pairs(ask, steps, repetitions, warmup=1), how="ratio")
+        run = _steps(runner, limits.buckets)
+
+        def answers() -> None:
+            made.clear()
+            ask()
+
+        def steps() -> None:
+            run(made)
+
+        pairs = [time_pairs(answers, steps, 1, warmup=int(n == 0)) for n in range(repetitions)]
+        ours, theirs = ([one for (one,) in times] for times in zip(*pairs, strict=True))
+        return compare(ours, theirs, how="ratio")
 
 
 def _bundled(device: jax.Device) -> tuple[Runner, SchedulerLimits]:
@@ -118,18 +128,18 @@ def _bundled(device: jax.Device) -> tuple[Runner, SchedulerLimits]:
     return runner, limits
 
 
-def _steps(runner: Runner, buckets: Sequence[Bucket]) -> Thunk:
-    """The programs of steps of these shapes, without anything about them."""
+def _steps(runner: Runner, buckets: Buckets) -> Callable[[Sequence[Bucket]], None]:
+    """Runs the programs of steps of such shapes, without anything about them."""
     programs = {
         bucket: (runner.programs.get(bucket), runner.programs.get((0, bucket.rows)))
-        for bucket in set(buckets)
+        for bucket in buckets
     }
     inputs = {bucket: _inputs(bucket) for bucket in programs}
     rows = runner.settings_of_slots(np.arange(ROWS))
 
-    def run() -> None:
+    def run(steps: Sequence[Bucket]) -> None:
         before: Any = None
-        for number, bucket in enumerate(buckets):
+        for number, bucket in enumerate(steps):
             inputs[bucket][:, 0] = number if bucket.tokens == 1 else 0
             drawn = runner.run_programs(*programs[bucket], inputs[bucket], rows)
             if before is not None:
