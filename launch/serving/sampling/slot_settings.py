@@ -19,11 +19,13 @@ class SlotSettings:
         self.serial = np.full(slots + 1, _NOBODY)  # of the sequence whose settings these are
         self.variant = np.zeros(slots + 1, np.int8)
         self.adapter = np.zeros(slots + 1, np.int32)  # its place in the stacks
+        self.prompt_length = np.zeros(slots + 1, np.int32)
         self._uses_state = np.zeros(slots + 1, bool)
         self._seeds = np.zeros((slots + 1, 2), np.uint32)
         self._top_k = np.zeros(slots + 1, np.int32)
         self._floats = np.zeros((slots + 1, len(FLOATS)), np.float32)
         self._floats[:, FLOATS.index("repetition_penalty")] = 1
+        self._last: Settings | None = None  # the rows that were asked for
 
     def reset(self) -> None:
         """Takes every slot as one that nobody has."""
@@ -34,8 +36,10 @@ class SlotSettings:
         the slot must be set, because this request uses it, or because one before it did."""
         sampling = request.sampling
         seed = sampling.seed % (1 << 64)
+        self._last = None
         self.serial[slot] = serial
         self.variant[slot] = variant_of(request)
+        self.prompt_length[slot] = len(request.prompt) - request.answered
         self.adapter[slot] = 0 if request.adapter is None else request.adapter.place
         self._seeds[slot] = seed >> 32, seed & 0xFFFFFFFF
         self._top_k[slot] = sampling.top_k
@@ -46,14 +50,13 @@ class SlotSettings:
     def rows(self, slots: np.ndarray, numbers: np.ndarray) -> Settings:
         """NumPy arrays of the settings of these slots [R], whose answers have `numbers` [R]
         tokens."""
-        arrays: tuple[Any, ...] = (
-            slots.astype(np.int32),
-            numbers.astype(np.int32),
-            self._seeds[slots],
-            self._top_k[slots],
-            self._floats[slots],
-        )
-        return Settings(*arrays)
+        counted: Any = numbers.astype(np.int32)
+        if self._last is not None and np.array_equal(self._last.slots, slots):
+            return self._last._replace(numbers=counted)
+        arrays: tuple[Any, ...] = (self._seeds[slots], self._top_k[slots], self._floats[slots])
+        own: Any = slots.astype(np.int32)
+        self._last = Settings(own, counted, *arrays)
+        return self._last
 
 
 def biases(request: Request) -> tuple[np.ndarray, np.ndarray]:
