@@ -113,7 +113,7 @@ class _ByteStream:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def feed(self, tokens: Iterable[int]) -> str:
-        return self._decoder.decode(bytes(token & 0xFF for token in tokens))
+        return self._decoder.decode(bytes([token & 0xFF for token in tokens]))
 
     def finish(self) -> str:
         return self._decoder.decode(b"", final=True)

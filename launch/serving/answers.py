@@ -49,10 +49,10 @@ class Answer:
         elif finished is not None:
             text += self._finder.feed(self._stream.finish())
             text += self._finder.finish()
-        logprobs = [
-            self._named(token, entry)
-            for token, entry in zip(output.tokens, output.logprobs, strict=bool(output.logprobs))
-        ]
+        logprobs: Sequence[TokenLogprob] = ()
+        if output.logprobs:
+            pairs = zip(output.tokens, output.logprobs, strict=True)
+            logprobs = [self._named(token, entry) for token, entry in pairs]
         return Piece(
             text,
             len(output.tokens),

@@ -69,6 +69,14 @@ class Outputs(NamedTuple):
 
     outputs: Sequence[Output]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Bare tuples are pickled in a quarter of the time of named ones."""
+        return _outputs, (list(map(tuple, self.outputs)),)
+
+
+def _outputs(rows: Sequence[tuple[Any, ...]]) -> Outputs:
+    return Outputs(list(map(Output._make, rows)))
+
 
 class Refused(NamedTuple):
     """A request was not queued."""

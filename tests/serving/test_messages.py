@@ -1,5 +1,6 @@
 """What two processes of a server tell each other: whatever happens, somebody gets an answer."""
 
+import asyncio
 import socket
 import threading
 import time
@@ -17,17 +18,19 @@ from launch.serving.channel import Channel, Unpacker, packed
 from launch.serving.desk import BatchDesk, Desk, EngineDesk
 from launch.serving.errors import ComputingError, OverloadedError
 from launch.serving.grammar import Grammars
+from launch.serving.http.link import Link
 from launch.serving.messages import (
     AskLoad,
     Call,
     Compute,
+    Outputs,
     Raised,
     Refused,
     Returned,
     Submit,
     Withdraw,
 )
-from launch.serving.requests import Request
+from launch.serving.requests import Logprobs, Output, Request, Times
 
 
 @given(
@@ -43,6 +46,41 @@ def test_messages_come_in_pieces_of_any_size(messages: list[Any], cuts: list[int
         got.extend(unpacker.feed(data[:size]))
         data, place = data[size:], place + 1
     assert got == messages
+
+
+def test_outputs_come_as_they_were_sent() -> None:
+    outputs = [
+        Output("a", (1, 2), (), None, 16),
+        Output("b", (3,), [Logprobs(-0.5, [3, 4], [-0.5, -1.5])], "stop", 0),
+        Output("c", (), (), "error", 0, "no room", Times(0.5, 1.0, 1.5)),
+    ]
+    (got,) = Unpacker().feed(packed(Outputs(outputs)))
+    assert isinstance(got, Outputs)
+    assert got.outputs == outputs
+    assert got.outputs[1].logprobs[0].chosen == -0.5
+    assert all(isinstance(output, Output) for output in got.outputs)
+
+
+def test_commands_of_one_turn_go_in_one_piece() -> None:
+    pieces: list[bytes] = []
+    commands = [Withdraw(number) for number in range(3)]
+
+    class Transport(asyncio.WriteTransport):
+        def write(self, data: Any) -> None:
+            pieces.append(bytes(data))
+
+    async def send() -> None:
+        link = Link()
+        link.connection_made(Transport())
+        for command in commands:
+            link.send(command)
+        await asyncio.sleep(0)
+        link.send(commands[0])
+        await asyncio.sleep(0)
+
+    asyncio.run(send())
+    got = [list(Unpacker().feed(piece)) for piece in pieces]
+    assert got == [commands, commands[:1]]
 
 
 class Adding:

@@ -3,7 +3,7 @@
 import asyncio
 import hmac
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,10 @@ from launch.serving.http.site import Answer, Endpoint, Site
 from launch.serving.http.streaming import ClientGone, EventStream, while_connected
 from models.errors import ModelsError
 
+Answering = Callable[[Request], Awaitable[ASGIApp]]
+
 _ASSETS = Path(__file__).parent / "assets"
+_SHORT = 4096  # bytes of a body: reading it takes no longer than asking another thread to
 CLIENT_CLOSED = 499  # nginx's word for a client that did not wait; nobody reads the answer
 
 
@@ -93,16 +96,18 @@ class Pages:
         kinds = {404: NO_SUCH_PATH, 405: NO_SUCH_METHOD}
         return _respond(HTTPError(kinds.get(error.status_code, INVALID), f"{where}: {detail}"))
 
-    def answer(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Any]]:
+    def answer(self, endpoint: Endpoint) -> Answering:
         """POST, to one of the site's endpoints."""
 
-        async def answer(request: Request) -> Response | ASGIApp:
+        async def answer(request: Request) -> ASGIApp:
             self._check_open()
-            body = await endpoint.parse(
-                request.headers, await self._read(request, endpoint.body_bytes)
-            )
-            # Templates and tokenizers of long prompts would keep everybody else waiting.
-            answer = await asyncio.to_thread(endpoint.read, body)
+            data = await self._read(request, endpoint.body_bytes)
+            body = await endpoint.parse(request.headers, data)
+            if len(data) > _SHORT:
+                # Templates and tokenizers of long prompts would keep everybody else waiting.
+                answer = await asyncio.to_thread(endpoint.read, body)
+            else:
+                answer = endpoint.read(body)
             events = answer.stream()
             return await self._whole(request, answer) if events is None else EventStream(events)
 
@@ -139,6 +144,29 @@ class Pages:
             raise OverloadedError("the server is about to end: no new requests are taken")
 
 
+class Posts:
+    """Answers bodies that come to a site's endpoints, without what Starlette wraps around every
+    piece of an answer; everything else is for the application."""
+
+    def __init__(self, app: ASGIApp, answers: Mapping[str, Answering]) -> None:
+        """`answers` by path."""
+        self._app, self._answers = app, answers
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        answer = self._answers.get(scope["path"]) if scope.get("method") == "POST" else None
+        if answer is None:
+            await self._app(scope, receive, send)
+            return
+        try:
+            response = await answer(Request(scope, receive))
+        except (LaunchError, ModelsError) as error:
+            response = _respond(error)
+        except Exception as error:
+            await _respond(error)(scope, receive, send)
+            raise  # for the log
+        await response(scope, receive, send)
+
+
 # What tells nothing of texts, and what browsers and probes ask for without a key.
 OPEN_PATHS = ("/", "/page.js", "/load", "/health", "/metrics", "/version")
 
@@ -169,11 +197,9 @@ def make_app(site: Site, config: ServerConfig) -> ASGIApp:
     """The application."""
     pages = Pages(site, config)
     get, post = ["GET"], ["POST"]
+    answers = {path: pages.answer(endpoint) for path, endpoint in site.endpoints.items()}
     routes = [
-        *(
-            Route(path, pages.answer(endpoint), methods=post)
-            for path, endpoint in site.endpoints.items()
-        ),
+        *(Route(path, answer, methods=post) for path, answer in answers.items()),
         Route("/v1/models", pages.models, methods=get),
         Route("/v1/models/{name:path}", pages.model, methods=get),
         Route("/", pages.page, methods=get),
@@ -190,7 +216,7 @@ def make_app(site: Site, config: ServerConfig) -> ASGIApp:
     app = Starlette(routes=routes, exception_handlers=handlers)
     for known in (LaunchError, ModelsError):
         app.add_exception_handler(known, _failed)
-    return KeyCheck(app, config.api_key)
+    return KeyCheck(Posts(app, answers), config.api_key)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -57,11 +57,13 @@ class Chat:
         texts = ["" for _ in self.requests]
         logprobs: list[list[TokenLogprob]] = [[] for _ in self.requests]
         reasons: list[str | None] = [None for _ in self.requests]
-        async for index, piece in self.served.pieces(self.requests, self.wanted.stops):
-            texts[index] += piece.text
-            logprobs[index].extend(piece.logprobs)
-            reasons[index] = piece.finished or reasons[index]
-            usage.add(piece)
+        with self.served.replies(self.requests, self.wanted.stops) as replies:
+            while not replies.are_complete:
+                for index, piece in await replies.take():
+                    texts[index] += piece.text
+                    logprobs[index].extend(piece.logprobs)
+                    reasons[index] = piece.finished or reasons[index]
+                    usage.add(piece)
         choices = [
             self._choice(index, texts[index], logprobs[index], reasons[index])
             for index in range(len(self.requests))
@@ -78,23 +80,21 @@ class Chat:
         held = [_Held(self.tools) for _ in self.requests]
         for index in range(len(self.requests)):
             yield self._event(index, {"role": "assistant", "content": ""})
-        pieces = self.served.pieces(self.requests, self.wanted.stops)
-        try:
-            async for index, piece in pieces:
-                usage.add(piece)
-                text = held[index].feed(piece.text)
-                if text or piece.logprobs:
-                    yield self._event(index, {"content": text}, piece.logprobs)
-                if piece.finished is not None:
-                    text, calls = held[index].finish()
-                    if text:
-                        yield self._event(index, {"content": text})
-                    if calls:
-                        yield self._event(index, {"tool_calls": self._calls(index, calls)})
-                    reason = "tool_calls" if calls else piece.finished
-                    yield self._event(index, {}, reason=reason)
-        finally:
-            await pieces.aclose()
+        with self.served.replies(self.requests, self.wanted.stops) as replies:
+            while not replies.are_complete:
+                for index, piece in await replies.take():
+                    usage.add(piece)
+                    text = held[index].feed(piece.text)
+                    if text or piece.logprobs:
+                        yield self._event(index, {"content": text}, piece.logprobs)
+                    if piece.finished is not None:
+                        text, calls = held[index].finish()
+                        if text:
+                            yield self._event(index, {"content": text})
+                        if calls:
+                            yield self._event(index, {"tool_calls": self._calls(index, calls)})
+                        reason = "tool_calls" if calls else piece.finished
+                        yield self._event(index, {}, reason=reason)
         if self.wanted.include_usage:
             head = self._head("chat.completion.chunk")
             yield {**head, "choices": [], "usage": usage.json()}

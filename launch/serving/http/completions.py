@@ -72,11 +72,13 @@ class Completion:
         texts = list(self.echoes)
         logprobs: list[list[TokenLogprob]] = [[] for _ in self.requests]
         reasons: list[str | None] = [None for _ in self.requests]
-        async for index, piece in self.served.pieces(self.requests, self.wanted.stops):
-            texts[index] += piece.text
-            logprobs[index].extend(piece.logprobs)
-            reasons[index] = piece.finished or reasons[index]
-            usage.add(piece)
+        with self.served.replies(self.requests, self.wanted.stops) as replies:
+            while not replies.are_complete:
+                for index, piece in await replies.take():
+                    texts[index] += piece.text
+                    logprobs[index].extend(piece.logprobs)
+                    reasons[index] = piece.finished or reasons[index]
+                    usage.add(piece)
         choices = [
             self._choice(index, texts[index], logprobs[index], reasons[index], 0)
             for index in range(len(self.requests))
@@ -92,19 +94,17 @@ class Completion:
         usage = self._usage()
         lengths = [0 for _ in self.requests]
         echoes = list(self.echoes)
-        pieces = self.served.pieces(self.requests, self.wanted.stops)
-        try:
-            async for index, piece in pieces:
-                usage.add(piece)
-                text, echoes[index] = echoes[index] + piece.text, ""
-                if text or piece.logprobs or piece.finished:
-                    choice = self._choice(
-                        index, text, piece.logprobs, piece.finished, lengths[index]
-                    )
-                    yield {**self._head(), "choices": [choice]}
-                lengths[index] += len(text)
-        finally:
-            await pieces.aclose()
+        with self.served.replies(self.requests, self.wanted.stops) as replies:
+            while not replies.are_complete:
+                for index, piece in await replies.take():
+                    usage.add(piece)
+                    text, echoes[index] = echoes[index] + piece.text, ""
+                    if text or piece.logprobs or piece.finished:
+                        choice = self._choice(
+                            index, text, piece.logprobs, piece.finished, lengths[index]
+                        )
+                        yield {**self._head(), "choices": [choice]}
+                    lengths[index] += len(text)
         if self.wanted.include_usage:
             yield {**self._head(), "choices": [], "usage": usage.json()}
 

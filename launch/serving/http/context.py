@@ -1,15 +1,16 @@
 """What every endpoint works with."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from launch.chat_template import ChatTemplate
 from launch.serving.answers import Piece
 from launch.serving.http.bodies import Body
-from launch.serving.http.errors import INTERNAL, HTTPError, no_such_model
+from launch.serving.http.errors import no_such_model
 from launch.serving.http.metrics import Metrics
-from launch.serving.http.service import Service
+from launch.serving.http.service import Replies, Service
 from launch.serving.requests import Adapter, Request
 
 
@@ -50,23 +51,17 @@ class Served:
             raise no_such_model(name, [self.name, *(known.name for known in registry.adapters)])
         return Choice(name, adapter)
 
-    async def pieces(
-        self, requests: Sequence[Request], stops: Sequence[str]
-    ) -> AsyncGenerator[tuple[int, Piece], None]:
-        """(index of the request, piece) as they come; measured. Raises HTTPError if the device
-        fails."""
+    @contextmanager
+    def replies(self, requests: Sequence[Request], stops: Sequence[str]) -> Iterator[Replies]:
+        """The answers to requests; measured. Raises what entering `Replies` raises."""
         timers = [self.metrics.begin(request.tokens_read) for request in requests]
-        answers = self.service.answer(requests, stops)
         try:
-            async for index, piece in answers:
-                timers[index].piece(piece)
-                if piece.finished == "error":
-                    raise HTTPError(INTERNAL, f"the answer could not be completed: {piece.error}")
-                yield index, piece
+            watch = [timer.piece for timer in timers]
+            with Replies(self.service, requests, stops, watch) as replies:
+                yield replies
         finally:
             for timer in timers:
                 timer.close()
-            await answers.aclose()
 
 
 @dataclass

@@ -76,6 +76,7 @@ class Link(asyncio.Protocol):
         self.on_loss: Callable[[], None] = lambda: None
         self._transport: asyncio.WriteTransport | None = None
         self._unpacker = Unpacker()
+        self._unsent: list[bytes] = []
         self._numbers = itertools.count()
         self._mailboxes: dict[str, Mailbox] = {}
         self._calls: dict[int, asyncio.Future[Any]] = {}
@@ -95,10 +96,13 @@ class Link(asyncio.Protocol):
         return not self._mailboxes and not self._calls
 
     def send(self, command: Command) -> None:
-        """Never waits. Raises ServingError if the other process has gone."""
+        """Never waits: what is sent in one turn of the loop goes in one piece, so that the other
+        process wakes up once. Raises ServingError if it has gone."""
         if self._transport is None:
             raise ServingError(GONE)
-        self._transport.write(packed(command))
+        if not self._unsent:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unsent.append(packed(command))
 
     async def call(self, wanted: Compute | AskLoad | CheckAdapter | PutAdapter) -> Any:
         """The result; who is cancelled does not want it any more.
@@ -145,6 +149,11 @@ class Link(asyncio.Protocol):
         for future in self._calls.values():
             if not future.done():
                 future.set_exception(error)
+
+    def _flush(self) -> None:
+        data, self._unsent = b"".join(self._unsent), []
+        if self._transport is not None:
+            self._transport.write(data)
 
     def _spread(self, report: Outputs) -> None:
         for output in report.outputs:

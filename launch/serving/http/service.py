@@ -1,14 +1,15 @@
 """Language models for asynchronous callers: many answers at once, each as a stream of pieces."""
 
 import itertools
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import ExitStack, aclosing, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from launch.serving.adapters.registry import Registry
 from launch.serving.answering import Load
 from launch.serving.answers import Answer, Piece
 from launch.serving.errors import ServingError
+from launch.serving.http.errors import INTERNAL, HTTPError
 from launch.serving.http.link import Link, Mailbox
 from launch.serving.messages import AskLoad, Cancel, CheckAdapter, PutAdapter, Submit
 from launch.serving.requests import FinishReason, Request
@@ -42,50 +43,74 @@ class Service:
         with self.registry.place(name, path) as adapter:
             await self.link.call(PutAdapter(path, adapter.place))
 
-    async def answer(
-        self, requests: Sequence[Request], stops: Sequence[str] = ()
-    ) -> AsyncGenerator[tuple[int, Piece], None]:
-        """(index of the request, piece) as they come, until every answer is complete.
 
-        Leaving early cancels what is under way. Raises what `Engine.submit` raises.
-        """
+class Replies:
+    """Answers as they grow. Entering the block asks for them, and leaving it early cancels what is
+    under way."""
+
+    def __init__(
+        self,
+        service: Service,
+        requests: Sequence[Request],
+        stops: Sequence[str],
+        watch: Sequence[Callable[[Piece], None]],
+    ) -> None:
+        """`watch` is told of the pieces of each request."""
+        self._service, self._requests, self._watch = service, requests, watch
+        self._answers = [
+            Answer(service.tokenizer, stops, request.stop_tokens) for request in requests
+        ]
+        self._left = {request.id: index for index, request in enumerate(requests)}
+        self._mailbox = Mailbox()
+        self._held = ExitStack()
+
+    def __enter__(self) -> "Replies":
+        """Raises what `Engine.submit` raises."""
         with ExitStack() as held:
-            for adapter in {request.adapter for request in requests}:
-                held.enter_context(self.registry.used(adapter))
-            async with aclosing(self._pieces(requests, stops)) as pieces:
-                async for index, piece in pieces:
-                    yield index, piece
+            for adapter in {request.adapter for request in self._requests}:
+                held.enter_context(self._service.registry.used(adapter))
+            for request in self._requests:
+                self._service.limits.check_request(request)
+            held.callback(self._leave)
+            for request in self._requests:
+                self._service.link.expect(request.id, self._mailbox)
+                self._service.link.send(Submit(request))
+            self._held = held.pop_all()
+        return self
 
-    async def _pieces(
-        self, requests: Sequence[Request], stops: Sequence[str]
-    ) -> AsyncGenerator[tuple[int, Piece], None]:
-        for request in requests:
-            self.limits.check_request(request)
-        mailbox = Mailbox()
-        places = {request.id: index for index, request in enumerate(requests)}
-        answers = [Answer(self.tokenizer, stops, request.stop_tokens) for request in requests]
-        left = set(places)
-        try:
-            for request in requests:
-                self.link.expect(request.id, mailbox)
-                self.link.send(Submit(request))
-            while left:
-                for output in await mailbox.take():
-                    if output.id not in left:
-                        continue
-                    index = places[output.id]
-                    piece = answers[index].feed(output)
-                    if piece.finished is not None:
-                        left.discard(output.id)
-                        if output.finished is None:  # a stop string: the engine knows nothing of it
-                            self._cancel(output.id, "stop")
-                    yield index, piece
-        finally:
-            for request_id in places:
-                self.link.forget(request_id)
-            for request_id in left:
-                self._cancel(request_id, "cancelled")
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+
+    @property
+    def are_complete(self) -> bool:
+        """Whether nothing more comes."""
+        return not self._left
+
+    async def take(self) -> list[tuple[int, Piece]]:
+        """(index of the request, piece) of what has come since the last time; waits until there is
+        something. Raises HTTPError if the device fails."""
+        pieces = []
+        for output in await self._mailbox.take():
+            index = self._left.get(output.id)
+            if index is None:
+                continue
+            piece = self._answers[index].feed(output)
+            self._watch[index](piece)
+            if piece.finished is not None:
+                del self._left[output.id]
+                if output.finished is None:  # a stop string: the engine knows nothing of it
+                    self._cancel(output.id, "stop")
+                if piece.finished == "error":
+                    raise HTTPError(INTERNAL, f"the answer could not be completed: {piece.error}")
+            pieces.append((index, piece))
+        return pieces
+
+    def _leave(self) -> None:
+        for request in self._requests:
+            self._service.link.forget(request.id)
+        for request_id in self._left:
+            self._cancel(request_id, "cancelled")
 
     def _cancel(self, request_id: str, reason: FinishReason) -> None:
         with suppress(ServingError):  # an engine that has gone is at nothing any more
-            self.link.send(Cancel(request_id, reason))
+            self._service.link.send(Cancel(request_id, reason))

@@ -46,7 +46,7 @@ async def parse_json(headers: Headers, data: bytes) -> Body:
 class Endpoint(NamedTuple):
     """What is done with the bodies of a path. Both raise RequestError or HTTPError."""
 
-    read: Callable[[Body], Answer]  # called in a thread of its own
+    read: Callable[[Body], Answer]  # of a long body in a thread of its own
     parse: Callable[[Headers, bytes], Awaitable[Body]] = parse_json
     body_bytes: int = 0  # that a body may have even if the server's limit is smaller
 

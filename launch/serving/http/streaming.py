@@ -61,13 +61,12 @@ class EventStream:
                 await send(_chunk(orjson.dumps(event)))
         except Exception as error:  # the status has been sent: the client learns it from an event
             await send(_chunk(orjson.dumps(describe(error)[1])))
-        await send(_chunk(b"[DONE]"))
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await send(_chunk(b"[DONE]", is_last=True))
 
 
-def _chunk(data: bytes) -> dict[str, Any]:
+def _chunk(data: bytes, *, is_last: bool = False) -> dict[str, Any]:
     body = b"data: %b\n\n" % data
-    return {"type": "http.response.body", "body": body, "more_body": True}
+    return {"type": "http.response.body", "body": body, "more_body": not is_last}
 
 
 async def _disconnect(receive: Receive) -> None:
