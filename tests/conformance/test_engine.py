@@ -12,7 +12,7 @@ import jax
 import pytest
 
 from neuronjax.program.verify import verify
-from tests.conformance import engine, engine_door
+from tests.conformance import engine, engine_door, one_clock
 from tests.conformance.stablehlo_data import PROJECT, archive_path
 from tests.lower import differential
 
@@ -73,3 +73,9 @@ def test_counts() -> None:
     counts = json.loads((Path(engine.__file__).parent / "engine.json").read_text())
     assert counts["agreeing"] == counts["eligible"] == 970
     assert counts["without_host"] >= 0.9 * counts["eligible"]
+
+
+@pytest.mark.parametrize("family", [f for f in sorted(FAMILIES)[::8]])
+def test_two_clocks_agree(family: str) -> None:
+    verdict = one_clock.verdict_of(FAMILIES[family], most_runs=3_000)
+    assert verdict.startswith("exact")

@@ -247,3 +247,18 @@ class DiscreteEvents:
             known = self.reached[instruction.kernel, semaphore]
             known.append((time, (known[-1][1] if known else 0) + by))
         self.offer_all()
+
+
+def instruction_runs(streams: Streams) -> int:
+    """The instructions of a kernel in all trips of its loops."""
+    return sum(each.weight if isinstance(each, Nest) else 1 for each in streams)
+
+
+def without_competition(streams: Streams) -> Streams:
+    """Transfers take as long, but nothing of the DMA engines' time."""
+    return tuple(
+        each._replace(body=without_competition(each.body))
+        if isinstance(each, Nest)
+        else each._replace(transfer=each.transfer and each.transfer._replace(work=0))
+        for each in streams
+    )

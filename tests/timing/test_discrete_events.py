@@ -21,11 +21,11 @@ from neuronjax.program.text import format as format_program
 from neuronjax.program.text import parse
 from neuronjax.program.walk import kernels
 from neuronjax.timing import schedule as scheduling
-from neuronjax.timing.encoding import PS, Assumptions, Compiled, Nest, Streams, compile_kernel
+from neuronjax.timing.encoding import PS, Assumptions, Compiled, compile_kernel
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.simulate import simulate
 from tests.emulate.test_overlaps import PART
-from tests.timing.discrete_event import DiscreteEvents
+from tests.timing.discrete_event import DiscreteEvents, instruction_runs, without_competition
 from tests.timing.programs import every, pipeline
 
 GOLDEN = Path(__file__).parents[1] / "lower" / "golden"
@@ -48,20 +48,6 @@ SHARED_QUEUE = frozenset({"golden scatter_add"})
 """Programs whose queue two engines feed, which says nothing about whose transfer comes first."""
 
 
-def _runs(streams: Streams) -> int:
-    return sum(each.weight if isinstance(each, Nest) else 1 for each in streams)
-
-
-def _without_competition(streams: Streams) -> Streams:
-    """Transfers take as long, but nothing of the DMA engines' time."""
-    return tuple(
-        each._replace(body=_without_competition(each.body))
-        if isinstance(each, Nest)
-        else each._replace(transfer=each.transfer and each.transfer._replace(work=0))
-        for each in streams
-    )
-
-
 def _cases() -> Iterator[tuple[str, Program, Kernel]]:
     lowered = {f"lower {path.stem}": parse(path.read_text()) for path in GOLDEN.glob("*.txt")}
     for name, program in sorted((every() | lowered).items()):
@@ -69,7 +55,7 @@ def _cases() -> Iterator[tuple[str, Program, Kernel]]:
             continue
         for place, kernel in kernels(program):
             compiled = compile_kernel(kernel, Platform.of(program), Assumptions())
-            if not compiled.is_partial and _runs(compiled.streams) <= MOST_RUNS:
+            if not compiled.is_partial and instruction_runs(compiled.streams) <= MOST_RUNS:
                 yield f"{name}: {place.path}/{kernel.name}", program, kernel
 
 
@@ -82,7 +68,7 @@ def test_both_witnesses_give_the_same_picosecond(case: str) -> None:
     platform = Platform.of(program)
     compiled = compile_kernel(kernel, platform, Assumptions())
     if case.partition(":")[0] in COMPETING:
-        compiled = replace(compiled, streams=_without_competition(compiled.streams))
+        compiled = replace(compiled, streams=without_competition(compiled.streams))
     happened = DiscreteEvents([(compiled, 0)], platform).duration()
     assert happened == simulate(compiled, platform).duration
 
@@ -98,7 +84,7 @@ def test_both_agree_on_pipelines(trips: int, work: int, slots: int) -> None:
     platform = Platform.of(program)
     for _, kernel in kernels(program):
         compiled = compile_kernel(kernel, platform, Assumptions())
-        compiled = replace(compiled, streams=_without_competition(compiled.streams))
+        compiled = replace(compiled, streams=without_competition(compiled.streams))
         happened = DiscreteEvents([(compiled, 0)], platform).duration()
         assert happened == simulate(compiled, platform).duration
 
@@ -118,7 +104,7 @@ def _sequence(program: Program) -> list[Kernel] | None:
 
 
 def _runs_of(kernel: Kernel, program: Program) -> int:
-    return _runs(compile_kernel(kernel, Platform.of(program), Assumptions()).streams)
+    return instruction_runs(compile_kernel(kernel, Platform.of(program), Assumptions()).streams)
 
 
 def _whole() -> dict[str, Program]:
@@ -150,7 +136,7 @@ def test_both_agree_about_whole_programs(name: str, monkeypatch: pytest.MonkeyPa
 
     def compiled(kernel: Kernel, *given: Any) -> Compiled:
         made = compile_kernel(kernel, *given)
-        return replace(made, streams=_without_competition(made.streams))
+        return replace(made, streams=without_competition(made.streams))
 
     monkeypatch.setattr(scheduling, "compile_kernel", compiled)
     codes = [(compiled(kernel, platform, Assumptions()), kernel.overlaps) for kernel in sequence]
