@@ -75,7 +75,7 @@ def test_counts() -> None:
     assert counts["without_host"] >= 0.9 * counts["eligible"]
 
 
-@pytest.mark.parametrize("family", [f for f in sorted(FAMILIES)[::8]])
+@pytest.mark.parametrize("family", sorted(FAMILIES)[::8])
 def test_two_clocks_agree(family: str) -> None:
     verdict = one_clock.verdict_of(FAMILIES[family], most_runs=3_000)
     assert verdict.startswith("exact")
