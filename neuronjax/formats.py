@@ -63,6 +63,9 @@ class Format:
     def __str__(self) -> str:
         return self.name
 
+    def __hash__(self) -> int:
+        return hash(self.name if self.dtype is None else self.dtype)  # numpy's dtype equals it
+
     @property
     def bits(self) -> int:
         """Bits of a code."""

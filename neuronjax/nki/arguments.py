@@ -29,16 +29,17 @@ def _descriptors(arguments: Arguments) -> Arguments:
 
 def gather(trace: Trace, arguments: Arguments) -> Arguments:
     """Of `dma_copy` from rows that a tile names."""
+    arguments.pop("engine")
     return _indexed(arguments, arguments.pop("src"))
 
 
 def scatter(trace: Trace, arguments: Arguments) -> Arguments:
     """Of `dma_copy` to rows that a tile names."""
+    arguments.pop("engine")
     return _indexed(arguments, arguments.pop("dst"))
 
 
 def _indexed(arguments: Arguments, rows: Tensor) -> Arguments:
-    arguments.pop("engine")
     index = rows.index
     if index is not None and index.dtype.name == "int32":  # below 0 is out of bounds
         index = index.view("uint32")
@@ -108,13 +109,23 @@ _TRANSPOSED_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 def dma_transpose(trace: Trace, arguments: Arguments) -> Arguments:
     """Of `dma_transpose`: the number of dimensions says the permutation."""
     arguments.pop("oob_mode")  # of indirect transposes
+    return {**arguments, "axes": _transposed_axes(trace, arguments)}
+
+
+def gather_transpose(trace: Trace, arguments: Arguments) -> Arguments:
+    """Of `dma_transpose` from rows that a tile names."""
+    axes = _transposed_axes(trace, arguments)
+    return {**_indexed(arguments, arguments.pop("src")), "axes": axes}
+
+
+def _transposed_axes(trace: Trace, arguments: Arguments) -> tuple[int, ...]:
     rank = len(arguments["src"].shape)
     axes = arguments.pop("axes") or _TRANSPOSED_AXES.get(rank)
     if axes is None:
         raise UnsupportedProgramError(
             f"{trace.line()}: dma_transpose of {rank} dimensions; it takes 2, 3 or 4."
         )
-    return {**arguments, "axes": tuple(axes)}
+    return tuple(axes)
 
 
 def dma_compute(trace: Trace, arguments: Arguments) -> Arguments:

@@ -203,6 +203,9 @@ ON_ENGINE: Mapping[tuple[str, Any], Builder] = {
 
 INDEXED: Mapping[tuple[str, str], Builder] = {
     ("dma_copy", "src"): Builder(dma.DmaGather, prepared.gather, {"oob_mode": "out_of_bounds"}),
+    ("dma_transpose", "src"): Builder(
+        dma.DmaGatherTranspose, prepared.gather_transpose, {"oob_mode": "out_of_bounds"}
+    ),
     ("dma_copy", "dst"): Builder(dma.DmaScatter, prepared.scatter, {"oob_mode": "out_of_bounds"}),
 }
 """Function and the parameter that has a `vector_offset` -> how."""

@@ -16,8 +16,9 @@ from typing import Any
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.nki import isa
 from neuronjax.nki.constants import OPERATORS, Operator
+from neuronjax.nki.dtypes import DType
 from neuronjax.nki.tensor import Tensor
-from neuronjax.nki.tiles import DType, copy, full, ndarray
+from neuronjax.nki.tiles import copy, full, ndarray
 from neuronjax.nki.trace import current
 from neuronjax.program.operators import UNARY, Activation, AluOp
 

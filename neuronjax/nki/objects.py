@@ -9,18 +9,37 @@ from typing import Any
 
 
 class _Attributes(abc.ABCMeta):
-    """The class of such classes: fields of a dataclass that a call leaves out are None, as kernels
-    may set them later."""
+    """The class of such classes. Fields of a dataclass that a call leaves out are None, as kernels
+    may set them later; class attributes without annotation are set by keyword."""
 
     def __call__(cls, *values: Any, **named: Any) -> Any:
+        signature = inspect.signature(cls.__init__)  # type: ignore[misc]
+        plain = {
+            name: named.pop(name)
+            for name in _plain_attributes(cls)
+            if name in named and name not in signature.parameters
+        }
         if dataclasses.is_dataclass(cls):
-            given = inspect.signature(cls.__init__).bind_partial(None, *values, **named).arguments
-            for field in dataclasses.fields(cls):
-                defaults = (field.default, field.default_factory)
-                has_default = any(value is not dataclasses.MISSING for value in defaults)
-                if field.init and not has_default and field.name not in given:
-                    named[field.name] = None
-        return super().__call__(*values, **named)
+            given = signature.bind_partial(None, *values, **named).arguments
+            fields = {field.name for field in dataclasses.fields(cls)}
+            for name, parameter in signature.parameters.items():
+                has_default = parameter.default is not parameter.empty
+                if name in fields and not has_default and name not in given:
+                    named[name] = None
+        made = super().__call__(*values, **named)
+        for name, value in plain.items():
+            setattr(made, name, value)
+        return made
+
+
+def _plain_attributes(cls: type) -> list[str]:
+    """Names of attributes that a class gives values and no annotations."""
+    return [
+        name
+        for kind in cls.__mro__[: cls.__mro__.index(NKIObject)]
+        for name, value in vars(kind).items()
+        if not (name.startswith("_") or callable(value) or hasattr(value, "__get__"))
+    ]
 
 
 class NKIObject(metaclass=_Attributes):

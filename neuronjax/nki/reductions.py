@@ -13,9 +13,10 @@ from typing import Any
 from neuronjax.nki import isa
 from neuronjax.nki.arguments import last_axes
 from neuronjax.nki.constants import OPERATORS, MemoryRegion
+from neuronjax.nki.dtypes import DType
 from neuronjax.nki.elementwise import binary, divide, unary
 from neuronjax.nki.tensor import Tensor
-from neuronjax.nki.tiles import DType, converted, copy, ndarray
+from neuronjax.nki.tiles import converted, copy, ndarray
 from neuronjax.nki.trace import current
 
 Axis = int | Sequence[int]

@@ -10,10 +10,11 @@ from typing import Any
 
 from neuronjax.errors import OutOfBoundsError, UnsupportedProgramError
 from neuronjax.nki.constants import MemoryRegion
+from neuronjax.nki.dtypes import DType, element_type
 from neuronjax.nki.trace import current
 from neuronjax.program.affine import Affine, affine
 from neuronjax.program.control import RegisterLoad
-from neuronjax.program.element_types import ElementType, element_type_named
+from neuronjax.program.element_types import ElementType
 from neuronjax.program.operand import Access, Buffer, Dim, Kind, Register, RegisterOffset
 
 
@@ -62,7 +63,8 @@ class Tensor:
         return math.prod(self.shape)
 
     def __getitem__(self, index: Any) -> Tensor:
-        """A slice of it. Integers keep dimension 0 of a tile and drop any other.
+        """A slice of it. Integers keep dimension 0 of a tile and drop any other, except that a tile
+        keeps two dimensions, as instructions need: `tile[:, 3]` has one column.
 
         OutOfBoundsError: an index lies outside; UnsupportedProgramError: a step on partitions.
         """
@@ -79,6 +81,8 @@ class Tensor:
             view = view._sliced(axis, entry)
             if isinstance(entry, slice | DynamicSlice) or (axis == 0 and self.storage.on_chip):
                 kept.append(axis)
+        if self.storage.on_chip and kept == [0] and self.ndim > 1:
+            kept.append(self.ndim - 1)
         return dataclasses.replace(
             view,
             shape=tuple(view.shape[axis] for axis in kept),
@@ -122,7 +126,7 @@ class Tensor:
         scalar_offset: Tensor | Register | None = None,
         vector_offset: Tensor | None = None,
         indirect_dim: int = 0,
-        dtype: ElementType | str | None = None,
+        dtype: DType = None,
     ) -> Tensor:
         """Any walk over it: [step, count] of every dimension, in elements.
 
@@ -189,9 +193,9 @@ class Tensor:
                 f"shape {self.storage.shape}."
             )
 
-    def view(self, dtype: ElementType | str) -> Tensor:
+    def view(self, dtype: DType) -> Tensor:
         """The same bits as elements of another type of the same width."""
-        kind = element_type_named(dtype) if isinstance(dtype, str) else dtype
+        kind = element_type(dtype)
         if kind.storage_bits != self.dtype.storage_bits:
             raise UnsupportedProgramError(
                 f"{current().line()}: {self.dtype.name} read as {kind.name}, which has another "
@@ -202,12 +206,13 @@ class Tensor:
     def access(self) -> Access:
         """It, as an operand of an instruction.
 
-        UnsupportedProgramError: rows are addressed by an index, which dma_copy takes only.
+        UnsupportedProgramError: rows are addressed by an index, which copies and transposes of DMA
+        take only.
         """
         if self.index is not None:
             raise UnsupportedProgramError(
-                f"{current().line()}: a tensor with vector_offset; dma_copy alone takes such "
-                "tensors, as src or dst."
+                f"{current().line()}: a tensor with vector_offset; dma_copy takes such tensors, as "
+                "src or dst, and dma_transpose as src."
             )
         return self._access(self.strides, self.shape)
 

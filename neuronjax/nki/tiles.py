@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.nki import isa
 from neuronjax.nki.constants import OPERATORS, MemoryRegion
+from neuronjax.nki.dtypes import DType, element_type
 from neuronjax.nki.tensor import Tensor, whole
 from neuronjax.nki.trace import current
-from neuronjax.program.element_types import ElementType, element_type_named
+from neuronjax.program.element_types import element_type_named
 from neuronjax.program.operand import Kind, Memory
 
 _MEMORIES: Mapping[MemoryRegion, tuple[Memory, Kind]] = {
@@ -21,16 +21,6 @@ _MEMORIES: Mapping[MemoryRegion, tuple[Memory, Kind]] = {
     MemoryRegion.private_hbm: (Memory.HBM, Kind.SCRATCH),
     MemoryRegion.shared_hbm: (Memory.HBM, Kind.RESULT),
 }
-
-DType = Any
-"""An `ElementType` such as `nl.float32`, its name, or a dtype of numpy."""
-
-
-def element_type(dtype: DType) -> ElementType:
-    """The type that a kernel means by `dtype`. Raises ``UnknownFormatError``."""
-    if hasattr(dtype, "storage_bits"):
-        return dtype
-    return element_type_named(dtype if isinstance(dtype, str) else np.dtype(dtype).name)
 
 
 def ndarray(

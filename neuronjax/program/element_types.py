@@ -27,6 +27,9 @@ class Integer:
     def __str__(self) -> str:
         return self.name
 
+    def __hash__(self) -> int:
+        return hash(self.dtype)  # numpy's dtype equals it
+
     @property
     def dtype(self) -> np.dtype:
         """The element type of numpy."""

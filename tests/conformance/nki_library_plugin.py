@@ -112,10 +112,21 @@ def is_float_type(dtype: Any) -> bool:
     return kind.kind == "f" or hasattr(ml_dtypes, kind.name)
 
 
+def _language() -> ModuleType:
+    """`nki.language` whose dtypes are those of numpy, where it has them, as in the simulator that
+    the tests are written for."""
+    dtypes = {
+        name: dtype.dtype
+        for name, dtype in language.DTYPES.items()
+        if name not in _PACKED and dtype.dtype is not None
+    }
+    return _module("neuronjax.nki.language_of_numpy", language, **dtypes)
+
+
 def _install() -> None:
     typing = ModuleType("typing")
     parts = {
-        "language": language,
+        "language": _language(),
         "isa": isa,
         "collectives": collectives,
         "isa.constants": constants,
@@ -123,8 +134,8 @@ def _install() -> None:
         "compiler": ModuleType("compiler"),
         "tensor": ModuleType("tensor"),
         "builtin": ModuleType("builtin"),
-        "language.dtypes": language,
     }
+    parts["language.dtypes"] = parts["language"]
     root = {"cpu_simulate": _Simulated, "dtype": np.dtype, "jit": _jit}
     for prefix in ("nki_cpu_simulator.nki", "nki", "neuronxcc.nki"):
         _module(prefix, nki, **root)

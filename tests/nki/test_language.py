@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -294,6 +295,12 @@ def moved(x: Tensor) -> tuple[Tensor, Tensor]:
     assert (copied.ndim, copied.size) == (2, 32 * 24)
     with nl.no_reorder():
         return stored(copied), stored(nl.load_transpose2d(scratch))
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float32", "float8_e4m3", "int32"])
+def test_dtypes_of_numpy_are_the_same_keys(name: str) -> None:
+    dtype = np.dtype(getattr(ml_dtypes, name, name))
+    assert {dtype: 1}[getattr(nl, name)] == {getattr(nl, name): 1}[dtype]
 
 
 def test_memories() -> None:

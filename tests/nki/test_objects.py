@@ -26,6 +26,24 @@ class Record(nl.NKIObject):
     parts: list[int] = field(default_factory=list)
 
 
+@dataclass
+class Place(nl.NKIObject):
+    row = None
+    column = 7
+    size: int = 1
+
+
+@dataclass
+class Derived(nl.NKIObject):
+    """Its call is what its own `__init__` takes."""
+
+    area: int
+    name: str
+
+    def __init__(self, width: int) -> None:
+        self.area, self.name = width * width, "square"
+
+
 @pytest.mark.parametrize(("given", "area"), [((2,), 6), ((2, 4), 8)])
 def test_attributes_are_those_that_a_class_annotates(given: tuple[int, ...], area: int) -> None:
     made = Plain(*given)
@@ -37,6 +55,18 @@ def test_fields_of_a_dataclass_may_be_set_later() -> None:
     made = Record(width=2)
     assert (made.width, made.area, made.parts) == (2, None, [])
     assert Record(2, area=5) == Record(2, 5)
+
+
+def test_attributes_without_annotation_are_given_by_keyword() -> None:
+    made, other = Place(row=2, size=4), Place()
+    assert (made.row, made.column, made.size) == (2, 7, 4)
+    assert (other.row, other.column, other.size) == (None, 7, 1)
+
+
+def test_a_dataclass_with_its_own_init_takes_what_that_takes() -> None:
+    assert Derived(3).area == 9
+    with pytest.raises(TypeError, match="name"):
+        Derived(3, name="circle")
 
 
 def test_unknown_attributes_are_refused() -> None:

@@ -84,6 +84,19 @@ def gathered(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
     return stored(loaded(chosen))
 
 
+def gathered_and_transposed(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
+    rows_of_four = [[64, 128], [1, 1], [16, 4], [1, 16]]
+    chosen = x.ap(rows_of_four, vector_offset=loaded(rows), indirect_dim=0)
+    turned = tile((16, 1, 4, 128))
+    nisa.dma_transpose(turned, chosen, axes=(3, 1, 2, 0), dge_mode=nisa.dge_mode.swdge)
+    return stored(turned)
+
+
+def column_of_a_tile(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
+    column = loaded(x[:128])[:, 3]
+    return stored(copied(column[:32, :1], column[:32].shape))
+
+
 def scattered(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
     out = nl.ndarray((256, 64), x.dtype, buffer=nl.shared_hbm)
     for half in range(2):
@@ -100,6 +113,8 @@ def _scattered() -> np.ndarray:
 
 
 KERNELS: dict[Callable[..., Tensor], np.ndarray] = {
+    column_of_a_tile: X[:32, 3:4],
+    gathered_and_transposed: X[ROWS[:, 0]].reshape(128, 1, 4, 16).transpose(3, 1, 2, 0),
     every_second_column: X[:128, 1::2],
     from_a_partition_on: X[32:64, 5:13],
     repeated: np.stack([X[:128], X[:128]], axis=1),
@@ -148,7 +163,7 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Any], type[NeuronError], str]] = {
     "index of an engine": (
         lambda x: nl.exp(x.ap([[64, 128], [1, 64]], vector_offset=tile((128, 1), nl.int32))),
         UnsupportedProgramError,
-        "dma_copy alone takes such tensors",
+        "dma_copy takes such tensors",
     ),
 }
 

@@ -59,8 +59,9 @@ def sequence_bounds(x: Tensor) -> Tensor:
 def in_range(x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     result, greatest = tile((32, 64)), tile((32, 1))
     nisa.range_select(
-        result, loaded(x), nl.greater_equal, nl.less, loaded(low), loaded(high), reduce_res=greatest
-    )
+        result, loaded(x), nl.greater_equal, nl.less, loaded(low), loaded(high),
+        reduce_res=greatest, on_false_value=-3.4028235e38,
+    )  # fmt: skip
     return stored(result), stored(greatest)
 
 

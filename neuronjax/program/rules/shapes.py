@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from neuronjax.formats import FLOAT32
 from neuronjax.program.operand import Access
 from neuronjax.program.rules.site import Complaint, Site
@@ -219,7 +221,7 @@ def _dma_transpose(instruction: Any) -> Iterator[tuple[str, bool]]:
 
 
 def _range_select(instruction: Any) -> Iterator[tuple[str, bool]]:
-    yield "on_false of -3.4028235e+38", instruction.on_false.value == -FLOAT32.max
+    yield "on_false of -3.4028235e+38", np.float32(instruction.on_false.value) == -FLOAT32.max
     last = instruction.range_start + instruction.on_true.free_elements
     yield "positions below 2^24", last <= 1 << FLOAT32.mantissa_bits + 1
 
