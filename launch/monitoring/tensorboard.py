@@ -1,14 +1,10 @@
 """A run's metrics as event files of TensorBoard."""
 
+import importlib
 from pathlib import Path
 from typing import Any
 
 from launch.errors import SettingsError
-
-try:
-    import tensorboardX
-except ModuleNotFoundError:  # of the extra `tensorboard`
-    tensorboardX = None
 
 FOLDER = "tensorboard"
 
@@ -21,12 +17,14 @@ class TensorBoardFile:
     """
 
     def __init__(self, directory: Path, last_step: int) -> None:
-        if tensorboardX is None:
+        try:
+            module = importlib.import_module("tensorboardX")  # takes a second: loads any torch
+        except ModuleNotFoundError as error:
             raise SettingsError(
                 "--tensorboard needs tensorboardX: pip install 'neuronjax[tensorboard]', or leave "
                 "the flag out."
-            )
-        self._writer = tensorboardX.SummaryWriter(str(directory), purge_step=last_step + 1)
+            ) from error
+        self._writer = module.SummaryWriter(str(directory), purge_step=last_step + 1)
 
     def write(self, *, step: int, **record: Any) -> None:
         """Adds the numbers and texts of a record."""
