@@ -54,9 +54,9 @@ class Groups:
         state = self._state(window, values)
         starts = step.frame.flag(product.start)(values)
         if starts and np.any(state == _OPEN):
-            self._report(step, window, "starts a group in an unfinished one", "Set stop before")
+            self._report(step, window, "starts a group before the last one ended", "Set stop first")
         if not starts and np.any(state != _OPEN) and self._version < _ADDS_TO_ANYTHING_SINCE:
-            self._report(step, window, "adds where no group is open", "Set start on the first")
+            self._report(step, window, "adds where no group has started", "Set start first")
         state[...] = _CLOSED if step.frame.flag(product.stop)(values) else _OPEN
 
     def _other(self, step: Step, windows: tuple[Window, ...], values: Values) -> None:
@@ -64,7 +64,9 @@ class Groups:
         for window in windows:
             state = self._state(window, values)
             if np.any(state == _OPEN):
-                self._report(step, window, "meets an unfinished group", "Set stop, or wait for it")
+                self._report(
+                    step, window, "touches an unfinished group", "Set stop, or wait for it"
+                )
             if window.access in written:
                 state[...] = _FOREIGN
 

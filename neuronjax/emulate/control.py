@@ -96,7 +96,7 @@ def host(instruction: Host, unit: Unit) -> Run:
         given = [(result.dtype, result.shape) for result in results]
         if wanted != given:
             raise ArgumentMismatchError(
-                f"{unit.place.path}: {instruction.function} should return {wanted}; the host's"
+                f"{unit.place.path}: {instruction.function} must return {wanted}, but the host"
                 f" function returned {given}. Convert its results."
             )
         for (write, _, _), result in zip(writes, results, strict=True):

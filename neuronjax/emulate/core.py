@@ -124,8 +124,8 @@ class Emulation:
     def _check_ranks(self, arguments: Sequence[Arguments]) -> None:
         if len(arguments) != self.program.ranks:
             raise ArgumentMismatchError(
-                f"{self.program.name} runs on {self.program.ranks} ranks; it was given arguments"
-                f" for {len(arguments)}. Pass one mapping per rank."
+                f"{self.program.name} runs on {self.program.ranks} ranks, but got arguments for"
+                f" {len(arguments)}. Pass one mapping per rank."
             )
 
     @property
@@ -238,8 +238,8 @@ class Emulation:
         """
         if not 0 <= rank < len(self.cores):
             raise MemoryAccessError(
-                f"{self.program.name} runs on ranks 0 to {len(self.cores) - 1}; there is no rank"
-                f" {rank}."
+                f"rank {rank} does not exist: {self.program.name} runs on ranks 0 to"
+                f" {len(self.cores) - 1}."
             )
         memories = self.cores[rank].memories
         buffer, location = self._find(name, memories)
@@ -257,8 +257,8 @@ class Emulation:
         if len(inner) != 1:
             known = sorted(inner or (*memories.locations, *memories.inner))
             raise MemoryAccessError(
-                f"{name} names {len(inner)} buffers of {self.program.name}; there are"
-                f" {', '.join(known)}. Name one of them."
+                f"{name} matches {len(inner)} buffers of {self.program.name}, but must match"
+                f" exactly one. Choose from {', '.join(known)}."
             )
         return next(iter(inner.values()))
 

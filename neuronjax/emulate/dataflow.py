@@ -188,7 +188,7 @@ class Flight:
         heads = self.cores[stuck.core].heads(self)
         raise DeadlockError(
             f"{stuck.fabric.member} {stuck.member}: {stuck.reader.code.path} cannot continue."
-            f" {'; '.join(heads)}. Signal what is waited for from an instruction that does not wait"
+            f" {'; '.join(heads)}. Send each signal from an instruction that does not itself wait"
             " for it."
         )
 

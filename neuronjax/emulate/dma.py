@@ -66,8 +66,9 @@ class _Rows:
         inside = (index >= 0) & (index < self.count)
         if mode is OutOfBounds.ERROR and not inside.all():
             raise OutOfBoundsError(
-                f"{self._path}: row {index[~inside][0]} of {self._window.access.buffer.name}, whose"
-                f" access has {self.count} rows. Clamp the indices, or skip what is out of bounds."
+                f"{self._path}: row {index[~inside][0]} of {self._window.access.buffer.name} is out"
+                f" of bounds: the access has {self.count} rows. Clamp the indices, or use"
+                " oob_mode.skip."
             )
         return inside
 

@@ -320,12 +320,12 @@ class Core:
 def _describe(entry: Entry, before: Before) -> str:
     step, kernel = entry.step, entry.kernel
     counts = [
-        f"!{name} >= {count(entry.values)}, which is {kernel.semaphore(name).value}"
+        f"!{name} >= {count(entry.values)} (now {kernel.semaphore(name).value})"
         for name, count in step.waits
         if kernel.semaphore(name).value < count(entry.values)
     ]
     streams = [
-        f"{after.stream} of kernels before"
+        f"{after.stream} of earlier kernels"
         for after in step.instruction.after
         if not before.is_complete(after, kernel.number)
     ]

@@ -63,8 +63,8 @@ class Fabric:
         missing = [member for member in exchange.members if not 0 <= member < self.ranks]
         if missing:
             raise CollectiveError(
-                f"{ticket} with {self.member}s {exchange.members}; the program has {self.ranks}, so"
-                f" {self.member}s {missing} never come. Change the groups."
+                f"{ticket} with {self.member}s {exchange.members}, but the program has only"
+                f" {self.ranks}: {self.member}s {missing} do not exist. Change the groups."
             )
         self._open[rank, exchange.stream].append(ticket)
         self._meet(ticket)
@@ -105,8 +105,8 @@ class Fabric:
             return False
         if mine.description != theirs.description:
             raise CollectiveError(
-                f"{self.member}s meet in different collectives on {mine.stream}: {ticket}; {other}."
-                f" Let all {self.member}s of a group run the same collectives in the same order."
+                f"{self.member}s run different collectives on {mine.stream}: {ticket}; {other}."
+                f" All {self.member}s of a group must run the same collectives in the same order."
             )
         return True
 
@@ -140,8 +140,8 @@ class Fabric:
         gone = sorted(set(range(self.ranks)) - active)
         ended = f" {self.member.capitalize()}s {gone} have ended." if gone else ""
         raise CollectiveError(
-            f"{self.member}s wait forever: {'; '.join(waiting)}.{ended} Let all {self.member}s of"
-            " a group run the same collectives in the same order."
+            f"{self.member}s wait forever: {'; '.join(waiting)}.{ended} All {self.member}s of a"
+            " group must run the same collectives in the same order."
         )
 
 

@@ -100,7 +100,8 @@ def _checked(unit: Unit, indices: Array, size: int, what: str) -> None:
     wrong = indices[(indices < 0) | (indices >= size)]
     if wrong.size:
         raise OutOfBoundsError(
-            f"{unit.place.path}: index {wrong[0]} into {what}, which has {size}. Clamp the indices."
+            f"{unit.place.path}: index {wrong[0]} is out of bounds for {what}: there are {size}."
+            " Clamp the indices."
         )
 
 
@@ -237,7 +238,7 @@ def custom_op(instruction: CustomOp, unit: Unit) -> Run:
     table = INTEGER if integer else FLOAT
     if instruction.function not in table:
         raise UnsupportedProgramError(
-            f"{unit.place.path}: custom_op has no function {instruction.function.value} of"
+            f"{unit.place.path}: custom_op cannot compute {instruction.function.value} in"
             f" {domain.name}. Convert the operands first."
         )
     dtype = np.dtype(domain.name) if integer else np.dtype(np.float64)
@@ -261,8 +262,8 @@ def _domain(instruction: CustomOp, unit: Unit) -> ElementType:
     domain = next((src.element_type for src in instruction.srcs if src.element_type), None)
     if domain is None:
         raise UnsupportedProgramError(
-            f"{unit.place.path}: the operands of {instruction.function.value} are constants without"
-            " a type. Give one of them a type, such as #1 as int32."
+            f"{unit.place.path}: all operands of {instruction.function.value} are constants"
+            " without a type. Give one of them a type, such as #1 as int32."
         )
     return domain
 

@@ -146,8 +146,8 @@ class Memories:
         rows, end = buffer.partition + buffer.partitions, buffer.address + buffer.extent
         if rows > storage.rows or end > storage.width:
             raise MemoryAccessError(
-                f"{path}: {buffer.name} lies on partitions {buffer.partition} to {rows - 1} and"
-                f" bytes {buffer.address} to {end - 1}; {storage.name} has"
+                f"{path}: {buffer.name} occupies partitions {buffer.partition} to {rows - 1} and"
+                f" bytes {buffer.address} to {end - 1}, but {storage.name} has only"
                 f" {' partitions of '.join(map(str, self._limits[buffer.memory]))} bytes. Move it,"
                 " or make it smaller."
             )
@@ -167,8 +167,8 @@ class Memories:
         wanted = {buffer.name for buffer in self._program.buffers if buffer.kind is Kind.ARGUMENT}
         if wanted != set(arguments):
             raise ArgumentMismatchError(
-                f"{self._program.name} takes the arguments {sorted(wanted)}; it was given"
-                f" {sorted(arguments)}. Pass one array for each of them."
+                f"{self._program.name} takes the arguments {sorted(wanted)}, but got"
+                f" {sorted(arguments)}. Pass one array for each argument."
             )
         for buffer in self._program.buffers:
             if buffer.kind is Kind.CONSTANT and buffer.data is not None:
@@ -240,7 +240,7 @@ def _bytes_of_argument(buffer: Buffer, value: np.ndarray) -> np.ndarray:
     dtype = numpy_dtype(buffer.dtype)
     if value.shape != buffer.shape or value.dtype != dtype:
         raise ArgumentMismatchError(
-            f"argument {buffer.name} is {dtype}{list(buffer.shape)}; it was given"
+            f"argument {buffer.name} must be {dtype}{list(buffer.shape)}, but got"
             f" {value.dtype}{list(value.shape)}. Convert or reshape the array."
         )
     size = bytes_of(buffer.dtype)

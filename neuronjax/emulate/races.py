@@ -142,8 +142,8 @@ class Races:
 
     def _report(self, event: Event, other: Event, does: str, other_does: str, what: str) -> None:
         message = (
-            f"{event} {does} {other} {other_does}, {what}, and nothing orders the two. Let one wait"
-            " for a signal of the other, or give them different memory."
+            f"{event} {does} {other} {other_does}, {what}, and nothing orders the two. Make one"
+            " wait for a signal from the other, or give them different memory."
         )
         paths = tuple(sorted((event.step.path, other.step.path)))
         self.reporter.report(Finding(Kind.RACE, self.reporter.rank, paths, message))

@@ -121,7 +121,7 @@ def _made(kind: type[_T], given: dict[str, Any]) -> _T:
         if literals and value not in literals:
             raise ValueError(f"{name} is {quoted(value)}, not one of {', '.join(literals)}")
         if not literals and type(value) is not hints[name]:
-            raise TypeError(f"{name} is {quoted(value)}")
+            raise TypeError(f"{name} is {quoted(value)}, not of type {hints[name].__name__}")
     return kind(**given)
 
 
@@ -162,7 +162,7 @@ class Replay:
         try:
             with open(path, "rb") as file:
                 if not zipfile.is_zipfile(file):
-                    raise ValueError("it is not an archive, or is cut off")
+                    raise ValueError("it is not an archive, or is truncated")
             with np.load(path, allow_pickle=False) as archive:
                 arrays = dict(archive)
             entry = json.loads(arrays[_ENTRY].tobytes())
@@ -199,7 +199,7 @@ class Replay:
         rounding = _made(Rounding, entry["rounding"])
         recorded = entry["digest"]
         if not isinstance(recorded, str | None):
-            raise TypeError(f"the digest is {quoted(recorded)}")
+            raise TypeError(f"the digest is {quoted(recorded)}, not a string")
         return cls(program, arguments, made, rounding, recorded, answers)
 
     def run(

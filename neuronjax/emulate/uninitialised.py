@@ -65,7 +65,7 @@ class Written:
         is_foreign = bool(np.all(wrong != 0))
         kind = Kind.OVERWRITTEN if is_foreign else Kind.UNINITIALISED
         history = "another buffer has overwritten" if is_foreign else "nothing has written"
-        remedy = "Move one of them, or declare an alias" if is_foreign else "Write them before"
+        remedy = "Move one of them, or declare an alias" if is_foreign else "Write them first"
         message = (
             f"{window.path}: {window.field} reads {wrong.size} of {wanted.size} elements of"
             f" {window.access.buffer.name} that {history}. {remedy}."

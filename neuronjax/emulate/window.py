@@ -213,9 +213,9 @@ class Window:
         raise MemoryAccessError(
             f"{self.path}: {self.field} reaches partitions {partition} to"
             f" {partition + access.partitions - 1}, elements {element + reach.low} to"
-            f" {element + reach.high} of {buffer.name} at {valuation or 'its only place'};"
-            f" {buffer.name} has {buffer.partitions} partitions of {buffer.elements} elements."
-            " Peel the remainder off the loop, or limit the register."
+            f" {element + reach.high} of {buffer.name}{f' at {valuation}' if valuation else ''},"
+            f" which has {buffer.partitions} partitions of {buffer.elements} elements. Peel the"
+            " remainder off the loop, or limit the register."
         )
 
     def words(self, marks: Array, values: Values) -> Array:

@@ -171,37 +171,39 @@ def _change(name: str, contract: str, change: Callable[[Graph], None]) -> Pass:
 
 GRAPH_PASSES = (
     Pass("read", "the module as a graph, calls inlined", _read, _graph_findings),
-    _rewrite("empty", "nothing reads values of no elements", EMPTY),
+    _rewrite("empty", "nothing reads empty values", EMPTY),
     _rewrite("expand", "operations in terms of simpler ones", REWRITES),
-    _rewrite("canonical", "nothing chooses an engine's own NaN", CANONICAL),
-    _rewrite("compose", "erfc is one operation again", COMPOSED),
+    _rewrite("canonical", "no result depends on which NaN an engine chooses", CANONICAL),
+    _rewrite("compose", "erfc is a single operation again", COMPOSED),
     _change("used", "every value has a user", without_unused),
-    _rewrite("native", "what engines do by themselves is one operation", NATIVE),
-    _change("round", "what all readers round is rounded where it is made", rounded_early),
+    _rewrite("native", "what engines do natively is a single operation", NATIVE),
+    _change(
+        "round", "values that all users round are rounded where they are computed", rounded_early
+    ),
     _rewrite("dilate", "no convolution has zeros between elements of its input", TRANSPOSED),
     _change(
         "rearrange",
-        "convolutions are rearranged after what is done element by element",
+        "convolutions are rearranged after element-wise operations",
         rearranged_late,
     ),
     _change("widen", "every user widens a narrow value itself", with_own_widenings),
     _change("used_again", "every value has a user", without_unused),
-    _rewrite("later", "what no activation took is expanded", LATER),
-    _change("broadcast", "engines write results that repeat numbers", with_written_broadcasts),
+    _rewrite("later", "what no activation function absorbed is expanded", LATER),
+    _change("broadcast", "engines write broadcast results themselves", with_written_broadcasts),
 )
 PROGRAM_PASSES = (
     Pass("write", "a kernel for each group of operations", _written, _findings),
-    Pass("unread", "no kernel copies what nobody reads", _unread, _findings),
-    Pass("split", "kernels that can be are on both cores of LNC 2", _split, _findings),
-    Pass("join", "small kernels are one, values stay in SBUF between them", _joined, _findings),
-    Pass("beside", "neighbours that need nothing of each other are on both cores", _beside,
+    Pass("unread", "no kernel copies what is never read", _unread, _findings),
+    Pass("split", "kernels run on both cores of LNC 2 where they can", _split, _findings),
+    Pass("join", "small kernels are merged; values stay in SBUF between them", _joined, _findings),
+    Pass("beside", "independent neighbours run side by side on both cores", _beside,
          _findings),
     Pass("interleave", "instructions are in an order that keeps engines busy", _interleaved,
          _findings),
     Pass("allocate", "every buffer has an address", _allocated, _findings),
-    Pass("ahead", "loads that wait for kernels before hold up no others", _ahead, _findings),
+    Pass("ahead", "loads that wait for earlier kernels delay no others", _ahead, _findings),
     Pass("synchronise", "engines wait for what they depend on", _synchronised, _findings),
-    Pass("overlap", "kernels begin while those before them run", _overlapping, _findings,
+    Pass("overlap", "kernels begin while earlier ones still run", _overlapping, _findings,
          _assembled_findings),
 )  # fmt: skip
 PASSES = (*GRAPH_PASSES, *PROGRAM_PASSES)
@@ -247,11 +249,11 @@ def _run(passes: Iterable[Pass], state: Any, setting: Setting) -> Any:
             findings = pass_.always(state, setting)
         if findings:
             raise FailedPassError(
-                f"pass {pass_.name!r} of the compiler ({pass_.contract}) left program"
-                f" {setting.name!r} with {len(findings)} findings; the first is {findings[0]} This"
-                " is a defect of neuronjax: please report it with what `neuronjax lower"
-                f" --stop_after={pass_.name}` prints. NEURONJAX_VERIFY_PASSES=1 checks every pass,"
-                " and the executor host computes without this program."
+                f"compiler pass {pass_.name!r} ({pass_.contract}) left program {setting.name!r}"
+                f" with {len(findings)} findings; the first is: {findings[0]} This is a bug in"
+                " neuronjax: please report it with the output of `neuronjax lower"
+                f" --stop_after={pass_.name}`. NEURONJAX_VERIFY_PASSES=1 checks every pass;"
+                " NEURONJAX_EXECUTOR=host computes without this program."
             )
     return state
 

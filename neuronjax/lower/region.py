@@ -98,7 +98,7 @@ def _emit(
         known.update(zip(op.results, srcs, strict=True))
         return
     if not is_elementwise(op):
-        raise refuse(op, "the engines do not compute it element by element")
+        raise refuse(op, "the engines have no element-wise form of it")
     dst = wanted.get(op.result) or scratch(builder, like, storage_of(op.result.dtype).dtype)
     elementwise.emit(
         elementwise.Work(

@@ -22,8 +22,8 @@ def _cost(platform: Platform, op: Op, nbytes: int, ranks: tuple[int, ...], sent:
         return issue + Cost(message=Message(latency_ns=base, wire_ns=0.0, nbytes=0))
     if platform.machine is None:
         raise UnsupportedProgramError(
-            f"a collective of {len(ranks)} ranks on {platform.chip.name}, of which no machine is"
-            " given. Pass a machine."
+            f"a collective of {len(ranks)} ranks on {platform.chip.name} cannot be timed without"
+            " a machine, whose links it uses. Pass a machine."
         )
     fabric = fabric_of(platform.machine, ranks, in_program=True, calibration=platform.calibration)
     time: CollectiveTime = timed(op, nbytes, fabric)

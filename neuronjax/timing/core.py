@@ -187,8 +187,8 @@ class Core:
                     if queue
                 ]
                 raise MalformedProgramError(
-                    f"engines wait forever, at {', '.join(names)}: semaphores do not reach their"
-                    " counts. Verify the program."
+                    f"engines wait forever at {', '.join(names)}: their semaphores never reach"
+                    " the counts waited for. Check it with neuronjax.program.verify.verify."
                 )
             for queue in self.pending:
                 if queue:

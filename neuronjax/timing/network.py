@@ -477,7 +477,8 @@ def collective_time(
     cores = range(ranks) if isinstance(ranks, int) else ranks
     if len(cores) < 2 or nbytes < 1:
         raise TopologyError(
-            f"a collective of {nbytes} bytes over {len(cores)} ranks; it needs a byte and two ranks"
+            f"a collective of {nbytes} bytes over {len(cores)} ranks cannot be timed: it needs at"
+            " least one byte and two ranks"
         )
     fabric = fabric_of(
         machine,

@@ -127,7 +127,7 @@ class _Scheduler:
     def call(self, node: Call, path: str) -> None:
         function = self.functions.get(node.function)
         if function is None:
-            raise MalformedProgramError(f"{path}: there is no function {node.function!r}.")
+            raise MalformedProgramError(f"{path}: function {node.function!r} is not declared.")
         self.nodes(function.body, path)
 
     def repeat(self, bodies: Sequence[tuple[Node, ...]], trips: int, path: str) -> None:
@@ -243,8 +243,8 @@ class _Scheduler:
                 ] = None
         if result.averaged:
             self.assumed[
-                f"{kernel.name}: {result.averaged} trips of a loop that finds no steady state are"
-                " like those before them"
+                f"{kernel.name}: a loop reaches no steady state; its last {result.averaged} trips"
+                " are assumed to take as long as those before them"
             ] = None
 
 

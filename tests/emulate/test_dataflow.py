@@ -92,7 +92,7 @@ def test_mutations_are_found(name: str) -> None:
 def test_a_deadlock_names_who_waits_for_what() -> None:
     text = TWO_QUEUES.replace(" signals=(!in += 16)", "")
     with pytest.raises(
-        DeadlockError, match=r"1:dma_copy .*at \{'i': 0\} waits for !in >= 16, which is 0"
+        DeadlockError, match=r"1:dma_copy .*at \{'i': 0\} waits for !in >= 16 \(now 0\)"
     ):
         run(parse(text), [{"x": X}], order=DataflowOrder(5))
 
@@ -267,10 +267,16 @@ program "psum" target trainium2 lnc 1 {
 }
 """
 PSUM_MUTATIONS: dict[str, tuple[Mutation, str]] = {
-    "no start": (lambda t: t.replace("start=first(k)", "start=false"), "adds where no group is"),
-    "start once": (lambda t: t.replace("first(k)", "first(i, k)"), "adds where no group is open"),
-    "no stop": (lambda t: t.replace("stop=last(k)", "stop=false"), "meets an unfinished group"),
-    "start twice": (lambda t: t.replace("start=first(k)", "start=true"), "starts a group in an"),
+    "no start": (lambda t: t.replace("start=first(k)", "start=false"), "adds where no group has"),
+    "start once": (
+        lambda t: t.replace("first(k)", "first(i, k)"),
+        "adds where no group has started",
+    ),
+    "no stop": (lambda t: t.replace("stop=last(k)", "stop=false"), "touches an unfinished group"),
+    "start twice": (
+        lambda t: t.replace("start=first(k)", "start=true"),
+        "starts a group before the last",
+    ),
 }
 
 

@@ -94,7 +94,9 @@ def test_buffers_lie_in_their_memory() -> None:
 
 def test_rows_stay_in_their_table() -> None:
     table, index = X[:20, :4].copy(), np.array([[3], [20]], np.uint32)
-    with pytest.raises(OutOfBoundsError, match="row 20 of hbm_t, whose access has 20 rows"):
+    with pytest.raises(
+        OutOfBoundsError, match="row 20 of hbm_t is out of bounds: the access has 20 rows"
+    ):
         execute(
             "dma_gather dst={y} table={hbm_t} index={k}",
             {"t": table, "k": index}, {"y": ("float32", (2, 4))},
@@ -115,7 +117,7 @@ def test_unwritten_bytes_are_reported_once() -> None:
     assert "768 of 1536 elements of t" in str(found[0])
     assert np.isnan(result[64:]).all()
     assert (result[:64] == 0).all()
-    with pytest.raises(UninitialisedError, match="Write them before"):
+    with pytest.raises(UninitialisedError, match="Write them first"):
         run(parse(text), [arguments])
     run(parse(text), [arguments], checks=NO_CHECKS)
 

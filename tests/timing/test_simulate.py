@@ -122,7 +122,7 @@ def test_engines_run_beside_each_other_unless_semaphores_say_otherwise() -> None
 
 
 def test_a_wait_for_ever_is_an_error() -> None:
-    with pytest.raises(MalformedProgramError, match="wait forever, at activation"):
+    with pytest.raises(MalformedProgramError, match="wait forever at activation"):
         simulated(chain(" waits=(!made >= 2)"))
 
 

@@ -78,9 +78,7 @@ def emit(work: Work) -> None:
     """
     rule = RULES.get(work.name)
     if rule is None:
-        raise UnsupportedProgramError(
-            f"{work.name} is not an element-wise operation of the engines"
-        )
+        raise UnsupportedProgramError(f"the engines have no element-wise operation {work.name}")
     rule(work)
 
 

@@ -124,7 +124,7 @@ def collective_broadcast(scope: Scope, op: Op) -> None:
     """What the first rank of each group has: gathered, and the rest not looked at."""
     groups = groups_of(scope, op)
     if sorted(rank for group in groups for rank in group) != list(range(scope.unit.ranks)):
-        raise refuse(op, "groups without some of the ranks")
+        raise refuse(op, "its groups leave out some ranks")
     (operand,), (result,) = op.operands, op.results
     gathered = _gathered(scope, op, _laid_out(scope, operand), groups)
     scope.views[result] = View(gathered, result.shape, dense_strides(result.shape))
@@ -162,7 +162,7 @@ def _operator(op: Op, value: Value) -> AluOp | None:
       UnsupportedProgramError: engines do not compute with the type.
     """
     if not is_native(value.dtype) or not region.is_emittable(op.regions[0]):
-        raise refuse(op, "no engine reduces these")
+        raise refuse(op, "no engine can reduce these operands")
     known = _OF_TRUTH if value.dtype == np.bool_ else NATIVE
     return known.get(reducer(op) or "")
 

@@ -54,7 +54,7 @@ def _attribute(op: Op, name: str) -> ir.Attribute:
     for kind, convert in _KINDS:
         if isinstance(value, kind):
             return convert(value)
-    raise refuse(op, f"the host gets no operation with the attribute {name} = {value!r}")
+    raise refuse(op, f"the host cannot run an operation with the attribute {name} = {value!r}")
 
 
 _NAMED: Mapping[str, Callable[[Any], ir.Attribute]] = {

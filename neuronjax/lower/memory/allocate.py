@@ -113,8 +113,8 @@ def check_hbm(program: Program, buffers: Iterable[Buffer]) -> None:
     if end > limit:
         names = ", ".join(map(_described, _largest(held)))
         raise DeviceMemoryError(
-            f"program {program.name} needs {end} bytes of HBM, a logical core of"
-            f" {program.target.chip} at LNC {program.target.lnc} has {limit}; the largest tensors"
+            f"program {program.name} needs {end} bytes of HBM, but a logical core of"
+            f" {program.target.chip} at LNC {program.target.lnc} has {limit}. The largest tensors"
             f" are {names}. Use more cores, a smaller batch, donated arguments or"
             " rematerialisation."
         )
@@ -369,10 +369,10 @@ def _overflow(
     buffers = [buffer for group in groups for buffer in group.buffers]
     least = sum(max(buffer.extent for buffer in group.buffers) for group in groups)
     resident = sum(buffer.extent for buffer in held)
-    taken = f", {resident} of them taken by values that outlive kernels" if held else ""
+    taken = f" ({resident} of them hold values that outlive kernels)" if held else ""
     return _ERRORS[memory](
-        f"the tiles of {where} do not fit into {memory.name}: they ask for {least} bytes in each"
-        f" partition, of which those of the same time find no room in {limit}{taken}. The"
-        f" largest are {', '.join(map(_described, _largest(buffers)))}. Use smaller tiles, fewer"
+        f"the tiles of {where} do not fit into {memory.name}: they need {least} bytes in each"
+        f" partition, and those alive at the same time exceed its {limit} bytes{taken}. The"
+        f" largest are {', '.join(map(_described, _largest(buffers)))}. Use smaller tiles or fewer"
         " slots, or split the kernel."
     )

@@ -43,7 +43,7 @@ def accumulation(program: Program) -> Iterator[Violation]:
     for group in groups:
         if group.state == _OPEN and (group.path, "") not in seen:
             seen.add((group.path, ""))
-            yield Violation(group.path, "a group without its last product", "stop on one product")
+            yield Violation(group.path, "a group that never ends", "stop on its last product")
 
 
 def _sometimes(step: Passed) -> Iterator[_Group]:
@@ -80,12 +80,12 @@ def _product(
     state = _CLOSED if step.holds(product.stop) else _OPEN
     if step.holds(product.start):
         if any(group.state == _OPEN for group in overlapping):
-            yield "a group started in an unfinished one", "stop on the last product of a group"
+            yield "a group starts before the last one ended", "stop on a group's last product"
     else:
         if not overlapping:
-            yield "a product added to what no product has written", "start on the first product"
+            yield "a product is added to unwritten PSUM", "start on the first product"
         if version < 4 and any(group.state == _FOREIGN for group in overlapping):
-            yield "a product added to what another instruction wrote", "start on the first product"
+            yield "a product is added to another instruction's data", "start on the first product"
     _replace(
         groups,
         overlapping,
@@ -97,7 +97,7 @@ def _check_use(
     step: Executed, use: Use, area: Area, overlapping: list[_Group], groups: list[_Group]
 ) -> Iterator[tuple[str, str]]:
     if any(group.state == _OPEN for group in overlapping):
-        yield f"{use.field} meets an unfinished group", "stop on the last product of a group"
+        yield f"{use.field} touches an unfinished group", "stop on a group's last product"
     if use.role is not Role.READ and isinstance(use.operand, Access):
         where = key(step.place, use.operand.buffer)
         _replace(groups, overlapping, _Group(where, area, _FOREIGN, step.place.path))

@@ -29,7 +29,9 @@ def overlaps(program: Program) -> Iterator[Violation]:
             yield Violation(place.path, f"overlaps {kernel.overlaps}", "at least 0")
         outside = outside_registers(kernel) if kernel.overlaps else ()
         for name in sorted(outside):
-            yield Violation(place.path, f"reads ${name} of a kernel that it overlaps", "a rest")
+            yield Violation(
+                place.path, f"reads ${name} of a kernel that it overlaps", "other registers"
+            )
     for place, instruction in instructions(program):
         most = place.kernel.overlaps if place.kernel else 0
         for after in instruction.after:
@@ -40,7 +42,9 @@ def overlaps(program: Program) -> Iterator[Violation]:
                 yield Violation(place.path, f"@{after.stream} but {after.left}", "at least 0")
     for place, node in walk(program):
         if isinstance(node, Split) and len({kernel.overlaps for kernel in node.kernels}) > 1:
-            yield Violation(place.path, "kernels that overlap different numbers", "one number")
+            yield Violation(
+                place.path, "kernels overlap different numbers of kernels", "the same number"
+            )
 
 
 def ordered(program: Program) -> Iterator[Violation]:

@@ -152,7 +152,9 @@ def _simulate(kernel: Kernel, place: Place) -> Iterator[Violation]:
                 for wait in event.node.waits
             )
             path = within(event.place, event.node, event.position).path
-            yield Violation(path, f"waits forever: {waits}", "a signal that does not depend on it")
+            yield Violation(
+                path, f"waits forever: {waits}", "a signal that comes without this wait"
+            )
 
 
 def _count(count: Affine, values: dict[str, int]) -> int:

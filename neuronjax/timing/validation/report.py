@@ -149,9 +149,9 @@ def text(table: Sequence[Row]) -> str:
     lines += [
         "",
         f"Timing model validated against {counted} public points. Times in ns."
-        " The error of an upper bound is what a prediction lies above it, or below"
-        f" {LEAST_OF_BOUND:.0%} of it. Left out: the ratio by constants that were fitted to other"
-        " points alone; -: there are none for one of them.",
+        " The error against an upper bound is how far a prediction lies above it, or below"
+        f" {LEAST_OF_BOUND:.0%} of it. Left out: the ratio with constants fitted without this"
+        " point; -: some constant has no other points to be fitted to.",
     ]
     return "\n".join(lines)
 
