@@ -62,8 +62,8 @@ def transpose(trace: Trace, arguments: Arguments) -> Arguments:
     chosen = arguments.pop("engine")
     if chosen not in (constants.engine.unknown, constants.engine.tensor, constants.engine.vector):
         raise UnsupportedProgramError(
-            f"{trace.line()}: nc_transpose on {chosen.name}; leave engine out, or name tensor or "
-            "vector."
+            f"{trace.line()}: nc_transpose cannot run on engine {chosen.name}; leave engine out, "
+            "or choose tensor or vector."
         )
     return arguments
 
@@ -80,8 +80,8 @@ def last_axes(trace: Trace, axis: int | Sequence[int], rank: int) -> int:
     axes = sorted(a % rank for a in ((axis,) if isinstance(axis, int) else axis))
     if not axes or axes != list(range(axes[0], rank)) or axes[0] == 0:
         raise UnsupportedProgramError(
-            f"{trace.line()}: axis={axis} of a tensor with {rank} dimensions; reductions take the "
-            "last ones, and never the partition dimension 0."
+            f"{trace.line()}: cannot reduce axis={axis} of a tensor with {rank} dimensions; "
+            "reduce the last dimensions, but never dimension 0 (partitions)."
         )
     return len(axes)
 
@@ -123,7 +123,7 @@ def _transposed_axes(trace: Trace, arguments: Arguments) -> tuple[int, ...]:
     axes = arguments.pop("axes") or _TRANSPOSED_AXES.get(rank)
     if axes is None:
         raise UnsupportedProgramError(
-            f"{trace.line()}: dma_transpose of {rank} dimensions; it takes 2, 3 or 4."
+            f"{trace.line()}: dma_transpose cannot take {rank} dimensions; pass 2, 3 or 4."
         )
     return tuple(axes)
 

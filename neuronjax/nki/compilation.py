@@ -113,13 +113,13 @@ def compiled(
     name = function.__name__
     if chip not in KERNEL_CHIPS:
         raise KernelError(
-            f"{name}: no chip {chip!r} runs kernels; choose one of {', '.join(KERNEL_CHIPS)}."
+            f"{name}: kernels cannot run on chip {chip!r}; choose from {', '.join(KERNEL_CHIPS)}."
         )
     programs, allowed = math.prod(grid), CHIPS[chip].allowed_lncs
     if programs not in allowed:
         raise KernelError(
-            f"{name}{list(grid)}: {programs} programs; a logical core of {chip} has "
-            f"{' or '.join(map(str, allowed))} physical cores. Loop with nl.affine_range."
+            f"{name}{list(grid)} asks for {programs} programs, but a logical core of {chip} has "
+            f"{' or '.join(map(str, allowed))} physical cores. Use a loop, nl.affine_range."
         )
     traces: list[Trace] = []
     returned = None
@@ -170,7 +170,7 @@ def _shared_buffers(name: str, traces: Sequence[Trace]) -> list[Buffer]:
                     f"{trace.declared[buffer.name]}: program {trace.program} of {name} declares "
                     f"{buffer.dtype.name}{list(buffer.shape)} in nl.shared_hbm where program 0 "
                     f"declares {known[buffer.name].dtype.name}{list(known[buffer.name].shape)}; "
-                    "all programs declare the same tensors in the same order."
+                    "all programs must declare the same tensors in the same order."
                 )
     return list(known.values())
 

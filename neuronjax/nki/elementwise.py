@@ -39,8 +39,8 @@ def broadcast_to(x: Tensor, shape: tuple[int, ...], dtype: DType = None) -> Tens
     """A view of `x` with free dimensions of size 1 repeated up to `shape`, of the same rank."""
     if x.ndim != len(shape):
         raise UnsupportedProgramError(
-            f"{current().line()}: {x.shape} is not broadcast to {tuple(shape)}; give both the same "
-            "number of dimensions."
+            f"{current().line()}: cannot broadcast {x.shape} to {tuple(shape)}; give both the "
+            "same number of dimensions."
         )
     for dim, size in enumerate(shape):
         if x.shape[dim] != size:
@@ -67,7 +67,8 @@ def binary(name: str, x: Operand, y: Operand, dtype: DType = None) -> Tensor:
     tile, number = (x, y) if isinstance(x, Tensor) else (y, x)
     if not isinstance(tile, Tensor):
         raise UnsupportedProgramError(
-            f"{current().line()}: nl.{name}({x}, {y}) of numbers; use Python's operators."
+            f"{current().line()}: nl.{name}({x}, {y}) takes at least one tensor; use Python's "
+            "operators for numbers."
         )
     result = ndarray(tile.shape, dtype or tile.dtype)
     isa.tensor_scalar(result, tile, operator, number, reverse0=tile is y)

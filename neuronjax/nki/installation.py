@@ -22,7 +22,7 @@ def alias_modules(modules: dict[str, ModuleType]) -> None:
         return
     if present is not None or importlib.util.find_spec(NAME) is not None:
         raise ConfigurationError(
-            f"a package {NAME!r} is installed and would be hidden. Import neuronjax.nki as it is "
-            "called, or use an environment without the other one."
+            f"a package {NAME!r} is already installed and would be hidden. Import neuronjax.nki "
+            "under its own name, or use an environment without that package."
         )
     sys.modules.update(modules)

@@ -63,7 +63,7 @@ class Kernel:
         for position in traced.unreturned():
             raise KernelError(
                 f"{self.function.__name__} writes to {_place(called, position)} and does not "
-                "return it; JAX arrays do not change, so return the tensor."
+                "return it; JAX arrays are immutable, so return the tensor."
             )
         results = jax.tree.map(
             lambda tensor: jax.ShapeDtypeStruct(tensor.shape, numpy_dtype(tensor.dtype)),
@@ -118,8 +118,8 @@ def simulate(
             array = arrays[position]
             if not (isinstance(array, np.ndarray) and array.flags.writeable):
                 raise KernelError(
-                    f"{kernel.function.__name__} writes to {_place(called, position)}, which "
-                    "cannot change; pass a numpy array that can be written to."
+                    f"{kernel.function.__name__} writes to {_place(called, position)}, which is "
+                    "immutable; pass a writable NumPy array."
                 )
         returned, written = traced.run_in_place([np.asarray(array) for array in arrays], order)
         for position, value in written.items():

@@ -56,8 +56,8 @@ def loop_range(start: int, stop: int | None = None, step: int = 1) -> LoopRange:
     for bound in (start, stop, step):
         if bound is not None and not hasattr(bound, "__index__"):
             raise UnsupportedProgramError(
-                f"{current().line()}: {bound!r} bounds a loop; bounds must be known when the "
-                "kernel is traced: give integers."
+                f"{current().line()}: {bound!r} cannot be a loop bound; bounds must be known when "
+                "the kernel is traced. Pass integers."
             )
     return LoopRange(range(start) if stop is None else range(start, stop, step))
 
@@ -132,16 +132,16 @@ class Rolling:
     def _tiles(self, loop: LoopMarks, ends: Sequence[Any]) -> list[dict[str, int]]:
         """Of every round, the tiles that it makes and their number in it."""
         if not loop.is_complete:
-            raise _NotUniform("it is left before its end")
+            raise _NotUniform("it is left early")
         tiles = []
         for begin, end in zip(loop.rounds, ends, strict=True):
             made = self.trace.buffers[begin.buffers : end.buffers]
             for buffer in made:
                 if buffer.kind is not Kind.SCRATCH or not buffer.on_chip:
-                    raise _NotUniform("it makes tensors in HBM")
+                    raise _NotUniform("it creates tensors in HBM")
                 _, last = self._used.get(buffer.name, (0, 0))
                 if last >= end.instructions:
-                    raise _NotUniform("a tile is used after the round that makes it")
+                    raise _NotUniform("a tile is used after the iteration that creates it")
             tiles.append({buffer.name: number for number, buffer in enumerate(made)})
         return tiles
 
@@ -196,7 +196,7 @@ class _Merging:
                 inner = () if chosen is True else chosen.variables
                 if chosen is True or isinstance(chosen, kind):
                     return kind((*inner, self.variable))
-        raise _NotUniform("products are added up in another way")
+        raise _NotUniform("matmul results accumulate differently")
 
     def _access(self, values: Sequence[Access], what: str) -> Access:
         first = values[0]
@@ -227,7 +227,7 @@ class _Merging:
         for tiles, buffer in zip(self.tiles, buffers, strict=True):
             is_same = buffer == first if number is None else tiles.get(buffer.name) == number
             if not is_same or dataclasses.replace(buffer, name=first.name) != first:
-                raise _NotUniform(f"{what} is another tensor in some rounds")
+                raise _NotUniform(f"{what} is a different tensor in some iterations")
         return first
 
     def _affine(self, values: Sequence[Any], what: str) -> Affine:

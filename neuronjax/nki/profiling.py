@@ -50,4 +50,4 @@ def _machine(name: str, chip: str, lnc: int) -> Machine:
     for target, instance in INSTANCES.items():
         if instance.chip.name == chip:
             return Machine.create(target, lnc)
-    raise KernelError(f"{name}: no machine has the chip {chip!r}.")
+    raise KernelError(f"{name}: no known machine has the chip {chip!r}.")

@@ -74,7 +74,9 @@ class Tensor:
             rest = (slice(None),) * (len(self.shape) - len(entries) + 1)
             entries = (*entries[:place], *rest, *entries[place + 1 :])
         if len(entries) > len(self.shape):
-            raise IndexError(f"{current().line()}: {len(entries)} indices for shape {self.shape}.")
+            raise IndexError(
+                f"{current().line()}: {len(entries)} indices are too many for shape {self.shape}."
+            )
         entries += (slice(None),) * (len(self.shape) - len(entries))
         view, kept = self, []
         for axis, entry in enumerate(entries):
@@ -98,12 +100,15 @@ class Tensor:
         start, stop, step = _bounds(entry, size)
         if not 0 <= start < stop <= size or step < 1:
             raise OutOfBoundsError(
-                f"{current().line()}: {entry} of dimension {axis}, which has {size} elements."
+                f"{current().line()}: {entry} is out of bounds for dimension {axis}, which has "
+                f"{size} elements."
             )
         shape = (*self.shape[:axis], -(-(stop - start) // step), *self.shape[axis + 1 :])
         if axis == 0 and self.storage.on_chip:
             if step != 1:
-                raise UnsupportedProgramError(f"{current().line()}: a step over partitions.")
+                raise UnsupportedProgramError(
+                    f"{current().line()}: a slice of partitions cannot have a step ({step})."
+                )
             return dataclasses.replace(self, shape=shape, partition=self.partition + start)
         strides = (*self.strides[:axis], self.strides[axis] * step, *self.strides[axis + 1 :])
         offset = self.offset + start * self.strides[axis]
@@ -114,8 +119,8 @@ class Tensor:
         if self.dynamic is not None or (axis == 0 and self.storage.on_chip):
             raise UnsupportedProgramError(
                 f"{current().line()}: ${register.name} addresses dimension {axis} of a tensor of "
-                f"shape {self.shape} in {self.buffer.value}; a register addresses one dimension of "
-                "a tensor, and no partitions."
+                f"shape {self.shape} in {self.buffer.value}; a register can address only one "
+                "dimension of a tensor, and never partitions."
             )
         return dataclasses.replace(self, dynamic=(register, stride))
 
@@ -168,8 +173,8 @@ class Tensor:
         row = self.storage.elements
         if counts[0] > 1 and steps[0] != row:
             raise UnsupportedProgramError(
-                f"{current().line()}: a pattern with a step of {steps[0]} elements over partitions "
-                f"of {row}; engines take partitions one after the other, with a step of {row}."
+                f"{current().line()}: the pattern's first step is {steps[0]} elements, but "
+                f"partitions have {row}; engines take consecutive partitions, a step of {row}."
             )
         return dataclasses.replace(
             self,
@@ -189,8 +194,8 @@ class Tensor:
             or not 0 <= bounds.low <= bounds.high < (self.storage.elements)
         ):
             raise OutOfBoundsError(
-                f"{current().line()}: the pattern {pattern} from {offset} on leaves a tensor of "
-                f"shape {self.storage.shape}."
+                f"{current().line()}: the pattern {pattern} at offset {offset} is out of bounds "
+                f"for a tensor of shape {self.storage.shape}."
             )
 
     def view(self, dtype: DType) -> Tensor:
@@ -198,8 +203,8 @@ class Tensor:
         kind = element_type(dtype)
         if kind.storage_bits != self.dtype.storage_bits:
             raise UnsupportedProgramError(
-                f"{current().line()}: {self.dtype.name} read as {kind.name}, which has another "
-                "width, is not built."
+                f"{current().line()}: a view of {self.dtype.name} as {kind.name}, which has "
+                "another width, is not built."
             )
         return dataclasses.replace(self, element_type=None if kind == self.storage.dtype else kind)
 
@@ -211,8 +216,8 @@ class Tensor:
         """
         if self.index is not None:
             raise UnsupportedProgramError(
-                f"{current().line()}: a tensor with vector_offset; dma_copy takes such tensors, as "
-                "src or dst, and dma_transpose as src."
+                f"{current().line()}: only dma_copy (src or dst) and dma_transpose (src) take a "
+                "tensor with vector_offset."
             )
         return self._access(self.strides, self.shape)
 

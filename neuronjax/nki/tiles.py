@@ -40,8 +40,8 @@ def ndarray(
     memory, kind = _MEMORIES[MemoryRegion(buffer)]
     if address is not None and memory is Memory.HBM:
         raise UnsupportedProgramError(
-            f"{current().line()}: address={address} in HBM; give one to tiles of nl.sbuf and "
-            "nl.psum only."
+            f"{current().line()}: address={address} cannot be chosen in HBM; pass address for "
+            "nl.sbuf and nl.psum only."
         )
     made = current().buffer(memory, element_type(dtype), tuple(shape), kind, address=address)
     return whole(made)

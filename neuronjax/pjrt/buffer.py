@@ -47,7 +47,7 @@ def _ready_event(plugin: Plugin, handle: int) -> Event:
     value, index = plugin.values.find(handle)
     array = value.array
     if array is None:
-        raise DeletedBufferError("the ready event of a deleted buffer was asked for")
+        raise DeletedBufferError("a deleted buffer has no ready event")
     if value.event is not None:
         return value.event
     client = plugin.client_of_value(value)
@@ -147,7 +147,7 @@ def Buffer_ToHostBuffer(plugin: Plugin, address: int) -> None:
         return
     size = WORDS[at + _TO_SIZE]
     if size < spec.host_bytes:
-        raise ValueError(f"the destination has {size} bytes; {spec.host_bytes} are needed")
+        raise ValueError(f"the destination has {size} bytes, but {spec.host_bytes} are needed")
     order = read_order(WORDS[at + _LAYOUT], spec.tensor.shape)
     if order is None and not spec.packed:
         copy = partial(_copy_bytes, shard, to, spec.host_bytes)
@@ -172,7 +172,8 @@ def Buffer_CopyRawToHost(plugin: Plugin, args: Any) -> None:
     offset_, size, dst = args.offset, args.transfer_size, args.dst
     if offset_ < 0 or size < 0 or offset_ + size > value.spec.shard_bytes:
         raise ValueError(
-            f"bytes {offset_}-{offset_ + size} are outside the buffer's {value.spec.shard_bytes}"
+            f"bytes {offset_}-{offset_ + size} are out of bounds: the buffer has "
+            f"{value.spec.shard_bytes}"
         )
 
     shard = value.shard(index)

@@ -43,7 +43,7 @@ def Client_Create(plugin: Plugin, args: Any) -> None:
             chosen = replace(chosen, **{name: value})
         elif not name.startswith(("node_id", "num_nodes", "ml_framework", "jax_", "jaxlib_")):
             raise ConfigurationError(
-                f"unknown client option {name!r}; known are target, lnc and num_cores"
+                f"unknown client option {name!r}; the options are target, lnc and num_cores"
             )
     state = ClientState(plugin, Client(chosen, _process(plugin, chosen, given)))
     options.seal()
@@ -59,7 +59,7 @@ def _process(plugin: Plugin, chosen: options.Options, given: dict[str, Any]) -> 
     if count > 1:
         if named not in (None, index):
             raise ConfigurationError(
-                f"NEURON_PJRT_PROCESS_INDEX={named}, and jax.distributed.initialize was told that "
+                f"NEURON_PJRT_PROCESS_INDEX={named}, but jax.distributed.initialize was told that "
                 f"this is process {index}; make them equal."
             )
         store = coordinator.Store()
@@ -67,8 +67,8 @@ def _process(plugin: Plugin, chosen: options.Options, given: dict[str, Any]) -> 
         index, count = named, len(chosen.process_devices or ())
         if index >= count or chosen.root_address is None:
             raise ConfigurationError(
-                f"NEURON_PJRT_PROCESS_INDEX={index} of {count} processes needs "
-                f"NEURON_RT_ROOT_COMM_ID=host:port of process 0, and a number below {count}."
+                f"NEURON_PJRT_PROCESS_INDEX={index} must be below {count}, the number of "
+                "processes, and needs NEURON_RT_ROOT_COMM_ID=HOST:PORT of process 0."
             )
         store = RootStore(chosen.root_address, index, chosen.peer_timeout)
     else:
@@ -118,7 +118,7 @@ def Client_AddressableDevices(plugin: Plugin, args: Any) -> None:
 
 def _device_handle(handles: Sequence[int], number: int) -> int:
     if not 0 <= number < len(handles):
-        raise IndexError(f"there is no device {number}; there are {len(handles)}")
+        raise IndexError(f"device {number} does not exist; there are {len(handles)} devices")
     return handles[number]
 
 
@@ -149,7 +149,7 @@ def Client_DefaultDeviceAssignment(plugin: Plugin, args: Any) -> None:
     if count > len(state.device_handles):
         raise ValueError(
             f"{args.num_replicas} replicas of {args.num_partitions} partitions need {count} "
-            f"devices; {state.client.machine} has {len(state.device_handles)} visible"
+            f"devices, but only {len(state.device_handles)} of {state.client.machine} are visible"
         )
     table = array_type(ctypes.c_int, args.default_assignment_size)
     out = table.from_address(args.default_assignment)

@@ -91,8 +91,8 @@ def Device_MemoryStats(plugin: Plugin, args: Any) -> None:
 def _check_local(state: ClientState, device: Device, what: str) -> None:
     if not state.is_local(device):
         raise NotAddressableError(
-            f"the {what} of {device} are known to process {device.process_index} alone; this is "
-            f"process {state.client.job.index}. Ask jax.local_devices()."
+            f"only process {device.process_index} knows the {what} of {device}; this is process "
+            f"{state.client.job.index}. Ask one of jax.local_devices()."
         )
 
 

@@ -26,7 +26,7 @@ def dtype_of(code: int) -> np.dtype:
         return DTYPES[code]
     except KeyError:
         raise UnknownElementTypeError(
-            f"PJRT element type {code} is unknown; known are {sorted(DTYPES)}"
+            f"unknown PJRT element type {code}; the known types are {sorted(DTYPES)}"
         ) from None
 
 

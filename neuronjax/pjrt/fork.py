@@ -51,7 +51,7 @@ def _refuse_compilation(event: str, *_: Any, **__: Any) -> None:
 
 def _error() -> ForkedProcessError:
     return ForkedProcessError(
-        "this process was forked from one that uses the neuron platform, and the threads that "
-        "compute did not come along: nothing can run here. Start processes with "
+        "this process was forked from one that uses the neuron platform. Its worker threads did "
+        "not survive the fork, so nothing can run here. Start processes with "
         "multiprocessing.get_context('spawn'), or fork before JAX is used."
     )

@@ -47,8 +47,8 @@ def last_error() -> ErrorRecord:
     """What C gets when describing an exception failed too; to be made while there is memory."""
     return ErrorRecord(
         abi.ERROR_CODES["RESOURCE_EXHAUSTED"],
-        "a PJRT call failed, and so did the attempt to say why: most likely this machine has no "
-        "memory left",
+        "a PJRT call failed, and so did the attempt to say why: this machine is probably out of "
+        "memory",
     )
 
 

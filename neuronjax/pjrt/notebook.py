@@ -17,8 +17,8 @@ PATIENCE_SECONDS = 2.0
 _POLL_SECONDS = 0.02
 
 STILL_RUNNING = (
-    "neuronjax: {runs} of an interrupted cell still {verb}; what this cell runs on the same cores "
-    "waits until then. Restart the kernel to end {pronoun} now."
+    "neuronjax: {runs} of an interrupted cell still {verb}; programs of this cell wait for the "
+    "same cores. Restart the kernel to end {pronoun} now."
 )
 
 

@@ -27,6 +27,6 @@ def program_text(compiled: jax.stages.Compiled) -> str:
             if program is not None:
                 return text.format(program)
     raise ArgumentMismatchError(
-        "no client of platform neuron knows this executable; pass what jax.jit(f).lower(...)"
-        ".compile() returned for arguments on the platform, in this process."
+        "no client of platform neuron knows this executable; pass the result of "
+        "jax.jit(f).lower(...).compile() for arguments on this platform, from this process."
     )

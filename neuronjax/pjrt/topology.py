@@ -38,7 +38,7 @@ def TopologyDescription_Create(plugin: Plugin, args: Any) -> None:
     unknown = chosen.keys() - {"lnc", "target"}
     if unknown:
         raise ConfigurationError(
-            f"unknown topology options {sorted(unknown)}; known are lnc and target"
+            f"unknown topology options {sorted(unknown)}; the options are lnc and target"
         )
     defaults = options.load()
     target = name or chosen.get("target", defaults.target)

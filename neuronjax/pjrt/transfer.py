@@ -27,7 +27,7 @@ class TransferManager:
 
     def array(self, index: int) -> np.ndarray:
         if not 0 <= index < len(self.arrays):
-            raise IndexError(f"there is no buffer {index}; there are {len(self.arrays)}")
+            raise IndexError(f"buffer {index} does not exist; there are {len(self.arrays)} buffers")
         return self.arrays[index]
 
 
@@ -50,7 +50,9 @@ def AsyncHostToDeviceTransferManager_TransferData(plugin: Plugin, args: Any) -> 
     array = plugin.handles[args.transfer_manager].array(args.buffer_index)
     start, size = args.offset, args.transfer_size
     if start < 0 or size < 0 or start + size > array.nbytes:
-        raise ValueError(f"bytes {start}-{start + size} are outside the buffer's {array.nbytes}")
+        raise ValueError(
+            f"bytes {start}-{start + size} are out of bounds: the buffer has {array.nbytes}"
+        )
     ctypes.memmove(array.ctypes.data + start, args.data, size)
     args.done_with_h2d_transfer = plugin.ready_event
 

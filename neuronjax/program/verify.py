@@ -116,7 +116,7 @@ RULES: tuple[Rule, ...] = (
     Rule("written once", cores.written_once, _LNC, "Run one after the other."),
     Rule("cores alone", cores.alone, _LNC, "Use another kernel, or HBM."),
     Rule("cores' registers", cores.registers, _LNC, "Set it in all kernels."),
-    Rule("uninitialised", dataflow.uninitialised, "NKI simulator guide", "Write it, or use memset."),
+    Rule("uninitialised", dataflow.uninitialised, "NKI simulator guide", "Write it, or memset it."),
     Rule("registers", dataflow.registers, "NKI ISA register_alloc", "Load or move into it."),
     Rule("accumulation", accumulation.accumulation, "NKI ISA nc_matmul", "Set start and stop."),
     Rule("semaphores", semaphores.semaphores, _ARCH, "Match signals and waits."),

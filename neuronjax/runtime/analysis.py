@@ -41,7 +41,7 @@ class Analysis:
             return measure.measure_compiled(self.program, self.ranks, setting, lowered=lowered)
         except Exception as error:  # programs must run although their time is unknown
             name = self.program.signature.name
-            logger.warning("program %s has no estimate of time and memory: %s", name, error)
+            logger.warning("time and memory of program %s cannot be estimated: %s", name, error)
             return None
 
     def cost(self) -> dict[str, float]:

@@ -80,7 +80,7 @@ def _numerical_error(
         reports.append(f"NaN reached {check.op} at {check.source} on core {nan[1]} of {cores}")
     return NumericalError(
         "NRT_EXEC_COMPLETED_WITH_NUM_ERR (status 1003): program "
-        f"{program.signature.name!r} made NaN of numbers: {'; '.join(reports)}. "
+        f"{program.signature.name!r} produced NaN from numbers: {'; '.join(reports)}. "
         "No argument had any. neuronjax.nan_report(function, *arguments) names the op; unset "
         "NEURON_FAIL_ON_NAN and NEURON_RT_NUMERICAL_ERRORS_VERBOSITY to let NaN pass."
     )

@@ -334,8 +334,8 @@ def compile_ahead(
     assignment = device_assignment(options, default=0)
     if assignment.size and assignment.max() >= len(devices):
         raise CompileError(
-            f"the program is assigned to device {assignment.max()} of a machine of {len(devices)} "
-            "cores"
+            f"the program is assigned to device {assignment.max()}, but the machine has only "
+            f"{len(devices)} cores (0-{len(devices) - 1})"
         )
     host = HostClient(len(devices))
     cores = cores_of(devices, assignment)

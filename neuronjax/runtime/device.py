@@ -104,7 +104,7 @@ def visible_cores(
         missing = [core for core in options.visible_cores if core >= len(cores)]
         if missing:
             raise VisibleCoresError(
-                f"NEURON_RT_VISIBLE_CORES asks for core {missing[0]}, but {have}. Name only those, "
+                f"NEURON_RT_VISIBLE_CORES asks for core {missing[0]}, but {have}. List only these, "
                 "or choose a larger machine with NEURONJAX_TARGET."
             )
         cores = tuple(cores[core] for core in options.visible_cores)
@@ -116,7 +116,7 @@ def visible_cores(
                 else f"the {options.num_cores} cores of NEURON_PJRT_PROCESSES_NUM_DEVICES"
             )
             raise VisibleCoresError(
-                f"{count} are more than the {len(cores)} cores there are; {have}."
+                f"{count} are more than the {len(cores)} available cores; {have}."
             )
         cores = cores[: options.num_cores]
     return cores

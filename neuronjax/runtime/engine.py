@@ -254,7 +254,7 @@ class Runs:
         except OSError as error:
             raise ConfigurationError(
                 f"NEURONJAX_RECORD_TO={str(folder)!r} cannot be written to: {error.strerror}. "
-                "Name a folder that you can write to, or unset it."
+                "Set it to a writable folder, or unset it."
             ) from None
         return record(
             path, program, arguments, order=self.order, host=host, checks=self._checks,
@@ -301,7 +301,7 @@ class EngineClient(HostClient):
             raise ConfigurationError(
                 f"NEURONJAX_EXECUTOR=engine emulates NeuronCore-v2 and later; {target.chip} has an "
                 "older core, whose memories AWS does not document. Choose another "
-                "NEURONJAX_TARGET, or the executor host."
+                "NEURONJAX_TARGET, or NEURONJAX_EXECUTOR=host."
             )
         self._target = target
         policy = policy_of(options, target.chip_spec)

@@ -181,15 +181,15 @@ class LoadedProgram:
 
     def _mismatch(self, given: int) -> ArgumentMismatchError:
         return ArgumentMismatchError(
-            f"program {self.program.signature.name!r} takes {self._arguments} arguments, "
-            f"{given} were given"
+            f"program {self.program.signature.name!r} takes {self._arguments} arguments, but got "
+            f"{given}"
         )
 
     def _deleted(self, arrays: list[Any]) -> DeletedBufferError:
         index = next(index for index, array in enumerate(arrays) if array is None)
         return DeletedBufferError(
-            f"argument {index} of program {self.program.signature.name!r} was deleted or donated "
-            "before; keep a copy, or do not donate it."
+            f"argument {index} of program {self.program.signature.name!r} has already been "
+            "deleted or donated; keep a copy, or do not donate it."
         )
 
     def intercept(self, around: Around | None) -> None:
@@ -283,7 +283,7 @@ def deserialize(data: bytes) -> tuple[CompiledProgram, bytes, bytes]:
     """
     try:
         if data[: len(_MAGIC)] != _MAGIC:
-            raise ValueError("they do not begin with the format's mark")
+            raise ValueError("they do not begin with the format's magic number")
         index = len(_MAGIC) + hashlib.sha256().digest_size
         if data[len(_MAGIC) : index] != hashlib.sha256(data[index:]).digest():
             raise ValueError("they are damaged")
@@ -295,7 +295,7 @@ def deserialize(data: bytes) -> tuple[CompiledProgram, bytes, bytes]:
             index += size
         header = json.loads(parts[0])
         if header["format"] != _FORMAT:
-            raise ValueError(f"they are of format {header['format']}, this is {_FORMAT}")
+            raise ValueError(f"their format is {header['format']}, not {_FORMAT}")
         program = CompiledProgram(
             per_core=parts[1],
             signature=Signature(
@@ -333,7 +333,8 @@ def _code(host: HostExecutable) -> bytes:
 def _kernel_to_json(function: Callable[..., Any]) -> str:
     if not isinstance(function, native_kernels.NativeKernel):
         raise SerializationError(
-            "programs with host callbacks cannot be stored: their Python functions stay here."
+            "programs with host callbacks cannot be serialized: their Python functions exist only "
+            "in this process."
         )
     return function.configuration()
 
@@ -345,7 +346,7 @@ def _spec_to_json(spec: TensorSpec) -> list[Any]:
 def _spec_from_json(entry: list[Any]) -> TensorSpec:
     shape, name = entry
     if any(type(size) is not int or size < 0 for size in shape):
-        raise ValueError(f"a shape is {shape}")
+        raise ValueError(f"{shape} is not a shape")
     return TensorSpec(tuple(shape), np.dtype(name))
 
 

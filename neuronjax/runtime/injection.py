@@ -198,7 +198,7 @@ class Injector:
             self._told(
                 program, fault,
                 "NRT_TIMEOUT (status 5): suspected hang in collectives operation: the core never "
-                f"came to it; waited {self.exec_timeout} s (NEURON_RT_EXEC_TIMEOUT)",
+                f"reached it; waited {self.exec_timeout} s (NEURON_RT_EXEC_TIMEOUT)",
             )
         )  # fmt: skip
         self._has_failed = True
@@ -223,7 +223,7 @@ class Injector:
     def _obituary(self, program: LoadedProgram, fault: CoreDies) -> str:
         return (
             self._told(program, fault, "NRT_EXEC_HW_ERR_NC_UE (status 1202): the core has stopped")
-            + " It runs nothing any more, but its memory can be read. Start the process again, or "
+            + " It no longer runs programs, but its memory can be read. Restart the process, or "
             "make a new client (jax.extend.backend.clear_backends()), and resume from a checkpoint."
         )
 

@@ -66,8 +66,8 @@ def take_part(machine: Machine, policy: Policy, options: Options, process: Proce
     if options.executor == "engine":
         raise ConfigurationError(
             f"NEURONJAX_EXECUTOR=engine emulates the engines of all cores in one process, and this "
-            f"is one of {count}. Run the script in one (NEURONJAX_TARGET=trn2-ultraserver has four "
-            "hosts), or use the executor host."
+            f"is one of {count}. Run the script in one process (NEURONJAX_TARGET=trn2-ultraserver "
+            "has four hosts), or use NEURONJAX_EXECUTOR=host."
         )
     first = _cores(machine, index, count)[0].id
     description = Description(
@@ -101,8 +101,8 @@ def _own(options: Options, index: int, count: int) -> Options:
         return options
     if len(counts) != count:
         raise ConfigurationError(
-            f"{_COUNTS} has the devices of {len(counts)} processes, and there are {count}. "
-            "Name one number for each process, and let every process call "
-            "jax.distributed.initialize."
+            f"{_COUNTS} lists the devices of {len(counts)} processes, but there are {count}. "
+            "List one number for each process, and call jax.distributed.initialize in every "
+            "process."
         )
     return replace(options, num_cores=counts[index])

@@ -223,7 +223,7 @@ def protect_host(nbytes: int, purpose: str) -> None:
     available = host_available_bytes()
     if available is not None and nbytes > available - HOST_RESERVE_BYTES:
         raise HostMemoryError(
-            f"{purpose} needs {nbytes / GIB:.2f} GiB of this machine's memory, of which "
-            f"{available / GIB:.2f} GiB are available. The emulated cores' memory lives there: use "
-            "a smaller model or batch, fewer cores (NEURON_RT_NUM_CORES), or a larger machine."
+            f"{purpose} needs {nbytes / GIB:.2f} GiB of this machine's memory, but only "
+            f"{available / GIB:.2f} GiB are available. The emulated cores' memory is kept there: "
+            "use a smaller model or batch, fewer cores (NEURON_RT_NUM_CORES), or a larger machine."
         )

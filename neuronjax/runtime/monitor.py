@@ -212,7 +212,7 @@ class Monitor:
             return refusal(HTTPStatus.BAD_REQUEST, str(error))
         except MonitorError as error:
             return refusal(HTTPStatus.NOT_IMPLEMENTED, str(error))
-        return refusal(HTTPStatus.NOT_FOUND, "there are /json?period=SECONDS and /metrics")
+        return refusal(HTTPStatus.NOT_FOUND, "not found; try /json?period=SECONDS or /metrics")
 
     def serve(self, port: int) -> None:
         """Answers requests on a local port, from threads that end with the process.
@@ -224,7 +224,7 @@ class Monitor:
             self._server = MonitorServer(port, self.answer)
         except OSError as error:
             if _is_own(port):
-                _log.warning("port %d keeps serving the first client of this process", port)
+                _log.warning("port %d still serves the first client of this process", port)
                 return
             raise ConfigurationError(
                 f"NEURONJAX_MONITOR_PORT={port} cannot be used: {error.strerror}. Each process "
@@ -264,7 +264,9 @@ def _period(query: str) -> float:
     except ValueError:
         period = math.nan
     if not 0 < period < math.inf:
-        raise ConfigurationError(f"period={quoted(text)} is not a number of seconds above 0.")
+        raise ConfigurationError(
+            f"period={quoted(text)} must be a number of seconds greater than 0."
+        )
     return period
 
 

@@ -92,7 +92,7 @@ class MonitorServer:
             head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
             too_large = http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-            return refusal(too_large, f"a request has at most {_HEADER_BYTES} bytes of headers")
+            return refusal(too_large, f"the headers exceed {_HEADER_BYTES} bytes")
         return answered(head, self._answer)
 
 
@@ -100,9 +100,9 @@ def answered(head: bytes, answer: Callable[[str], Answer]) -> Answer:
     """The response of `answer` to the path in the head of a request, or a refusal."""
     words = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        return refusal(http.HTTPStatus.BAD_REQUEST, "that is not an HTTP/1 request")
+        return refusal(http.HTTPStatus.BAD_REQUEST, "not an HTTP/1 request")
     if words[0] != "GET":
-        return refusal(http.HTTPStatus.METHOD_NOT_ALLOWED, "there is nothing but GET")
+        return refusal(http.HTTPStatus.METHOD_NOT_ALLOWED, "only GET is supported")
     return answer(words[1])
 
 

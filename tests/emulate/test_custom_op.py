@@ -277,7 +277,7 @@ def test_every_function_is_tested() -> None:
 
 
 def test_a_function_of_another_type_is_refused() -> None:
-    with pytest.raises(UnsupportedProgramError, match="popcnt of float32"):
+    with pytest.raises(UnsupportedProgramError, match="popcnt in float32"):
         execute(
             "custom_op dst={r} function=popcnt srcs=({x})",
             {"x": SPECIAL}, {"r": ("float32", SPECIAL.shape)},

@@ -116,7 +116,7 @@ BAD: dict[str, tuple[str, str]] = {
     ),
     "a rank that is missing": ("all_reduce dsts=(Y) srcs=(X) groups=((0, 1))", "do not include it"),
     "a rank that does not exist": (
-        "all_reduce dsts=(Y) srcs=(X) groups=((0, 1, 2, 3, 4))", r"ranks \[4\] never come",
+        "all_reduce dsts=(Y) srcs=(X) groups=((0, 1, 2, 3, 4))", r"ranks \[4\] do not exist",
     ),
 }  # fmt: skip
 

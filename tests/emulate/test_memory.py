@@ -197,7 +197,7 @@ def test_any_buffer_can_be_looked_at() -> None:
     assert seen[-1] == (4, "copy/it/i/0:dma_copy", {"i": 1})
     np.testing.assert_array_equal(emulation.buffer("t", slot=1)[:, 2:4], X[:, 2:4])
     np.testing.assert_array_equal(emulation.buffer("it/t", slot=4)[:, 2:4], X[:, 2:4])
-    with pytest.raises(MemoryAccessError, match="there are copy/it/t, start, x, y"):
+    with pytest.raises(MemoryAccessError, match="Choose from copy/it/t, start, x, y"):
         emulation.buffer("z")
 
 
@@ -250,8 +250,8 @@ def test_observers_see_what_was_written() -> None:
 
 BAD_ARGUMENTS = {
     "missing": ({"start": np.zeros(1, np.int32)}, r"takes the arguments \['start', 'x'\]"),
-    "shape": ({"x": X[:4], "start": np.zeros(1, np.int32)}, r"x is float32\[128, 12\]"),
-    "dtype": ({"x": X.astype(np.float64), "start": np.zeros(1, np.int32)}, "given float64"),
+    "shape": ({"x": X[:4], "start": np.zeros(1, np.int32)}, r"x must be float32\[128, 12\]"),
+    "dtype": ({"x": X.astype(np.float64), "start": np.zeros(1, np.int32)}, "got float64"),
 }
 
 

@@ -111,8 +111,8 @@ def test_message_of_nan():
 
     error = outcome(ratio, X, NEURON_RT_NUMERICAL_ERRORS_VERBOSITY="critical")
     assert str(error).startswith(
-        "NRT_EXEC_COMPLETED_WITH_NUM_ERR (status 1003): program 'jit_ratio' made NaN of numbers: "
-        "result 1, f32[4], has NaN. No argument had any. neuronjax.nan_report(function"
+        "NRT_EXEC_COMPLETED_WITH_NUM_ERR (status 1003): program 'jit_ratio' produced NaN from "
+        "numbers: result 1, f32[4], has NaN. No argument had any. neuronjax.nan_report(function"
     )
 
 
@@ -123,7 +123,7 @@ def test_message_of_nan_that_gets_lost():
 
     error = outcome(guarded, X, **NAN)
     place = here("where it is lost")
-    assert f"of numbers: NaN reached select f32[4] at {place} on core 0 of 1. No" in str(error)
+    assert f"from numbers: NaN reached select f32[4] at {place} on core 0 of 1. No" in str(error)
 
 
 def test_several_results():

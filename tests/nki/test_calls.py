@@ -119,7 +119,7 @@ def test_arrays_that_a_kernel_writes_to() -> None:
 def test_values_of_written_arrays_are_not_lost() -> None:
     fixed = np.zeros_like(X)
     fixed.flags.writeable = False
-    with pytest.raises(KernelError, match=r"updated_only writes to cache, which cannot change"):
+    with pytest.raises(KernelError, match=r"updated_only writes to cache, which is immutable"):
         nki.simulate(updated_only)(fixed, X)
     with pytest.raises(KernelError, match=r"updated_only writes to cache and does not return it"):
         jax.jit(updated_only)(X, X)

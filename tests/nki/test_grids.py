@@ -85,7 +85,9 @@ def test_what_programs_of_a_grid_must_not_do() -> None:
         nki.simulate(exchanged[2])(X)
     with pytest.raises(KernelError, match=r"test_grids.py:\d+: program 1 .*declare the same"):
         nki.simulate(differing[2])(X)
-    with pytest.raises(KernelError, match=r"overlapping\[16\]: 16 programs.*has 1 or 2 physical"):
+    with pytest.raises(
+        KernelError, match=r"overlapping\[16\] asks for 16 programs.*has 1 or 2 physical"
+    ):
         nki.simulate(overlapping[16])(X)
     with pytest.raises(KernelError, match="trainium1 has 1 physical cores"):
         nki.simulate(overlapping[2], chip="trainium1")(X)

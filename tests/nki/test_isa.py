@@ -300,7 +300,7 @@ def test_what_the_chip_would_refuse(kernel: Callable[..., Tensor]) -> None:
 def test_what_no_kernel_can_be_called_with() -> None:
     kernel = nki.jit(scaled)
     with pytest.raises(
-        NeuronError, match=r"no chip 'trn9' runs kernels; choose one of .*trainium2"
+        NeuronError, match=r"kernels cannot run on chip 'trn9'; choose from .*trainium2"
     ):
         nki.simulate(kernel, chip="trn9")(X, Y)
     with pytest.raises(NeuronError, match=r"scaled\(.*\).*: missing a required argument: 'y'"):

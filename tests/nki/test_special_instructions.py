@@ -236,7 +236,7 @@ def scaled_on_the_way(x: Tensor) -> Tensor:
 
 
 REFUSED = {
-    gathered_on_gpsimd: r"test_special_instructions.py:\d+: nc_transpose on gpsimd",
+    gathered_on_gpsimd: r"instructions.py:\d+: nc_transpose cannot run on engine gpsimd",
     scaled_on_the_way: r"test_special_instructions.py:\d+: scales of dma_compute must be 1.0",
 }
 

@@ -29,7 +29,7 @@ from tests.parsers.parsers import environment, recorded
         (
             {"NEURON_RT_VISIBLE_CORES": "0-20000"},
             "NEURON_RT_VISIBLE_CORES asks for core 4, but trn2.3xlarge (LNC 2) has logical cores "
-            "0-3. Name only those, or choose a larger machine with NEURONJAX_TARGET.",
+            "0-3. List only these, or choose a larger machine with NEURONJAX_TARGET.",
         ),
         (
             {"NEURON_RT_VISIBLE_CORES": "0-200000000"},
@@ -81,7 +81,7 @@ RECORDS = {
     "text": (lambda folder: with_bytes(folder, b"program"), "it is not an archive"),
     "half": (
         lambda folder: with_bytes(folder, with_part(folder, "x", "y").read_bytes()[:-200]),
-        "is cut off",
+        "is truncated",
     ),
     "missing": (lambda folder: folder / "none.npz", "No such file"),
     "address": (lambda folder: with_program(folder, "@0", f"@{1 << 50}"), "hbm; allowed: "),

@@ -166,7 +166,9 @@ def test_unknown_handle_is_an_error(name: str, field: str, calls: Calls) -> None
 def test_unknown_element_type(code: int, calls: Calls) -> None:
     dims = (ctypes.c_int64 * 1)(4)
     data = np.zeros(64, np.uint8)
-    with pytest.raises(CallError, match=rf"element type {code} is unknown; known are \[1, 2"):
+    with pytest.raises(
+        CallError, match=rf"unknown PJRT element type {code}; the known types are \[1, 2"
+    ):
         calls(
             "Client_BufferFromHostBuffer",
             client=calls.client(),
@@ -207,9 +209,9 @@ def test_async_transfer_in_pieces(calls: Calls, no_new_handles: Watch) -> None:
                 offset=start,
                 transfer_size=end - start,
             )
-        with pytest.raises(CallError, match="bytes 32-48 are outside the buffer's 40"):
+        with pytest.raises(CallError, match="bytes 32-48 are out of bounds: the buffer has 40"):
             calls(f"{prefix}TransferData", transfer_manager=manager, offset=32, transfer_size=16)
-        with pytest.raises(CallError, match="there is no buffer 1; there are 1"):
+        with pytest.raises(CallError, match="buffer 1 does not exist; there are 1 buffers"):
             calls(f"{prefix}RetrieveBuffer", transfer_manager=manager, buffer_index=1)
         buffer = calls(f"{prefix}RetrieveBuffer", transfer_manager=manager).buffer_out
         np.testing.assert_array_equal(calls.get(buffer, value), value)
@@ -226,6 +228,6 @@ def test_raw_copy_to_host(offset: int, size: int, calls: Calls) -> None:
     calls("Buffer_CopyRawToHost", buffer=buffer, dst=out.ctypes.data, **where)
     np.testing.assert_array_equal(out[:size], value[offset : offset + size])
     assert not out[size:].any()
-    with pytest.raises(CallError, match="are outside the buffer's 24"):
+    with pytest.raises(CallError, match="are out of bounds: the buffer has 24"):
         calls("Buffer_CopyRawToHost", buffer=buffer, offset=offset + 1, transfer_size=24)
     calls("Buffer_Destroy", buffer=buffer)

@@ -121,7 +121,7 @@ def test_donation(kept: bool, client: Client, load: Load) -> None:
 
 
 def test_wrong_number_of_arguments(client: Client, load: Load) -> None:
-    with pytest.raises(ArgumentMismatchError, match="'step' takes 1 arguments, 2 were given"):
+    with pytest.raises(ArgumentMismatchError, match="'step' takes 1 arguments, but got 2"):
         load(*DOUBLE).execute([whole(client, range(1))] * 2, frozenset())
 
 
@@ -184,5 +184,5 @@ def test_bytes_of_another_version_are_refused(load: Load, monkeypatch: pytest.Mo
     monkeypatch.setattr(executable, "_FORMAT", 99)
     data = executable.serialize(program.program, program.host, b"")
     monkeypatch.undo()
-    with pytest.raises(SerializationError, match="they are of format 99, this is"):
+    with pytest.raises(SerializationError, match="their format is 99, not"):
         executable.deserialize(data)
