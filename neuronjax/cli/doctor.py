@@ -61,7 +61,7 @@ def versions() -> Iterator[Check]:
         installed = importlib.metadata.version(name)
         minor = installed.split(".")[:2]
         tested = minor in (oldest.split(".")[:2], newest.split(".")[:2])
-        untested = f", not tested: versions {oldest} to {newest} are"
+        untested = f" (not tested; tested are versions {oldest} to {newest})"
         yield Check(True if tested else None, f"{name} {installed}{'' if tested else untested}")
 
 
@@ -78,7 +78,7 @@ def plugins() -> Iterator[Check]:
             None,
             f"{LIBNEURONXLA} is installed: platform neuron is "
             + ("emulated here (NEURONJAX_EMULATE=1)" if emulated else "AWS's own; "
-               "NEURONJAX_EMULATE=1 gives it to the emulator"),
+               "set NEURONJAX_EMULATE=1 to emulate it"),
         )  # fmt: skip
 
 

@@ -70,7 +70,8 @@ def swept(arguments: argparse.Namespace, folder: Path | None = None) -> Sweep:
     choices = list(grid)
     missing = sum(choice not in known for choice in choices)
     if missing < len(choices):
-        print(f"{len(choices) - missing} of {len(choices)} points are in {folder}", file=sys.stderr)
+        kept_points = len(choices) - missing
+        print(f"{kept_points} of {len(choices)} points are already in {folder}", file=sys.stderr)
     return sweep(
         estimating, grid, runner=_runner(arguments), kept=known, done=_progress(missing, kept)
     )

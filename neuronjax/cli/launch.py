@@ -85,8 +85,9 @@ def _run(parsed: argparse.Namespace) -> int:
     last_port = (chosen.monitor_port or 0) + parsed.hosts - 1
     if last_port >= _PORTS:
         raise ConfigurationError(
-            f"NEURONJAX_MONITOR_PORT={chosen.monitor_port} is for process 0 of {parsed.hosts}, and "
-            f"the last would need port {last_port}; choose at most {_PORTS - parsed.hosts}."
+            f"NEURONJAX_MONITOR_PORT={chosen.monitor_port} is the port of process 0 of "
+            f"{parsed.hosts}, so the last process would need port {last_port}; choose at most "
+            f"{_PORTS - parsed.hosts}."
         )
     with _logs(parsed.logs, parsed.hosts) as logs, _lifeline() as lifeline:
         address = f"{_LOOPBACK}:{_port(parsed.port)}"
@@ -164,7 +165,9 @@ def _attend(workers: Sequence[_Worker], logs: Path | None) -> int:
     if asked:
         return 128 + asked[0]
     where = f" Its log: {logs / f'process-{failed.index}.log'}." if logs else ""
-    print(f"neuronjax launch: {failed.describe()}; the others were ended.{where}", file=sys.stderr)
+    print(
+        f"neuronjax launch: {failed.describe()}; the others were stopped.{where}", file=sys.stderr
+    )
     return failed.process.returncode if failed.process.returncode > 0 else 1
 
 

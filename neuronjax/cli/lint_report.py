@@ -17,7 +17,7 @@ from neuronjax.legalize.rules.rule import Rule, Severity
 _WIDTH = 100
 _ZEROS = (
     "Nothing is executed under lint: every result is zero. If the error comes from such a value, "
-    "let that part of the script depend on the configuration instead, or run the script in earnest "
+    "make that part of the script depend on the configuration instead, or really run the script "
     "with JAX_PLATFORMS=neuron NEURONJAX_LEGALITY=warn."
 )
 
@@ -82,7 +82,7 @@ def _ending(report: Report) -> str:
     )
     lines = [total] if total else []
     if report.outcome.error is not None:
-        lines.append(f"The script did not end well: {report.outcome.error}.")
+        lines.append(f"The script failed: {report.outcome.error}.")
         lines += textwrap.wrap(_ZEROS, _WIDTH)
     elif report.programs == 0:
         lines.append(NO_PROGRAM)

@@ -114,7 +114,7 @@ def _nothing(pattern: str, names: list[str]) -> str:
     if not names:
         return scripts.NO_PROGRAM
     distinct = ", ".join(dict.fromkeys(names))
-    return f"no program matches --program={pattern}; the script has {distinct}."
+    return f"no program matches --program={pattern}; the script compiled {distinct}."
 
 
 COMMAND = Command(

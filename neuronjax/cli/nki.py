@@ -90,7 +90,7 @@ def _kernel(place: str) -> nki.Kernel:
     """
     file, _, name = place.rpartition(":")
     if not file:
-        raise ConfigurationError(f"{place!r} names no kernel: write FILE:KERNEL.")
+        raise ConfigurationError(f"{place!r} does not name a kernel; write FILE:KERNEL.")
     path = Path(file)
     path.open().close()
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -103,13 +103,15 @@ def _kernel(place: str) -> nki.Kernel:
     kernels = {key: value for key, value in vars(module).items() if isinstance(value, nki.Kernel)}
     if name not in kernels:
         there = ", ".join(kernels) or "none"
-        raise ConfigurationError(f"{file} has no kernel {name!r}; marked with nki.jit: {there}.")
+        raise ConfigurationError(
+            f"{file} has no kernel {name!r}; its functions marked with nki.jit: {there}."
+        )
     return kernels[name]
 
 
 def _check(kernel: nki.Kernel, given: argparse.Namespace) -> str:
     traced = kernel.trace(*given.shapes, chip=given.chip)
-    refused = f"{traced.program.name}: {given.chip} would refuse nothing"
+    refused = f"{traced.program.name}: {given.chip} accepts it"
     return "\n".join([refused, *traced.notes])
 
 

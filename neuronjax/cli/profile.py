@@ -96,7 +96,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     folders = [Path(folder) for folder in (arguments.script, *arguments.arguments)]
     if len(folders) != 2:
         raise ConfigurationError(
-            f"--compare takes two folders of profiles, {len(folders)} were given."
+            f"--compare takes two folders of profiles, but got {len(folders)}."
         )
     before, after = map(store.read, folders)
     print(compare.text(before, after, arguments.least_change))

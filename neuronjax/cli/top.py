@@ -68,7 +68,11 @@ def _programs(runtime: Mapping[str, Any]) -> str:
             program["name"], str(program["executions"]), str(len(program["neuroncores"])),
             "not timed yet" if latency is None else text.time(latency * 1e9),
         ))  # fmt: skip
-    return text.table(("program", "runs", "cores", "time/run"), rows) if rows else "no program ran."
+    return (
+        text.table(("program", "runs", "cores", "time/run"), rows)
+        if rows
+        else "no program has run yet."
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

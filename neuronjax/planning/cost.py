@@ -158,9 +158,9 @@ def _obstacle(point: Point) -> str:
     if point.estimate is None:
         return point.error
     if not point.usable:
-        return "it does not fit the memory of a core"
+        return "it does not fit in a core's memory"
     if point.estimate.price is None:
-        return "AWS asks no price on demand for it; give --price, or --prices with a file"
+        return "AWS publishes no on-demand price for it; give --price, or --prices with a file"
     return ""
 
 
@@ -221,16 +221,16 @@ def _advice(offers: Sequence[Offer]) -> Iterator[str]:
     for offer in offers:
         if offer.cores != offer.all_cores:
             yield (
-                f"{offer.label} uses {offer.cores} of {offer.all_cores} cores, and all are paid: "
-                "more replicas would share the price."
+                f"{offer.label} uses {offer.cores} of {offer.all_cores} cores, but all are paid "
+                "for: more replicas would share the price."
             )
             break
     for offer in offers:
         for bill in offer.bills:
             if math.isinf(bill.usd):
                 yield (
-                    f"{offer.label}, {bill.purchase}: interruptions cost more time than they leave;"
-                    " save checkpoints more often, or use fewer instances."
+                    f"{offer.label}, {bill.purchase}: interruptions take all of the time; save"
+                    " checkpoints more often, or use fewer instances."
                 )
 
 
@@ -253,7 +253,7 @@ def _text(costs: Cost) -> str:
     if rows:
         parts += ["", table.aligned([headings, *rows])]
     parts += ["", *costs.advice] if costs.advice else []
-    parts += ["", "without a price or an estimate:"] if costs.without else []
+    parts += ["", "no price or no estimate:"] if costs.without else []
     parts += [f"  {line}" for line in costs.without]
     parts += ["", *(f"price: {source}" for source in costs.sources)] if costs.sources else []
     return "\n".join(parts)

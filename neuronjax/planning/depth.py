@@ -22,10 +22,11 @@ def at_depth(
     shallow, deep = depths
     if layers < 1 or not 1 <= shallow < deep:
         raise ConfigurationError(
-            f"{layers} layers at depths {shallow},{deep}: both must be positive, depths ascending."
+            f"{layers} layers cannot be estimated from depths {shallow},{deep}: all must be "
+            "positive, and the depths ascending."
         )
     if layers <= deep:
         return measure(layers), None
     share = (layers - shallow) / (deep - shallow)
     measurement = between(measure(shallow), measure(deep), share)
-    return measurement, f"{layers} layers on the line through {shallow} and {deep}: all are alike"
+    return measurement, f"{layers} identical layers, extrapolated from {shallow} and {deep}"

@@ -19,6 +19,6 @@ def read_toml(what: str, path: str | Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigurationError(f"{what} {path}: {error.strerror}; give a TOML file.") from None
     except RecursionError:
-        raise ConfigurationError(f"{what} {path} is not TOML: it is nested too deep.") from None
+        raise ConfigurationError(f"{what} {path} is not TOML: it is nested too deeply.") from None
     except ValueError as error:  # of TOML, of UTF-8, or a NUL in the path
         raise ConfigurationError(f"{what} {path} is not TOML: {error}") from None

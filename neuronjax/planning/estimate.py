@@ -131,13 +131,13 @@ def _check_factory(
     """What makes workloads says itself what they take and process."""
     if arguments or in_specs is not None or any(count is not None for count in counts):
         raise ConfigurationError(
-            f"with layers, {_name(fn)} makes what is estimated: it returns a dict with fn,"
-            " arguments (with their shardings), tokens and samples, so estimate takes none of"
-            " them, nor in_specs. Leave them out, or leave out layers."
+            f"with layers, {_name(fn)} builds the workload: it returns a dict with fn, arguments"
+            " (with their shardings), tokens and samples. Do not pass these or in_specs to"
+            " estimate, or leave out layers."
         )
     if "layers" not in inspect.signature(fn).parameters:
         raise ConfigurationError(
-            f"{_name(fn)} takes no layers, so no shallower model can be made with it. Give a"
+            f"{_name(fn)} has no parameter layers, so it cannot build a shallower model. Pass a"
             f" function as neuronjax estimate takes it:\n{PROTOCOL}"
         )
 
@@ -187,8 +187,8 @@ def _measured(workload: Workload, setting: Setting, mesh: AbstractMesh | None) -
     traced = trace(workload)
     if mesh is not None and traced.ranks not in (1, mesh_size(mesh)):
         raise TopologyError(
-            f"the program is for {traced.ranks} cores, the mesh {dict(mesh.shape)} has "
-            f"{mesh_size(mesh)}; give the arguments shardings of that mesh."
+            f"the program is for {traced.ranks} cores, but the mesh {dict(mesh.shape)} has "
+            f"{mesh_size(mesh)}; shard the arguments over that mesh."
         )
     _check_ranks(traced.ranks, setting.machine)
     machine = slowed(setting.machine, setting.faults, range(traced.ranks))
@@ -201,8 +201,8 @@ def _check_ranks(ranks: int, machine: Machine) -> None:
     cores = machine.core_count
     if ranks > cores and ranks % cores:
         raise TopologyError(
-            f"a mesh of {ranks} cores does not fit {machine}: it has {cores}, and several of them "
-            f"must be full. Use at most {cores}, or a multiple of {cores}."
+            f"a mesh of {ranks} cores does not fit {machine}: it has {cores}, and a mesh over "
+            f"several machines must fill them. Use at most {cores}, or a multiple of {cores}."
         )
     if ranks > cores and not machine.instance.network_bandwidth:
         raise TopologyError(f"a mesh of {ranks} cores does not fit {machine}, which has {cores}.")
@@ -280,7 +280,8 @@ def _specs(in_specs: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         return (in_specs,) * len(arguments)
     if len(in_specs) != len(arguments):
         raise TopologyError(
-            f"in_specs has {len(in_specs)} entries for {len(arguments)} arguments; give one each."
+            f"in_specs has {len(in_specs)} entries for {len(arguments)} arguments; give one for "
+            "each argument."
         )
     return tuple(in_specs)
 

@@ -50,7 +50,7 @@ def _why_nothing_runs(points: Sequence[Point]) -> Iterator[Limit]:
     if estimates:
         least = min(estimates, key=lambda estimate: estimate.memory_bytes)
         yield Limit(
-            f"a core needs {table.size(least.memory_bytes)} and has "
+            f"a core needs {table.size(least.memory_bytes)} but has "
             f"{table.size(least.capacity_bytes)} (mesh {_mesh(least)})",
             "; ".join(least.advice),
             forbids=True,
@@ -76,9 +76,9 @@ def _refused(estimate: Estimate) -> Iterator[Limit]:
 def _instructions(estimate: Estimate) -> Iterator[Limit]:
     if estimate.instruction_count > table.INSTRUCTION_LIMIT:
         yield Limit(
-            f"{estimate.instruction_count:,.0f} instructions, of which the compiler takes "
+            f"{estimate.instruction_count:,.0f} instructions, but the compiler takes at most "
             f"{table.INSTRUCTION_LIMIT:,}",
-            "split the program over more cores, lower the batch, or compile blocks apart",
+            "split the program over more cores, lower the batch, or compile blocks separately",
             forbids=True,
         )
 
@@ -87,7 +87,7 @@ def _left_to_host(estimate: Estimate) -> Iterator[Limit]:
     if estimate.busy_ns.get("host"):
         yield Limit(
             "the host computes what no engine can, with "
-            f"{table.duration(estimate.busy_ns['host'])} of transfers a step",
+            f"{table.duration(estimate.busy_ns['host'])} of transfers per step",
             "neuronjax estimate lists these operations under Assumed",
         )
 
@@ -106,7 +106,7 @@ def _far_from_roofline(estimate: Estimate) -> Iterator[Limit]:
     ratio = (estimate.step_ns - estimate.launch_ns) / estimate.roofline_ns
     if ratio > FAR_FROM_ROOFLINE:
         yield Limit(
-            f"a step takes {ratio:.1f} times what its arithmetic and its bytes need "
+            f"a step takes {ratio:.1f} times as long as its arithmetic and its bytes need "
             f"({table.duration(estimate.roofline_ns)}); busiest: "
             f"{table.RESOURCES[estimate.bottleneck]}",
             _BUSIEST.get(

@@ -91,7 +91,7 @@ def load_published(spec: str) -> tuple[PublishedModel, ...]:
     try:
         table = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
-        raise ScriptError(f"there is no table {spec!r}: {error}.") from None
+        raise ScriptError(f"cannot import the table {spec!r}: {error}.") from None
     return tuple(_read(entry) for entry in table)
 
 

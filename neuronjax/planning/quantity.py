@@ -50,7 +50,7 @@ def _member(old: enum.Enum, value: Any, where: str) -> enum.Enum:
         return type(old)(value)
     except ValueError:
         allowed = ", ".join(str(member.value) for member in type(old))
-        raise ConfigurationError(f"{where}={quoted(value)}: there are {allowed}.") from None
+        raise ConfigurationError(f"{where}={quoted(value)}: choose from {allowed}.") from None
 
 
 def _number(old: Any, value: Any, where: str) -> float:

@@ -50,8 +50,8 @@ def in_processes(count: int) -> Runner[Asked, Answer]:
                 yield pending[future], future.result()
         except BrokenProcessPool:
             raise ConfigurationError(
-                "a worker ended without a result, perhaps because memory ran out. Use fewer "
-                "--workers; with --out, points that are done are kept."
+                "a worker died without a result, perhaps because memory ran out. Use fewer "
+                "--workers; with --out, finished points are kept."
             ) from None
         finally:
             pool.shutdown(wait=False, cancel_futures=True)

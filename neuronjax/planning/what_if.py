@@ -61,8 +61,8 @@ def machine_of(target: str, lnc: int | None, given: Given) -> tuple[Machine, Cal
     changed = Machine(_changed(machine.instance, changes, "machine"), machine.lnc)
     if changed.core_count > MOST_CORES:
         raise ConfigurationError(
-            f"machine has {changed.core_count} cores then; {MOST_CORES} is the most that one has "
-            "here. More are several machines: give a mesh of so many cores."
+            f"machine would have {changed.core_count} cores, but at most {MOST_CORES} are "
+            "supported. For more, use several machines: give a mesh of that many cores."
         )
     return changed, _changed(CALIBRATION, constants, "calibration")
 
@@ -72,7 +72,7 @@ def _read(given: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
         return given
     if not isinstance(given, str | Path):
         raise ConfigurationError(
-            f"machine {quoted(given)} is neither a TOML file nor a mapping of what it would hold."
+            f"machine {quoted(given)} is neither a TOML file nor a mapping with such contents."
         )
     return read_toml("machine", given)
 
@@ -97,8 +97,8 @@ def _record(record: Any, changes: Mapping[str, Any], where: str) -> Any:
             )
         if name in _FIXED:
             raise ConfigurationError(
-                f"{where}.{name} cannot be changed: what is documented of a {kind} is looked up by "
-                "it. Name another base."
+                f"{where}.{name} cannot be changed: the documented facts about a {kind} are looked "
+                "up by it. Choose another base."
             )
     fields = {name: _changed(getattr(record, name), change, f"{where}.{name}")
              for name, change in changes.items()}  # fmt: skip
@@ -106,7 +106,7 @@ def _record(record: Any, changes: Mapping[str, Any], where: str) -> Any:
     try:
         return dataclasses.replace(record, **{**dropped, **fields})
     except (ValueError, TypeError) as error:
-        raise ConfigurationError(f"{where} cannot be changed so: {error}") from None
+        raise ConfigurationError(f"{where} cannot be changed this way: {error}") from None
 
 
 def _mapping(record: Mapping[Any, Any], changes: Mapping[str, Any], where: str) -> Any:

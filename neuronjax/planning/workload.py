@@ -88,7 +88,8 @@ class Factory:
         unknown = sorted(set(self.settings) - names)
         if unknown:
             raise ConfigurationError(
-                f"{self.name} takes no {', '.join(unknown)}; it takes {', '.join(sorted(names))}."
+                f"{self.name} has no parameter {', '.join(unknown)}; its parameters are "
+                f"{', '.join(sorted(names))}."
             )
         known = {**given, "layers": layers}
         chosen = {key: value for key, value in known.items() if key in names and value is not None}
@@ -111,7 +112,7 @@ def _read(made: Any, name: str) -> tuple[Workload, int | None]:
         return Workload(name=name, **fields), made.get("layers")
     returned = sorted(made) if isinstance(made, Mapping) else type(made).__name__
     raise ConfigurationError(
-        f"{name} returned {returned}; return a dict with fn, arguments and, if you like, tokens, "
+        f"{name} returned {returned}; return a dict with fn, arguments and, optionally, tokens, "
         "samples and layers, or a tuple (fn, *arguments)."
     )
 
@@ -123,7 +124,7 @@ def load(spec: str, settings: Mapping[str, Any] | None = None) -> Factory:
     """
     module_name, colon, function = spec.partition(":")
     if not colon or not function:
-        raise ScriptError(f"{spec!r} names no function; write it as module:function.")
+        raise ScriptError(f"{spec!r} does not name a function; write module:function.")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
@@ -154,7 +155,7 @@ def reporting(make: Callable[..., Any], name: str) -> Callable[..., Any]:
             own = [frame for frame in frames if frame.filename == inspect.getsourcefile(make)]
             last = (own or frames)[-1]
             raise WorkloadError(
-                f"{name} cannot be made with what it was given: {type(error).__name__}: {error} "
+                f"{name} failed with these arguments: {type(error).__name__}: {error} "
                 f"(at {last.filename}:{last.lineno})."
             ) from error
 

@@ -47,7 +47,7 @@ def _families(metrics: Any, now: Snapshot, facts: Facts) -> Iterator[Any]:
 
     gauge, counter = metrics.GaugeMetricFamily, metrics.CounterMetricFamily
     yield of_cores(
-        gauge, "neuroncore_utilization_ratio", "Busiest engine, of simulated time",
+        gauge, "neuroncore_utilization_ratio", "Busy share of the busiest engine, simulated",
         {core: _ratio(counters) for core, counters in cores},
     )  # fmt: skip
     yield of_cores(
@@ -55,7 +55,7 @@ def _families(metrics: Any, now: Snapshot, facts: Facts) -> Iterator[Any]:
         {core: counters.simulated_ns * 1e-9 for core, counters in cores},
     )  # fmt: skip
     yield of_cores(
-        counter, "neuroncore_flops", "Work of programs, FLOP",
+        counter, "neuroncore_flops", "Floating-point operations of programs",
         {core: counters.flops for core, counters in cores},
     )  # fmt: skip
     for kind in MEMORY:
@@ -68,7 +68,7 @@ def _families(metrics: Any, now: Snapshot, facts: Facts) -> Iterator[Any]:
 
 def _totals(metrics: Any, now: Snapshot, facts: Facts) -> Iterator[Any]:
     gauge, counter = metrics.GaugeMetricFamily, metrics.CounterMetricFamily
-    status = counter("execution_status", "Runs by how they ended", labels=_labels("status_type"))
+    status = counter("execution_status", "Runs by outcome", labels=_labels("status_type"))
     for name, count in now.status.items():
         status.add_metric((facts.tag, name), count)
     yield status
@@ -77,7 +77,7 @@ def _totals(metrics: Any, now: Snapshot, facts: Facts) -> Iterator[Any]:
         errors.add_metric((facts.tag, name), count)
     yield errors
     latency = gauge(
-        "execution_latency_seconds", "Latest runs; device: simulated",
+        "execution_latency_seconds", "Latency of the latest runs; device latency is simulated",
         labels=_labels("percentile", "latency_type"),
     )  # fmt: skip
     for kind, seconds in (("total", facts.total_latency), ("device", facts.device_latency)):

@@ -224,7 +224,7 @@ def from_json(given: Any) -> Profile:
     version = given.get("format") if isinstance(given, Mapping) else None
     if version != FORMAT:
         raise ProfileError(
-            f"the profile has format {quoted(version)}, this version reads {FORMAT}; record"
+            f"the profile has format {quoted(version)}, but this version reads {FORMAT}; record"
             " it again."
         )
     try:

@@ -135,7 +135,7 @@ def write(profile: Profile, folder: Path) -> None:
         parquet = importlib.import_module("pyarrow.parquet")
     except ImportError:
         _log.warning(
-            "no parquet tables are written: pyarrow is not installed (pip install "
+            "Parquet tables were not written: pyarrow is not installed (pip install "
             "'neuronjax[profile]'). The other files are complete."
         )
         return

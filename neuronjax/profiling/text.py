@@ -42,7 +42,7 @@ def text(profile: Profile) -> str:
     machine = profile.machine
     order = ranked(profile)
     if not order:
-        return "no program ran while the recording was on."
+        return "no program ran during the recording."
     head = (
         f"{machine.target} (LNC {machine.lnc}), simulated: {sum(profile.counts)} runs of "
         f"{counted(len(order), 'program')}, {time(profile.total_ns)} on the device"
@@ -78,7 +78,7 @@ def _programs(profile: Profile, order: list[int]) -> str:
     if aside:
         spent = sum(times[len(work) :])
         more += (
-            f"\nonce, to prepare: {counted(len(aside), 'program')}, {time(spent)}"
+            f"\npreparation, run once: {counted(len(aside), 'program')}, {time(spent)}"
             f" ({100 * spent / whole:.1f} %), in report.html and summary.json"
         )
     return table(names, rows) + more

@@ -106,7 +106,7 @@ def test_script_that_raises(tmp_path: Path) -> None:
     done = lint(tmp_path, "--severity=error", "job.py", "raise")
     assert done.returncode == 2
     assert "job.py:24" in done.stdout
-    assert "The script did not end well: it raised ZeroDivisionError" in done.stdout
+    assert "The script failed: it raised ZeroDivisionError" in done.stdout
     assert "every result is zero" in done.stdout
     assert done.stderr.splitlines()[-1] == "ZeroDivisionError: division by zero"
     assert "neuronjax/cli" not in done.stderr

@@ -87,7 +87,11 @@ def test_all_stages_of_all_programs_are_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--program=nobody", "job.py"), 1, "no program matches --program=nobody; the script has "),
+        (
+            ("--program=nobody", "job.py"),
+            1,
+            "no program matches --program=nobody; the script compiled ",
+        ),
         (("job.py", "raise"), 2, "ValueError: no"),
         (("missing.py",), 2, "there is no script 'missing.py'"),
         (("--target=trn9", "job.py"), 2, "trn9"),

@@ -37,7 +37,7 @@ def file(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("action", "words"),
     [
-        ("check", "trainium2 would refuse nothing"),
+        ("check", "trainium2 accepts it"),
         ("bench", "µs, including"),
         ("print", "tensor_scalar"),
     ],
@@ -74,8 +74,12 @@ def test_run_computes_values(file: Path, capsys: pytest.CaptureFixture[str]) -> 
     [
         ("kernels.py:doubled", "256x64", r"allowed: 128 partitions"),
         ("kernels.py:doubled", "128x64,3x3", "doubled(x): too many positional"),
-        ("kernels.py:tripled", "128x64", "no kernel 'tripled'; marked with nki.jit: doubled"),
-        ("kernels.py", "128x64", "names no kernel: write FILE:KERNEL"),
+        (
+            "kernels.py:tripled",
+            "128x64",
+            "no kernel 'tripled'; its functions marked with nki.jit: doubled",
+        ),
+        ("kernels.py", "128x64", "does not name a kernel; write FILE:KERNEL"),
         ("none.py:doubled", "128x64", "No such file"),
     ],
 )

@@ -34,7 +34,7 @@ def test_estimate(out, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     assert code == 0
     assert "trn2.3xlarge" in text
     assert "mesh model=4" in text
-    assert "8 layers on the line through 3 and 4" in text
+    assert "8 identical layers, extrapolated from 3 and 4" in text
     assert "1 M tokens" in text
     assert picture.read_text().startswith("<svg")
 
@@ -65,7 +65,7 @@ def test_estimate_that_does_not_fit(out, tmp_path: Path) -> None:  # type: ignor
         (["estimate", STACK, "--mesh=model"], "malformed"),
         (["estimate", STACK, "--depths=3"], "--depths"),
         (["estimate", STACK, "--set", "x"], "NAME=VALUE"),
-        (["estimate", STACK, "--set", "colour=1"], "takes no colour"),
+        (["estimate", STACK, "--set", "colour=1"], "has no parameter colour"),
         (["estimate", "nowhere:nothing"], "no module"),
         (["estimate", STACK, "--machine=none.toml"], "none.toml"),
         (
@@ -105,7 +105,7 @@ def test_sweep(out, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
         "sweep", STACK, "--targets=trn1.2xlarge,trn2.3xlarge", "--mesh=core=1",
         "--batch=64,128,256", "--layers=1", f"--out={tmp_path / 'found'}",
     )  # fmt: skip
-    assert "4 of 6 points are in" in errors
+    assert "4 of 6 points are already in" in errors
     assert "[2/2] trn2.3xlarge core=1 b256: done" in errors
     assert "b64" not in errors
 

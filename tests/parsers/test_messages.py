@@ -116,7 +116,10 @@ MACHINES: dict[str, tuple[Any, str]] = {
     "flag": ({"chip": {"cores": True}}, "machine.chip.cores is 8; True cannot replace it"),
     "list": ({"chip": [1]}, r"machine.chip is a table; [1] cannot replace it"),
     "name": ({"chip": {"name": "x"}}, "machine.chip.name cannot be changed"),
-    "size": ({"topology": {"axes": {"row": {"size": 1 << 30}}}}, "cores then; 65536 is the most"),
+    "size": (
+        {"topology": {"axes": {"row": {"size": 1 << 30}}}},
+        "cores, but at most 65536 are supported",
+    ),
     "kind": ([], "[] is neither a TOML file nor a mapping"),
 }
 

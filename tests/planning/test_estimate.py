@@ -205,7 +205,7 @@ def stack(layers: int) -> dict:
 
 def test_depth_is_extrapolated_as_on_the_command_line() -> None:
     line = neuronjax.estimate(stack, layers=9, target="trn1.2xlarge")
-    assert line.assumed == ("9 layers on the line through 3 and 4: all are alike",)
+    assert line.assumed == ("9 identical layers, extrapolated from 3 and 4",)
     command = of_factory(
         workload.Factory(make=stack, name="stack"), setting_of("trn1.2xlarge", None), layers=9
     )
@@ -217,7 +217,7 @@ def test_depth_is_extrapolated_as_on_the_command_line() -> None:
     ("given", "words"),
     [
         pytest.param({"tokens": 3}, "leave out layers", id="tokens"),
-        pytest.param({"fn": lambda: None}, "takes no layers", id="no layers"),
+        pytest.param({"fn": lambda: None}, "has no parameter layers", id="no layers"),
     ],
 )
 def test_factories_that_are_none_are_refused(given: dict, words: str) -> None:
@@ -270,7 +270,7 @@ def test_refused(changes: dict, error: type[Exception], words: str) -> None:
 
 
 def test_a_machine_must_be_full() -> None:
-    with pytest.raises(TopologyError, match=r"several of them\s+must be full"):
+    with pytest.raises(TopologyError, match=r"several\s+machines must fill them"):
         of_factory(factory(), setting_of("trn2.3xlarge", 1), abstract_mesh("data=3,model=4"))
 
 
@@ -292,7 +292,7 @@ def test_workloads_of_other_shapes() -> None:
     assert of_factory(factory("whole"), setting, batch=64).model_flops == 2 * 64 * 64 * 128
     with pytest.raises(ConfigurationError, match="returned int"):
         of_factory(factory("nonsense"), setting)
-    with pytest.raises(ConfigurationError, match="takes no colour"):
+    with pytest.raises(ConfigurationError, match="has no parameter colour"):
         of_factory(factory("whole", colour="red"), setting)
 
 

@@ -129,7 +129,7 @@ def test_a_process_that_dies_is_named(
     done = launch("--hosts=2", f"--logs={logs}", str(script), str(seconds), env=environment)
     assert done.returncode == 1
     assert done.stderr == (
-        "neuronjax launch: process 1 was killed by SIGKILL; the others were ended. "
+        "neuronjax launch: process 1 was killed by SIGKILL; the others were stopped. "
         f"Its log: {logs / 'process-1.log'}.\n"
     )
     assert "[0] UNAVAILABLE: process 1 has died. The job cannot go on" in done.stdout

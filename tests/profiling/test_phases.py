@@ -54,6 +54,6 @@ def test_a_recording_begins_with_its_step() -> None:
     recording = recorded.profile()
     lines = text(recording).splitlines()
     assert lines[4].startswith("jit_step ")
-    assert lines[5].startswith("once, to prepare: 1 program, ")
+    assert lines[5].startswith("preparation, run once: 1 program, ")
     order = [finding.is_one_off for finding in findings(recording)]
     assert order == sorted(order)

@@ -12,7 +12,7 @@ function engineBars(program) {
   rows.forEach((name, at) => {
     const part = (program.busy[name] ?? 0) / program.total, y = at * row, bound = (program.bounds[name] ?? 0) / program.total;
     const bar = svg("rect", { x: left, y: y + 5, width: Math.max(1, Math.min(1, part) * room), height: row - 11, rx: 4, fill: `var(--${name})` });
-    bar.addEventListener("pointermove", (event) => showTip(event, TITLES[name], [`busy for ${time(program.busy[name])} of ${time(program.total)}`, bound > 0 && `at peak rate its work takes ${time(program.bounds[name])}`]));
+    bar.addEventListener("pointermove", (event) => showTip(event, TITLES[name], [`busy for ${time(program.busy[name])} of ${time(program.total)}`, bound > 0 && `at peak rate its work would take ${time(program.bounds[name])}`]));
     bar.addEventListener("pointerleave", hideTip);
     picture.append(svg("text", { x: left - 10, y: y + row / 2 + 4, "text-anchor": "end" }, TITLES[name]), bar,
       svg("text", { class: "value", x: left + Math.min(1, Math.max(part, bound)) * room + 8, y: y + row / 2 + 4 }, percent(part)));
@@ -47,7 +47,7 @@ function roofline(program, machine) {
     spot.addEventListener("pointerleave", hideTip);
     picture.append(spot);
   }
-  if (!points.length) picture.append(svg("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "no kernel uses the Tensor engine and HBM"));
+  if (!points.length) picture.append(svg("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "no kernel uses both the Tensor engine and HBM"));
   return picture;
 }
 

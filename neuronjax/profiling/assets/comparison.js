@@ -44,7 +44,7 @@ function renderChanges(least) {
     parts.push(section(`metrics-${name}`, name, total && !oneSided(total) ? `${metric("total_time", total.before)} before, ${metric("total_time", total.after)} after.` : null,
       sortable([{ title: "Metric", text: true, of: (r) => r.name }, ...columns((r, value) => metric(r.name, value))], own, { by: null })));
   }
-  parts.push(section("lines", "Cost by source line", "Of one run; what changed most first.", sortable([
+  parts.push(section("lines", "Cost by source line", "Of one run; largest changes first.", sortable([
     { title: "Line", text: true, of: (r) => r.name, show: (r) => make("code", {}, file(r.name)), title_of: (r) => r.name },
     { title: "Program", text: true, of: (r) => r.program }, ...columns((r, value) => (value === null ? "–" : time(value))),
     { title: "Difference", of: (r) => Math.abs(difference(r)), show: (r) => time(difference(r)) },
@@ -53,7 +53,7 @@ function renderChanges(least) {
 }
 function renderComparison(page) {
   const [before, after] = data.titles, body = make("div", { id: "changes" });
-  const choose = make("select", { id: "threshold", "aria-label": "Least change that is shown", onchange: () => body.replaceChildren(...renderChanges(Number(choose.value))) },
+  const choose = make("select", { id: "threshold", "aria-label": "Smallest change shown", onchange: () => body.replaceChildren(...renderChanges(Number(choose.value))) },
     THRESHOLDS.map((least) => make("option", { value: least, selected: least === 0.01 ? "" : undefined }, least ? `changes of ${percent(least)} or more` : "all changes")));
   page.append(make("header", {}, make("h1", {}, "Before and after"), make("p", {}, `before: ${before} · after: ${after} · simulated`)), make("div", { class: "tools" }, choose), body);
   body.replaceChildren(...renderChanges(0.01));

@@ -66,7 +66,7 @@ function tensorTable(program) { // what HBM holds while it holds most
 function meshPicture(program) {
   const { svg: picture, axes, busiest, topology } = program.mesh;
   const drawn = new DOMParser().parseFromString(picture, "image/svg+xml").documentElement;
-  const note = busiest ? `The busiest link, between chips ${busiest.chips.join(" and ")}, carries ${bytes(busiest.bytes)} in one run, ${percent(busiest.share)} of what it could.` : "No link between chips is used.";
+  const note = busiest ? `The busiest link, between chips ${busiest.chips.join(" and ")}, carries ${bytes(busiest.bytes)} in one run, ${percent(busiest.share)} of its capacity.` : "No link between chips is used.";
   return section("mesh", axes.length ? `The mesh ${axes.join(", ")} on the machine` : "Cores on the machine",
-    `${topology}. ${axes.length ? "Cores bear their coordinates in the mesh; colours are those of its first axis. " : ""}${note}`, make("div", { class: "scroll" }, document.importNode(drawn, true)));
+    `${topology}. ${axes.length ? "Cores are labelled with their mesh coordinates and coloured by its first axis. " : ""}${note}`, make("div", { class: "scroll" }, document.importNode(drawn, true)));
 }

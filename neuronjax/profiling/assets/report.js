@@ -82,25 +82,25 @@ function renderProgram(program) {
       if (event.key === "Escape") { search.value = ""; timeline.search(""); search.blur(); }
     } });
   const actions = [["+", () => timeline.zoom(0.6)], ["−", () => timeline.zoom(1.7)], ["Whole run", () => timeline.fit()]];
-  if (timeline.queues > 1) actions.push(["Fold or unfold DMA queues", () => timeline.fold()]);
+  if (timeline.queues > 1) actions.push(["Collapse or expand DMA queues", () => timeline.fold()]);
   const tools = make("div", { class: "tools" }, search, actions.map(([title, action]) => make("button", { type: "button", onclick: action }, title)),
     make("span", { class: "space" }), legend(RESOURCES.filter((name) => program.busy[name])));
   return [
     tiles(program, machine),
-    section("findings", "Findings", "What costs time, what it would save at most of the whole recording, and what to do.", findingsList(program)),
-    section("timeline", "Timeline of one run", "Kernels are coloured by what limits them; engines show how busy they are. Zoom in (wheel, double click on a kernel) for instructions, DMA transfers and what they waited for; they are shown for the beginning of each kernel.", tools, timeline.canvas, timeline.panel),
+    section("findings", "Findings", "What costs time, how much of the whole recording a fix could save at most, and what to do.", findingsList(program)),
+    section("timeline", "Timeline of one run", "Kernels are coloured by what limits them; engines show how busy they are. Zoom in (scroll, or double-click a kernel) for the first instructions and DMA transfers of each kernel, and what they waited for.", tools, timeline.canvas, timeline.panel),
     make("div", { class: "pair" },
-      section("engines", "Engines", "Share of the run that each is busy. The mark is what its work would take at peak rate.", engineBars(program)),
-      section("roofline", "Roofline", "Kernels with products: area is time, colour is what limits them.", roofline(program, machine))),
-    section("memory", "HBM over one run", `Of ${bytes(machine.hbm_bytes)} per core; what other programs hold is not in it.`, memoryChart(program, machine)),
-    section("maps", "Maps of the memories", "What lies where, and for how long: the largest tensors. A click shows the kernel that first needs one.", memoryMaps(program, machine)),
-    section("tensors", "HBM at its fullest", "Lines are those that make a tensor, or first read an argument.", tensorTable(program)),
+      section("engines", "Engines", "Share of the run for which each is busy. The mark shows what its work would take at peak rate.", engineBars(program)),
+      section("roofline", "Roofline", "Kernels that multiply matrices: area is time, colour is what limits them.", roofline(program, machine))),
+    section("memory", "HBM over one run", `Of ${bytes(machine.hbm_bytes)} per core; memory that other programs hold is not included.`, memoryChart(program, machine)),
+    section("maps", "Maps of the memories", "Where the largest tensors lie, and for how long. Click one to see the kernel that first needs it.", memoryMaps(program, machine)),
+    section("tensors", "HBM at its fullest", "Each line makes a tensor, or is the first to read an argument.", tensorTable(program)),
     program.mesh ? meshPicture(program) : make("span"),
-    section("kernels", "Cost by kernel", "Click a kernel to see it in the timeline; click a head to sort.", kernelTable(program, timeline)),
-    section("layers", "Cost by layer", "Name scopes and modules, or else functions, with what lies within them; backward and recomputation included.", layerTable(program)),
+    section("kernels", "Cost by kernel", "Click a kernel to see it in the timeline; click a heading to sort.", kernelTable(program, timeline)),
+    section("layers", "Cost by layer", "Name scopes and modules, or else functions, with all that lies within them, including the backward pass and recomputation.", layerTable(program)),
     make("div", { class: "pair" },
       section("lines", "Cost by source line", null, lineTable(program)),
-      section("opcodes", "Cost by instruction", "DMA counts the time of each transfer; transfers overlap.", opcodeTable(program))),
+      section("opcodes", "Cost by instruction", "DMA is the sum of all transfers' times, although transfers overlap.", opcodeTable(program))),
     program.assumed.length ? section("assumed", "Assumed", program.assumed.join("; ")) : make("span"),
   ];
 }
@@ -108,7 +108,7 @@ function renderProfile(page) {
   const { machine } = data, body = make("div", { id: "program" });
   page.append(make("header", {}, make("h1", {}, "Where the time goes"),
     make("p", {}, `${machine.target}, LNC ${machine.lnc} · ${counted(data.executions, "run")} of ${counted(data.programs.length, "program")} · ${time(data.total)} on the device, simulated`)));
-  if (!data.programs.length) { page.append(section("empty", "No program ran", "Nothing was executed on the platform neuron while the recording was on.")); return; }
+  if (!data.programs.length) { page.append(section("empty", "No program ran", "Nothing ran on platform neuron during the recording.")); return; }
   const whole = sum(data.programs, (each) => each.total * each.count) || 1;
   const shownTabs = Math.min(6, data.programs.filter((each) => !each.once).length); // what only prepares is folded
   const option = (program, at) => make("option", { value: at + shownTabs }, `${program.name} · ${program.error ? "not timed" : percent(program.total * program.count / whole)}`);
@@ -133,7 +133,7 @@ function renderProfile(page) {
     if (found) current.show(found);
   }
   page.append(make("div", { class: "tabs", id: "programs" }, buttons, rest.length ? more : null), body);
-  if (data.runs.length > 1) page.append(section("runs", "All runs by core", "Simulated time without pauses of the host; colours are programs.", runsChart()));
+  if (data.runs.length > 1) page.append(section("runs", "All runs by core", "Simulated time without the host's pauses; each colour is a program.", runsChart()));
   choose(0);
   follow();
 }

@@ -1,7 +1,7 @@
 // The timeline: lanes on a canvas. The wheel zooms, dragging moves, dragging with Shift selects a
 // range, a click selects what is under the pointer; keys are those of Perfetto.
 
-const KEYS = "w s zoom, a d move, f zoom to what is selected, m mark it as a range, / search, Esc clear";
+const KEYS = "w/s zoom, a/d move, f zoom to the selection, m mark it as a range, / search, Esc clear";
 const MOST_DRAWN = 200; // runs of a kernel
 const MOST_CAUSES = 12; // arrows from a wait to what it waited for, and so on
 
@@ -130,8 +130,8 @@ class Timeline {
       const whole = sum(this.program.kernels, (each) => each.time * each.runs) || 1;
       const found = sum(kernels, (each) => each.time * each.runs);
       said(make("b", {}, this.matches.length ? `${shown(this.matches.length, 9)} found` : "Nothing found"),
-        make("div", {}, this.matches.length ? `${counted(kernels.length, "kernel")}, ${time(found)}, ${percent(found / whole)} of the kernels' time. Enter shows the next, Shift and Enter the one before.` : "Names of kernels, operations and instructions are searched, and source lines such as train.py:12."));
-    } else said(make("div", { class: "note" }, `Click to select, drag with Shift for the sums of a range. Keys: ${KEYS}.`));
+        make("div", {}, this.matches.length ? `${counted(kernels.length, "kernel")}, ${time(found)}, ${percent(found / whole)} of the kernels' time. Enter shows the next one, Shift+Enter the previous one.` : "Names of kernels, operations and instructions are searched, and source lines such as train.py:12."));
+    } else said(make("div", { class: "note" }, `Click to select; drag with Shift to add up a range. Keys: ${KEYS}.`));
   }
   x(time) { return this.left + (time - this.begin) / (this.end - this.begin) * (this.width - this.left); }
   draw() {
