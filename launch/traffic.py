@@ -57,7 +57,7 @@ def main() -> int:
     print(table(summaries))
     best = knee(summaries)
     if best is None:
-        print("no load is carried: too few requests are within the objective")
+        print("no rate can be sustained: too few requests meet the objective")
     else:
         print(f"knee: {best.rate:g} requests per second, {best.tokens_per_second:.0f} tokens/s")
     if _OUT.value is not None:

@@ -37,7 +37,7 @@ class Beams:
 
     def __post_init__(self) -> None:
         if self.count < 1:
-            raise GenerationError(f"{self.count} beams cannot search: use at least 1")
+            raise GenerationError(f"beam search needs at least 1 beam, not {self.count}")
         if self.early_stopping not in (True, False, _NEVER):
             raise GenerationError(
                 f"early_stopping={self.early_stopping!r} is not one of True, False and {_NEVER!r}"

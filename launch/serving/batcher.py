@@ -124,10 +124,10 @@ class Batcher(Generic[Item, Made]):
         entries = [_Waiting[Item, Made](item) for item in items]
         with self._change:
             if self._closing:
-                raise OverloadedError("the server is about to end: no new requests are taken")
+                raise OverloadedError("the server is shutting down: no new requests are accepted")
             if self._bodies > self._max_waiting:
                 raise OverloadedError(
-                    f"{self._bodies} requests are under way already, the most that the queue "
+                    f"{self._bodies} requests are already in progress, the most that the queue "
                     "holds. Try again later."
                 )
             self._bodies += 1

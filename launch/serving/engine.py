@@ -119,11 +119,11 @@ class Engine:
             waiting = self._scheduler.waiting + len(self._inbox)
             if waiting >= self._max_waiting:
                 raise OverloadedError(
-                    f"{waiting} requests wait already, the most that the queue holds. Try again "
-                    "later."
+                    f"{waiting} requests are already waiting, the most that the queue holds. Try "
+                    "again later."
                 )
             if request.id in self._sequences:
-                raise RequestError(f"the request {request.id!r} is under way already")
+                raise RequestError(f"the request {request.id!r} is already in progress")
             speculation = self.limits.guesses > 0
             sequence = self._sequences[request.id] = Sequence.of(request, speculation=speculation)
             self._inbox.append(lambda: self._admit(sequence))
@@ -221,7 +221,7 @@ class Engine:
         if self.failure is not None:
             raise ServingError(f"the engine has stopped: {self.failure}")
         if self._closing:
-            raise OverloadedError("the server is about to end: no new requests are taken")
+            raise OverloadedError("the server is shutting down: no new requests are accepted")
 
     def _loop(self) -> None:
         try:

@@ -90,7 +90,7 @@ class Grammars:
         model's tokenizer is of a kind that llguidance does not know."""
         if self._refusal:
             raise RequestError(
-                f"answers of a form are not possible with this model's tokenizer: {self._refusal}",
+                f"structured outputs are not possible with this model's tokenizer: {self._refusal}",
                 "response_format",
             )
         matcher = LLMatcher(self._tokenizer, grammar, log_level=0)

@@ -20,6 +20,6 @@ def bind(host: str, port: int) -> socket.socket:
         listener.close()
         raise ServingError(
             f"cannot listen on {host}:{port}: {error.strerror or error}. Give another --port, or "
-            "end the program that has it."
+            "stop the program that uses it."
         ) from error
     return listener

@@ -24,7 +24,7 @@ def _bart(fields: Fields) -> BartConfig:
 def _refine(config: BartConfig, tensors: Mapping[str, Any]) -> BartConfig:
     """Files hold a bias of the logits that nothing trains."""
     if BIAS in tensors and np.any(np.asarray(tensors[BIAS].view())):
-        raise ConfigError(f"{BIAS} is not zero: only models without a bias of logits are supported")
+        raise ConfigError(f"{BIAS} is not zero: only models without a logits bias are supported")
     return config
 
 

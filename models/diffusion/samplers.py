@@ -87,7 +87,7 @@ def plan(schedule: Schedule, num_steps: int, start: int = 0) -> Plan:
         )
     if start >= num_steps:
         raise InputError(
-            f"of {num_steps} steps none is left to do: choose more steps, or a higher strength"
+            f"{num_steps} steps leave nothing to do: choose more steps, or a higher strength"
         )
     steps, noise = SAMPLERS[schedule.sampler](schedule, num_steps, start)
     return Plan(Steps(*(_as_array(column) for column in steps)), float(noise))

@@ -43,7 +43,7 @@ class Rotary:
             if not 0 < value < math.inf:
                 raise ConfigError(f"rotary positions need {name} above zero, not {value}")
         if self.fraction > 1:
-            raise ConfigError(f"fraction={self.fraction} of a head cannot turn: at most 1 can")
+            raise ConfigError(f"fraction={self.fraction} of a head must be at most 1")
 
     def width(self, head_dim: int) -> int:
         """R: how many numbers of a head are rotated."""

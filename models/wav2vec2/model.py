@@ -185,5 +185,5 @@ def _unit(x: jax.Array, axis: int) -> jax.Array:
 
 def _needed(size: int | None) -> int:
     if size is None:
-        raise ConfigError("the config says nothing of the sizes of this head; give them all")
+        raise ConfigError("the config does not give the sizes of this head; give all of them")
     return size

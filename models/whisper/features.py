@@ -35,7 +35,7 @@ class Spectrogram:
     def __post_init__(self) -> None:
         if self.n_fft % 2 or self.hop > self.n_fft:
             raise ConfigError(
-                f"n_fft={self.n_fft} must be even and hop={self.hop} not longer than it"
+                f"n_fft={self.n_fft} must be even, and hop={self.hop} at most as large"
             )
 
     @property

@@ -538,7 +538,7 @@ def test_images_become_others(tmp_path: Path, image: Path, run_python: RunPython
     np.testing.assert_array_equal(again, changed)
     with pytest.raises(LaunchError, match=r"--lora=.*:a: 'a' is not a number; write FILE or"):
         paint("image-to-image", image, loras=[f"{lora}:a"])
-    with pytest.raises(ModelsError, match="of 4 steps none is left to do"):
+    with pytest.raises(ModelsError, match="4 steps leave nothing to do"):
         paint("image-to-image", image, strength=0.2)
     with pytest.raises(LaunchError, match="24 x 3 pixels, but this model needs at least 4 x 4"):
         paint("image-to-image", white(tmp_path / "flat.png", 24, 3))

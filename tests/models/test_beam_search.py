@@ -104,7 +104,7 @@ def test_first_last_and_early_tokens() -> None:
 @pytest.mark.parametrize(
     ("make_it", "message"),
     [
-        (lambda: Beams(0), "0 beams cannot search"),
+        (lambda: Beams(0), "at least 1 beam, not 0"),
         (lambda: Beams(2, early_stopping="soon"), "early_stopping='soon' is not one of"),
         (lambda: Constraints(repetition_penalty=0), "repetition_penalty=0 is not positive"),
         (lambda: Constraints(no_repeat_ngram=-1), "no_repeat_ngram=-1 is negative"),

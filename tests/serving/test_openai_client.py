@@ -151,7 +151,7 @@ def test_vllms_forms(client: OpenAI, extra: dict[str, object], pattern: str) -> 
         ({"structured_outputs": {"choice": []}}, "a list with a string at least is needed"),
         ({"structured_outputs": {"form": "x"}}, "one of json, regex, choice, grammar"),
         ({"guided_json": "{"}, "a JSON schema is needed"),
-        ({"guided_regex": "a", "guided_choice": ["b"]}, "several forms"),
+        ({"guided_regex": "a", "guided_choice": ["b"]}, "more than one structure"),
     ],
 )
 def test_forms_that_cannot_be(client: OpenAI, extra: dict[str, object], message: str) -> None:

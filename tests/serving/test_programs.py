@@ -51,7 +51,7 @@ def test_serve_until_sigterm(directory: Path) -> None:
             first = [next(stream) for stream in streams]
             process.send_signal(signal.SIGTERM)
             assert "SIGTERM: completing" in said.get(timeout=30)
-            with pytest.raises(InternalServerError, match="about to end") as refused:
+            with pytest.raises(InternalServerError, match="shutting down") as refused:
                 client.completions.create(**asked)
             assert refused.value.status_code == 503
             for stream, piece in zip(streams, first, strict=True):

@@ -116,7 +116,7 @@ def test_blocks_move_and_what_is_full_is_told(runners: list[Any]) -> None:
         assert counters.prefix_hits == 28
     with (
         Disaggregated(*runners, SMALL, clients.deliver, max_waiting=0) as engine,
-        pytest.raises(OverloadedError, match="0 requests wait"),
+        pytest.raises(OverloadedError, match="0 requests are already waiting"),
     ):
         engine.submit(Request("b", [1], 1))
 

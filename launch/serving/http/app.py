@@ -141,7 +141,7 @@ class Pages:
         if worker.failure is not None:
             raise ServingError(f"the engine has stopped: {worker.failure}")
         if worker.draining:
-            raise OverloadedError("the server is about to end: no new requests are taken")
+            raise OverloadedError("the server is shutting down: no new requests are accepted")
 
 
 class Posts:

@@ -110,8 +110,8 @@ def _check_characters(values: Any) -> None:
         json.dumps(values, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise RequestError(
-            f"the body has a part of a character, \\u{ord(error.object[error.start]):04x}, that is "
-            "none by itself"
+            f"the body has an unpaired surrogate, \\u{ord(error.object[error.start]):04x}, which "
+            "is not a character"
         ) from error
 
 

@@ -38,7 +38,7 @@ class Completion:
             raise body.fail("logprobs", f"a number from 0 to {MOST_LOGPROBS}")
         echo = body.flag("echo")
         if echo and served.opening:
-            raise RequestError("the answer does not go on with the prompt: leave echo out", "echo")
+            raise RequestError("the answer does not continue the prompt: leave echo out", "echo")
         if echo and logprobs is not None:
             raise RequestError("echo together with logprobs is not supported", "echo")
         wanted = read_wanted(

@@ -38,7 +38,7 @@ class Server(uvicorn.Server):
         self._link.on_loss = self._lose
         await super().serve(sockets)
         if self._has_lost:
-            raise ServingError(f"{self._link.failure}: nothing can be answered any more")
+            raise ServingError(f"{self._link.failure}: the server can no longer answer")
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

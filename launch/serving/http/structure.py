@@ -23,8 +23,8 @@ def read_structure(body: Body) -> str | None:
     ]
     if len(grammars) > 1:
         raise RequestError(
-            "the body gives several forms of an answer: leave one of response_format, "
-            "structured_outputs and guided_* out",
+            "the body gives the answer more than one structure: keep only one of response_format, "
+            "structured_outputs and guided_*",
             "structured_outputs",
         )
     return grammars[0] if grammars else None

@@ -102,7 +102,10 @@ def test_sampler_is_the_scheduler(
 
 @pytest.mark.parametrize(
     ("asked", "message"),
-    [((21, 0), "21 steps are asked for, but the schedule has 20"), ((4, 4), "none is left to do")],
+    [
+        ((21, 0), "21 steps are asked for, but the schedule has 20"),
+        ((4, 4), "4 steps leave nothing to do"),
+    ],
 )
 def test_steps_that_there_are_not_are_refused(asked: tuple[int, int], message: str) -> None:
     with pytest.raises(InputError, match=message):
