@@ -5,14 +5,14 @@ Contents:
 * ``neuronjax.make_mesh``: a ``jax.sharding.Mesh`` whose inner axes lie on the closest cores.
 * ``neuronjax.visualize_mesh``: where a mesh lies on the chips and links of its machine.
 * ``neuronjax.compare``: a function's error on the chip, op by op, against FP64.
-* ``neuronjax.nan_report``: the op that made the first NaN or infinity.
+* ``neuronjax.nan_report``: the op that produced the first NaN or infinity.
 * ``neuronjax.estimate``: time, memory and price of a function on a machine, without running it.
-* ``neuronjax.profile``: records programs: a report, a trace, tables and findings.
+* ``neuronjax.profile``: records programs and writes a report, a trace, tables and findings.
 * ``neuronjax.program_text``: the engine instructions of a compiled function.
 * ``neuronjax.inject_faults``: hardware faults while a block runs, for tests of recovery.
 * ``neuronjax.configure``: set options in Python, before the first use of the platform.
 * ``neuronjax.mx``: arrays of the microscaling formats: quantize, multiply, pack.
-* ``neuronjax.testing``: assertions for users' tests: would a function compile for the device?
+* ``neuronjax.testing``: assertions for your tests: would a function compile for the device?
 * ``neuronjax.errors``: every exception that the project raises.
 * ``neuronjax.LegalityWarning``: the category of warnings about programs that the Neuron compiler
   would refuse.

@@ -28,7 +28,7 @@ def inject_faults(faults: str) -> Iterator[Injected]:
     """Injects hardware faults until the block ends, for tests of recovery.
 
     `faults` has the syntax of NEURONJAX_FAULTS (see `neuronjax.faults`), such as
-    ``"core_dies core=3 step=10 program=jit_step"``; steps are counted from the call on. Waiting for
+    ``"core_dies core=3 step=10 program=jit_step"``; steps count from this call on. Waiting for
     results raises the errors as ``jax.errors.JaxRuntimeError``.
 
     ConfigurationError: there is no such fault, core or link, or the platform is not in use.

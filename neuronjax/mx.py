@@ -9,7 +9,7 @@ consecutive elements along one axis, the one that a matmul contracts::
 Two rules make a scale from a block's largest magnitude, Emax being the exponent of the largest
 element (8 for float8_e4m3fn, 15 for float8_e5m2, 2 for float4_e2m1fn):
 
-* "ocp": ``2**(floor(log2(amax)) - Emax)``. What then exceeds the largest element becomes that
+* "ocp": ``2**(floor(log2(amax)) - Emax)``. Values that then exceed the largest element saturate
   (OCP Microscaling Formats 1.0, 6.3).
 * "neuron": ``2**(floor(log2(amax)) - (Emax - 1))``, FP8 only: what the instruction quantize_mx does
   (NKI ISA). Nothing saturates, and one bit of range stays unused.
@@ -54,7 +54,7 @@ _CODES = {8: jnp.uint8, 4: jnp.uint4}
 def quantize(
     x: jax.Array, element: str = "float8_e4m3fn", axis: int = -1, *, scale: Scale = "ocp"
 ) -> tuple[jax.Array, jax.Array]:
-    """The nearest MX array: (elements, scales).
+    """Rounds to the nearest MX array: (elements, scales).
 
     Args:
       x: float32, bfloat16 or float16.
@@ -67,7 +67,7 @@ def quantize(
       float8_e8m0fnu, 32 times shorter along `axis`.
 
     Raises:
-      UnknownFormatError: `element` is none of the three.
+      UnknownFormatError: `element` is not one of the three.
       MXOperandError: the dtype of `x`, or the rule for that element, is not supported.
       BlockShapeError: the axis is missing or does not divide into blocks.
     """
@@ -95,7 +95,7 @@ def dequantize(
     """elements * scales, in FP32 and then as `dtype`, in the shape of `elements`.
 
     Raises:
-      UnknownFormatError: the dtype of `elements` is none of MX.
+      UnknownFormatError: the dtype of `elements` is not an MX format.
       MXOperandError: `scales` are not float8_e8m0fnu.
       BlockShapeError: the shape of `scales` is not that of `elements` in blocks along `axis`.
     """
@@ -120,7 +120,7 @@ def scaled_matmul(
 
     Args:
       lhs, lhs_scale: [..., m, k] and [..., m, k / 32].
-      rhs, rhs_scale: [..., k, n] and [..., k / 32, n]; another element type than lhs may be.
+      rhs, rhs_scale: [..., k, n] and [..., k / 32, n]; elements may be of another type.
       preferred_element_type: float32 or bfloat16, what the chip can write.
 
     Returns:
@@ -156,7 +156,7 @@ def scaled_matmul_of_rows(
     rhs_scales: jax.Array,
     preferred_element_type: Any = jnp.float32,
 ) -> jax.Array:
-    """What `jax.nn.scaled_matmul` documents: its rows are any elements with any scales.
+    """As `jax.nn.scaled_matmul` documents it: rows of elements with scales, of any block size.
 
     Args:
       lhs, rhs: [batch, m, k] and [batch, n, k].
@@ -204,7 +204,7 @@ def deinterleave_x4(x: jax.Array, axis: int = -1) -> jax.Array:
 
 @partial(jax.jit, static_argnames="axis", inline=True)
 def pack_x4(elements: jax.Array, axis: int = -1) -> jax.Array:
-    """MX elements in the words that the device reads: word i holds i, i + k/4, i + k/2, i + 3k/4.
+    """Packs MX elements into the device's words: word i holds i, i + k/4, i + k/2 and i + 3k/4.
 
     Args:
       elements: of an MX element type.
@@ -215,7 +215,7 @@ def pack_x4(elements: jax.Array, axis: int = -1) -> jax.Array:
       (Trainium3 architecture guide for NKI, types ``float8_e4m3fn_x4`` and so on).
 
     Raises:
-      UnknownFormatError: the dtype is none of MX.
+      UnknownFormatError: the dtype is not an MX format.
       BlockShapeError: k is not a multiple of 4.
     """
     elements = jnp.asarray(elements)
@@ -234,7 +234,7 @@ def unpack_x4(words: jax.Array, element: str, axis: int = -1) -> jax.Array:
     """Undoes `pack_x4`: elements of dtype `element`, four times as long along `axis`.
 
     Raises:
-      UnknownFormatError: `element` is none of MX.
+      UnknownFormatError: `element` is not an MX format.
       MXOperandError: the words are not of the type for that element.
       BlockShapeError: there is no such axis.
     """

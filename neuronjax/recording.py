@@ -47,12 +47,12 @@ class Recorded(Displayed):
 
 @contextmanager
 def profile(folder: str | Path | None = None) -> Iterator[Recorded]:
-    """Records every run of a program on the platform ``neuron``.
+    """Records every run of a program on platform ``neuron`` until the block ends.
 
     At its end, programs are lowered and timed once, and `folder` gets ``report.html``,
     ``trace.pftrace`` and ``trace.json`` (Perfetto), ``summary.json`` (Neuron Explorer's names),
-    ``profile.json`` and, with pyarrow, ``parquet/``. None writes nothing. Times are simulated, and
-    do not depend on how values are computed (option ``executor``).
+    ``profile.json`` and, with pyarrow, ``parquet/``. If it is None, nothing is written. Times are
+    simulated, and do not depend on how values are computed (option ``executor``).
 
     ConfigurationError: the platform is not in use, or the folder cannot be written to.
     """

@@ -48,7 +48,7 @@ def assert_neuron_compatible(
       mesh: the cores to run on: a JAX mesh, or axis sizes such as ``{"data": 2, "model": 4}``,
         which are laid on the machine as ``neuronjax.make_mesh`` does.
       in_shardings: as for ``jax.jit``; PartitionSpecs are over ``mesh``.
-      severity: the least severity that counts: ``error`` (it does not compile), ``warning`` (it is
+      severity: the lowest severity that counts: ``error`` (it does not compile), ``warning`` (it is
         documented to fail at times), or ``note`` (some numbers may differ).
 
     Raises:

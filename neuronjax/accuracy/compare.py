@@ -48,8 +48,8 @@ def compare(
 
     Args:
       function: any JAX function, jitted or not, on one device or on a mesh.
-      arguments: its arguments; shardings count as in a call.
-      target: the instance whose chip to emulate; by default that of the options.
+      arguments: its arguments; their shardings apply as in a call.
+      target: the instance whose chip to emulate; by default the one of the options.
       reference: ``float64``, or ``float32``, which widens neither FP32 nor FP64.
       divergence_ulps: accumulated error, in units in the last place of a result's type, beyond
         which the runs count as divergent.

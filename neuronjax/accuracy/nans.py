@@ -93,9 +93,9 @@ class NanReport(Displayed):
 def nan_report(
     function: Callable[..., Any], *arguments: Any, target: str | None = None, **switches: Any
 ) -> NanReport | None:
-    """Runs ``function(*arguments)`` and finds the op that made the first NaN or Inf.
+    """Runs ``function(*arguments)`` and finds the op that produced the first NaN or Inf.
 
-    An op is to blame if it made NaN from operands without NaN, or Inf from finite operands; the
+    An op is to blame if it produced NaN from operands without NaN, or Inf from finite ones; the
     first one is first in program order, iteration by iteration. A NaN constant in the program, such
     as JAX's fill value for indices out of bounds, is blamed on the op that selects it; an infinite
     constant is taken to be intended. FP32 is rounded to nearest even if stochastic rounding is
@@ -103,8 +103,8 @@ def nan_report(
 
     Args:
       function: any JAX function, jitted or not, on one device or on a mesh.
-      arguments: its arguments; shardings count as in a call.
-      target: the instance whose chip to emulate; by default that of the options.
+      arguments: its arguments; their shardings apply as in a call.
+      target: the instance whose chip to emulate; by default the one of the options.
       switches: options for this run, by the field names of ``neuronjax.options.Options``.
 
     Returns: ``None`` if every number is finite.

@@ -24,13 +24,13 @@ def make_mesh(
     """A `jax.sharding.Mesh` that follows the wiring of the machine.
 
     Args:
-      axes: size of each axis by name, or a text as "data=4,model=2"; the last one communicates
-        most and gets the closest cores.
+      axes: size of each axis by name, or a string such as "data=4,model=2"; the last axis should
+        communicate most: it gets the closest cores.
       devices: devices to choose from; default `jax.devices()`. A mesh that needs fewer takes the
-        lowest-numbered block. Those of several machines divide the first axis.
+        lowest-numbered block. Devices of several machines divide the first axis.
       axis_types: as for `jax.sharding.Mesh`; default Auto.
       machine: the machine whose cores the devices are, by their `id`. By default it follows from
-        the devices' attributes `target`, `lnc`, `chip` and `core_on_chip`, as of "neuron" devices.
+        the attributes `target`, `lnc`, `chip` and `core_on_chip` that "neuron" devices have.
 
     Warns (UserWarning) when the cores along some axis are not connected among themselves: such
     meshes may fail on the real platform.

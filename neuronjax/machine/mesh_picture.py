@@ -41,9 +41,9 @@ class MeshPicture(Displayed):
 
 
 def visualize_mesh(mesh: Mesh, *, machine: Machine | None = None) -> MeshPicture:
-    """Where the devices of a mesh lie on their machine.
+    """A picture of where the devices of a mesh lie on their machine.
 
-    Print it, or let it be the last value of a notebook's cell; `jax.debug.visualize_array_sharding`
+    Print it, or make it the last value of a notebook cell; `jax.debug.visualize_array_sharding`
     shows which of these devices holds which part of an array.
 
     Args:

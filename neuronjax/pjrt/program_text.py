@@ -11,9 +11,9 @@ from neuronjax.program import text
 
 
 def program_text(compiled: jax.stages.Compiled) -> str:
-    """What a NeuronCore runs for ``compiled``, which ``jax.jit(f).lower(...).compile()`` returned.
+    """The engine program of ``compiled``, which ``jax.jit(f).lower(...).compile()`` returned.
 
-    With ``NEURONJAX_EXECUTOR=engine`` that is the program that values come from; else it is lowered
+    With ``NEURONJAX_EXECUTOR=engine`` this program computes the values; otherwise it is lowered
     now. ``compiled.as_text()`` is the HLO of one core, as on JAX's other platforms.
 
     Raises:

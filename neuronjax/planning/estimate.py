@@ -50,26 +50,26 @@ def estimate(
     layers: int | None = None,
     depths: tuple[int, int] = DEPTHS,
 ) -> Estimate:
-    """What one call of `fn` would take on a machine. Nothing is allocated, compiled to code or run.
+    """Estimates what one call of `fn` would take on a machine, without allocating or running it.
 
     Args:
       fn: a function, jitted if it donates arguments or has shardings of its own.
-      arguments: trees of ``jax.ShapeDtypeStruct``, or of arrays, of which the types count; with a
-        sharding where they are split.
-      target: an instance or UltraServer; more cores than one has are those of several.
+      arguments: trees of ``jax.ShapeDtypeStruct``, or of arrays, of which only the types matter;
+        with a sharding where they are split.
+      target: an instance or UltraServer; a mesh of more cores than it has spans several of them.
       mesh: sizes by axis (``{"data": 4, "model": 8}``, ``"data=4,model=8"``), for `in_specs`.
       in_specs: a tree of PartitionSpec for each argument, or for parts of its tree.
       lnc: physical cores per logical one; default: the chip's.
       machine: a TOML file, or its contents, that changes the target's records (see `what_if`).
       tokens, samples: what one call processes over all cores.
-      price: US dollars for an instance and hour; what AWS asks on demand, unless it is given.
+      price: US dollars per instance and hour; default: AWS's on-demand price.
       while_trips: trips of loops whose number depends on data.
       faults: slow cores and links, as ``"slow_core core=3 factor=2"`` (see `neuronjax.faults`).
       flags: of the compiler, as ``"--auto-cast=matmult"``; default: NEURON_CC_FLAGS.
-      layers: of a deep model, whose time follows from two shallow ones. `fn` then makes what is
-        estimated, as for ``neuronjax estimate``: called with ``layers=`` and, if it takes it,
-        ``mesh=``, it returns a dict of fn and arguments. There are no `arguments` of its own.
-      depths: layers of those two.
+      layers: of a deep model, whose time is extrapolated from two shallow ones. `fn` then builds
+        the workload, as for ``neuronjax estimate``: called with ``layers=`` and, if it takes it,
+        ``mesh=``, it returns a dict of fn and arguments. Do not pass `arguments` then.
+      depths: numbers of layers of the two shallow models.
 
     Raises:
       UnknownTargetError, LogicalCoreError, TopologyError, ConfigurationError: no such machine.
