@@ -76,7 +76,7 @@ def test_a_process_is_profiled_by_a_variable(tmp_path: Path) -> None:
         (("missing.py",), 2, "there is no script 'missing.py'"),
         (("--target=trn9", "job.py"), 2, "trn9"),
         (("--out=job.py/x", "job.py"), 2, "cannot be written to"),
-        (("--compare", "job.py"), 2, "--compare takes two folders of profiles, 1 were given"),
+        (("--compare", "job.py"), 2, "--compare takes two folders of profiles, but got 1"),
         (("--compare", "nowhere", "nothing"), 2, "there is no profile in 'nowhere'"),
     ],
 )
