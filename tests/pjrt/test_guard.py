@@ -154,7 +154,7 @@ def test_an_error_is_left_when_there_is_no_memory_for_one(calls: Calls) -> None:
     )
     address = ctypes.cast(callback, ctypes.c_void_p).value or 0
     for _ in range(3):  # destroying it does not end it
-        with no_memory_for(calls.plugin), pytest.raises(CallError, match="no memory") as caught:
+        with no_memory_for(calls.plugin), pytest.raises(CallError, match="out of memory") as caught:
             calls.at(address, "Buffer_Device")
         assert caught.value.status == "RESOURCE_EXHAUSTED"
 
