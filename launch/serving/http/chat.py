@@ -54,19 +54,10 @@ class Chat:
     async def whole(self) -> dict[str, Any]:
         """The answer at once."""
         usage = Usage(prompt=len(self.requests[0].prompt))
-        texts = ["" for _ in self.requests]
-        logprobs: list[list[TokenLogprob]] = [[] for _ in self.requests]
-        reasons: list[str | None] = [None for _ in self.requests]
-        with self.served.replies(self.requests, self.wanted.stops) as replies:
-            while not replies.are_complete:
-                for index, piece in await replies.take():
-                    texts[index] += piece.text
-                    logprobs[index].extend(piece.logprobs)
-                    reasons[index] = piece.finished or reasons[index]
-                    usage.add(piece)
+        replies = await self.served.whole_replies(self.requests, self.wanted.stops, usage)
         choices = [
-            self._choice(index, texts[index], logprobs[index], reasons[index])
-            for index in range(len(self.requests))
+            self._choice(index, reply.text, reply.logprobs, reply.finished)
+            for index, reply in enumerate(replies)
         ]
         return {**self._head("chat.completion"), "choices": choices, "usage": usage.json()}
 

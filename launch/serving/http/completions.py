@@ -69,19 +69,10 @@ class Completion:
     async def whole(self) -> dict[str, Any]:
         """The answer at once."""
         usage = self._usage()
-        texts = list(self.echoes)
-        logprobs: list[list[TokenLogprob]] = [[] for _ in self.requests]
-        reasons: list[str | None] = [None for _ in self.requests]
-        with self.served.replies(self.requests, self.wanted.stops) as replies:
-            while not replies.are_complete:
-                for index, piece in await replies.take():
-                    texts[index] += piece.text
-                    logprobs[index].extend(piece.logprobs)
-                    reasons[index] = piece.finished or reasons[index]
-                    usage.add(piece)
+        replies = await self.served.whole_replies(self.requests, self.wanted.stops, usage)
         choices = [
-            self._choice(index, texts[index], logprobs[index], reasons[index], 0)
-            for index in range(len(self.requests))
+            self._choice(index, echo + reply.text, reply.logprobs, reply.finished, 0)
+            for index, (echo, reply) in enumerate(zip(self.echoes, replies, strict=True))
         ]
         return {**self._head(), "choices": choices, "usage": usage.json()}
 

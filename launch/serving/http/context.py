@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from launch.chat_template import ChatTemplate
-from launch.serving.answers import Piece
+from launch.serving.answers import Piece, TokenLogprob
 from launch.serving.http.bodies import Body
 from launch.serving.http.errors import no_such_model
 from launch.serving.http.metrics import Metrics
@@ -19,6 +19,53 @@ class Choice(NamedTuple):
 
     name: str
     adapter: Adapter | None
+
+
+@dataclass
+class Reply:
+    """The answer to one request."""
+
+    text: str = ""
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    finished: str | None = None
+
+    def add(self, piece: Piece) -> None:
+        """Appends a piece."""
+        self.text += piece.text
+        self.logprobs.extend(piece.logprobs)
+        self.finished = piece.finished or self.finished
+
+
+@dataclass
+class Usage:
+    """Tokens of one body."""
+
+    prompt: int = 0
+    answer: int = 0
+    cached: int = 0
+    to_first: float | None = None  # seconds on a simulated device
+    to_last: float = 0.0
+
+    def add(self, piece: Piece) -> None:
+        """Counts a piece of an answer."""
+        self.answer += piece.tokens
+        self.cached = max(self.cached, piece.cached_tokens)
+        if piece.times is not None:
+            arrived, first, ended = piece.times
+            if self.to_first is None or first - arrived < self.to_first:
+                self.to_first = first - arrived
+            self.to_last = max(self.to_last, ended - arrived)
+
+    def json(self) -> dict[str, object]:
+        """OpenAI's object; with the device's seconds, if they are simulated."""
+        seconds = {"first_token": self.to_first, "whole": self.to_last}
+        return {
+            **({} if self.to_first is None else {"device_seconds": seconds}),
+            "prompt_tokens": self.prompt,
+            "completion_tokens": self.answer,
+            "total_tokens": self.prompt + self.answer,
+            "prompt_tokens_details": {"cached_tokens": self.cached},
+        }
 
 
 @dataclass(frozen=True)
@@ -63,34 +110,15 @@ class Served:
             for timer in timers:
                 timer.close()
 
-
-@dataclass
-class Usage:
-    """Tokens of one body."""
-
-    prompt: int = 0
-    answer: int = 0
-    cached: int = 0
-    to_first: float | None = None  # seconds on a simulated device
-    to_last: float = 0.0
-
-    def add(self, piece: Piece) -> None:
-        """Counts a piece of an answer."""
-        self.answer += piece.tokens
-        self.cached = max(self.cached, piece.cached_tokens)
-        if piece.times is not None:
-            arrived, first, ended = piece.times
-            if self.to_first is None or first - arrived < self.to_first:
-                self.to_first = first - arrived
-            self.to_last = max(self.to_last, ended - arrived)
-
-    def json(self) -> dict[str, object]:
-        """OpenAI's object; with the device's seconds, if they are simulated."""
-        seconds = {"first_token": self.to_first, "whole": self.to_last}
-        return {
-            **({} if self.to_first is None else {"device_seconds": seconds}),
-            "prompt_tokens": self.prompt,
-            "completion_tokens": self.answer,
-            "total_tokens": self.prompt + self.answer,
-            "prompt_tokens_details": {"cached_tokens": self.cached},
-        }
+    async def whole_replies(
+        self, requests: Sequence[Request], stops: Sequence[str], usage: Usage
+    ) -> list[Reply]:
+        """The complete answers to requests, whose tokens count towards `usage`. Raises what
+        `replies` raises."""
+        answers = [Reply() for _ in requests]
+        with self.replies(requests, stops) as replies:
+            while not replies.are_complete:
+                for index, piece in await replies.take():
+                    answers[index].add(piece)
+                    usage.add(piece)
+        return answers
