@@ -95,6 +95,6 @@ def test_old_events_make_room_for_new_ones(touch: Touch) -> None:
         alive -= {event - 10}
         other = Touch(touch.window, touch.start, np.ones(touch.window.shape, bool))
         log.add(other, 0, event, writes=True, keep=alive.__contains__)
-    found = [event for event, _ in log.unseen(touch, 1, np.array([2980, 0]), writes=False)]
-    assert found == list(range(2999, 2980, -1))
+    events = [event for event, _ in log.unseen(touch, 1, np.array([2980, 0]), writes=False)]
+    assert events == list(range(2999, 2980, -1))
     assert len(log) < 1100

@@ -49,21 +49,21 @@ def select_and_scatter(scope: Scope, op: Op) -> None:
         host.lower(scope, op)
         return
     order = [*(dim for dim in range(len(operand.shape)) if dim not in sliding), *sliding]
-    places_of = [order.index(dim) for dim in range(len(order))]
-    views = [scope.straight(value, places_of) for value in (operand, source)]
-    made = result = whole_view(scope.result(op.result), op.result.shape)
+    axes = [order.index(dim) for dim in range(len(order))]
+    views = [scope.straight(value, axes) for value in (operand, source)]
+    target = result = whole_view(scope.result(op.result), op.result.shape)
     if views[0] != scope.view(operand):
         shape = tuple(operand.shape[dim] for dim in order)
         buffer = scope.scratch(shape, views[0].buffer.dtype, "turned")
-        made = whole_view(buffer, shape).transposed(places_of)
+        target = whole_view(buffer, shape).transposed(axes)
 
     def write(builder: KernelBuilder, seen: list[View], _: list[Buffer]) -> None:
         _Unpooling(Slide(builder, sliding, seen), select, scatter, windows, first).run()
 
     key = ("select_and_scatter", fingerprint(select), fingerprint(scatter), windows, repr(first))
-    scope.kernel(op.name, [op], key, [*views, made], [], write)
-    if made != result:
-        scope.copy(made, result, op)
+    scope.kernel(op.name, [op], key, [*views, target], [], write)
+    if target != result:
+        scope.copy(target, result, op)
 
 
 @dataclass(frozen=True)
