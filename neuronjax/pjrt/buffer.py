@@ -22,12 +22,8 @@ from neuronjax.runtime.value import ShardedValue
 _READY_EVENT = abi.word("Buffer_ReadyEvent", "event")
 
 
-def Buffer_Destroy(plugin: Plugin, address: int) -> None:
-    plugin.values.release_shard(WORDS[(address >> 3) + abi.OBJECT])
-
-
 def buffer_destroy_last(plugin: Plugin, address: int) -> None:
-    """``Buffer_Destroy`` when machine code has counted down to the last shard of a value."""
+    """``Buffer_Destroy`` of the last shard of a value; the others are only counted."""
     handle = WORDS[(address >> 3) + abi.OBJECT]
     plugin.values.forget(first_of(handle))
 

@@ -13,8 +13,11 @@ from typing import Any
 from neuronjax.pjrt import abi, layouts
 from neuronjax.pjrt.guard import Callback
 from neuronjax.pjrt.handles import BYTES, WORDS
-from neuronjax.pjrt.plugin_state import EVENT_READY, EVENT_STATIC
-from neuronjax.pjrt.values import offset
+from neuronjax.pjrt.plugin_state import EVENT_READY, EVENT_STATIC, Plugin
+from neuronjax.pjrt.values import ONE_LIVE, RECORD_BYTES, SHARD, offset
+
+BUFFER_DESTROY_LAST = "buffer_destroy_last"
+"""What the call is that destroys the last shard of a value."""
 
 NOTHING = "nothing"
 """A function for whoever needs one where nothing is to be done."""
@@ -75,6 +78,18 @@ _ARGUMENTS = ["arguments = address >> 3"]
 _OBJECT = [*_ARGUMENTS, f"object = WORDS[arguments + {abi.OBJECT}]"]
 
 
+_COUNT_DOWN = (
+    f"first = (object >> 3) - (WORDS[object >> 3] & {SHARD}) * {RECORD_BYTES // 8}",
+    "with counting:",
+    f"    left = WORDS[first] - {ONE_LIVE}",
+    f"    if left >= {ONE_LIVE}:",
+    "        WORDS[first] = left",
+    "        return None",
+    "return python(address)",
+)
+"""Destroys a shard; the last one goes on, and nobody but the caller knows it."""
+
+
 def position(call: str, field: str) -> int:
     """Offset of a field in the arguments of a call, in bytes."""
     return getattr(_structure(call), field).offset
@@ -90,26 +105,30 @@ def width(call: str, field: str) -> int:
     return 8 * getattr(_structure(call), field).size
 
 
-def callbacks(
-    ready_event: int, last_error: int, others: Mapping[str, Callback]
-) -> dict[str, Callback]:
+def callbacks(plugin: Plugin, others: Mapping[str, Callback]) -> dict[str, Callback]:
     """Python functions for the calls of the tables.
 
-    ``others`` are the callbacks that go on where a record does not hold the answer, by call;
-    ``ready_event`` and ``last_error`` are handles.
+    ``others`` are the callbacks that go on where a record does not hold the answer, by call.
     """
     texts = {name: _OBJECT + _copying(name, fields) for name, fields in COPIES.items()}
     texts |= {name: _ARGUMENTS + _zeroing(name, fields) for name, fields in ZEROS.items()}
     texts |= {
-        name: _OBJECT + _flagged(name, flag, answer)
-        for name, (flag, answer) in FLAGGED.items()
-        if answer != "on_ready"  # a call of a C function
+        name: _OBJECT + _flagged(name, flag, answer) for name, (flag, answer) in FLAGGED.items()
     }
     texts["Error_Destroy"] = [*_OBJECT, "if object:", "    return python(address)"]
+    texts["Buffer_Destroy"] = [*_OBJECT, *_COUNT_DOWN]
+    goes_on = {"Buffer_Destroy": BUFFER_DESTROY_LAST}
     made: dict[str, Callback] = {}
     for call, lines in texts.items():
-        names: dict[str, Any] = {"WORDS": WORDS, "BYTES": BYTES, "python": others.get(call)}
-        names |= {"ready_event": ready_event, "last_error": last_error}
+        names: dict[str, Any] = {
+            "WORDS": WORDS,
+            "BYTES": BYTES,
+            "EVENT_CALLBACK": abi.EVENT_CALLBACK,
+            "counting": plugin.values.lock,
+            "ready_event": plugin.ready_event,
+            "last_error": plugin.last_error,
+            "python": others.get(goes_on.get(call, call)),
+        }
         body = "\n".join(f"        {line}" for line in lines)
         text = _FUNCTION.format(call=call, lines=body)
         exec(compile(text, f"<PJRT_{call}>", "exec"), names)
@@ -135,7 +154,13 @@ def _flagged(call: str, flag: int, answer: str) -> list[str]:
         lines.append(_store(position(call, "event"), 64, "ready_event"))
     if answer == "is_ready":
         lines.append(_store(position(call, "is_ready"), 8, "1"))
+    if answer == "on_ready":
+        callback, user = (f"WORDS[arguments + {abi.word(call, name)}]" for name in _CALLBACK)
+        lines.append(f"EVENT_CALLBACK({callback})(None, {user})")
     return lines
+
+
+_CALLBACK = ("callback", "user_arg")
 
 
 _ZERO = {32: "bytes(4)"}

@@ -23,7 +23,15 @@ from collections.abc import Sequence
 
 from neuronjax.pjrt import abi
 from neuronjax.pjrt import short_run_ir as short_run
-from neuronjax.pjrt.getters import COPIES, FLAGGED, NOTHING, ZEROS, position, width
+from neuronjax.pjrt.getters import (
+    BUFFER_DESTROY_LAST,
+    COPIES,
+    FLAGGED,
+    NOTHING,
+    ZEROS,
+    position,
+    width,
+)
 from neuronjax.pjrt.values import RECORD_BYTES, offset
 
 FIXED_WORDS = (
@@ -58,7 +66,6 @@ FIXED_WORDS = (
 """The first words of the table; behind them the callbacks, Python functions, in the order of
 ``ENTRIES``."""
 
-BUFFER_DESTROY_LAST = "buffer_destroy_last"
 DELETER = "deleter"
 COLLECT = "collect"
 """Ends destroyed small values; takes anything."""

@@ -25,8 +25,9 @@ from neuronjax.pjrt import (
     topology,
     transfer,
 )
+from neuronjax.pjrt.getters import BUFFER_DESTROY_LAST
 from neuronjax.pjrt.guard import Callback, guarded
-from neuronjax.pjrt.native_ir import BUFFER_DESTROY_LAST, COLLECT, DELETER, END_RUN, FROM_CODE
+from neuronjax.pjrt.native_ir import COLLECT, DELETER, END_RUN, FROM_CODE
 from neuronjax.pjrt.plugin_state import Plugin
 
 MODULES: tuple[ModuleType, ...] = (
@@ -64,7 +65,7 @@ def callbacks(plugin: Plugin, functions: Mapping[str, Call]) -> dict[str, Callba
         name: guarded(plugin, structure, name, function)
         for name, (structure, function) in calls.items()
     }
-    return made | getters.callbacks(plugin.ready_event, plugin.last_error, made)
+    return made | getters.callbacks(plugin, made)
 
 
 BY_ADDRESS = frozenset(
@@ -72,7 +73,6 @@ BY_ADDRESS = frozenset(
         "LoadedExecutable_Execute",
         "Buffer_ToHostBuffer",
         "Buffer_ReadyEvent",
-        "Buffer_Destroy",
         "Event_Destroy",
         "Event_IsReady",
         "Event_Error",

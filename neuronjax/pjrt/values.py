@@ -71,13 +71,13 @@ def offset(field: str) -> int:
 
 
 _NEXT, _SPEC, _VALUE, _DEVICE = map(offset, ("dims", "spec", "value", "device"))
-_SHARD, _ONE_LIVE = MOST_SHARDS - 1, 1 << 8 * offset("live")
-"""Both in the first word of a record."""
+SHARD, ONE_LIVE = MOST_SHARDS - 1, 1 << 8 * offset("live")
+"""The number of the shard, and one shard that is not destroyed: both in a record's first word."""
 
 
 def first_of(handle: int) -> int:
     """The handle of shard 0 of the value of a buffer."""
-    return handle - (WORDS[handle >> 3] & _SHARD) * RECORD_BYTES
+    return handle - (WORDS[handle >> 3] & SHARD) * RECORD_BYTES
 
 
 def template(
@@ -154,7 +154,7 @@ class ValueTable:
         self.bare: Bare | None = None
         """How machine code makes and ends bare values; ``None`` if it makes none."""
         self._next = self._end = 0
-        self._lock = threading.RLock()  # a collection inside it may end other values
+        self.lock = threading.RLock()  # a collection inside it may end other values
         self._none_destroyed = ctypes.c_uint64(0)
         self._destroyed = ctypes.addressof(self._none_destroyed) >> 3
         self._take_destroyed: Callable[[], int] = lambda: 0
@@ -198,7 +198,7 @@ class ValueTable:
     def _dressed(self, base: int, bare: Bare) -> ShardedValue:
         """Makes a bare value one of the table. Machine code may look at the record between any two
         of the steps, and leaves it alone while it has no value."""
-        with self._lock:
+        with self.lock:
             value = self.values.get(base)
             if value is not None:
                 return value
@@ -242,7 +242,7 @@ class ValueTable:
         return base
 
     def _carve(self, size: int) -> int:
-        with self._lock:
+        with self.lock:
             self._free.setdefault(size, [])
             if self._next + size > self._end:
                 slab_bytes = max(size, RECORD_BYTES * _RECORDS_PER_SLAB)
@@ -256,22 +256,12 @@ class ValueTable:
 
     def find(self, handle: int) -> tuple[ShardedValue, int]:
         """The value a handle belongs to, and the number of its shard."""
-        index = WORDS[handle >> 3] & _SHARD
+        index = WORDS[handle >> 3] & SHARD
         base = handle - index * RECORD_BYTES
         value = self.values.get(base) or self.get(base)
         if value is None:
             raise NeuronError(f"JAX used a buffer handle ({handle}) that was destroyed")
         return value, index
-
-    def release_shard(self, handle: int) -> None:
-        """Counts one shard as destroyed; forgets the value with the last."""
-        base = handle - (WORDS[handle >> 3] & _SHARD) * RECORD_BYTES
-        if WORDS[base >> 3] >= 2 * _ONE_LIVE:  # else nobody but the caller has a shard
-            with self._lock:
-                left = WORDS[base >> 3] = WORDS[base >> 3] - _ONE_LIVE
-            if left >= _ONE_LIVE:
-                return
-        self.forget(base)
 
     def forget(self, base: int) -> None:
         """Ends a value all of whose shards are destroyed."""
@@ -285,7 +275,7 @@ class ValueTable:
         if value.event is None:  # nobody will mark it
             del self.values[base]
         else:
-            with self._lock:
+            with self.lock:
                 del self.values[base]
         if self._watched:
             ctypes.memset(base, POISON, size)
@@ -300,6 +290,6 @@ class ValueTable:
 
     def mark_ready(self, base: int, value: ShardedValue) -> None:
         """Sets the flag ``ready`` of all shards of a value, unless it was forgotten meanwhile."""
-        with self._lock:
+        with self.lock:
             if self.values.get(base) is value:
                 self.mark(base, range(len(value.spec.placement)), "ready")

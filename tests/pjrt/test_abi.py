@@ -125,7 +125,8 @@ def test_profiler_extension(calls: Calls) -> None:
     assert list(map(len, (profiler.ERROR_CALLS, profiler.CALLS))) == [3, 5]
 
 
-UNIMPLEMENTED = sorted(set(abi.CALLS) - {*implementations(), *getters.COPIES, *getters.ZEROS})
+ANSWERED = {*implementations(), *getters.COPIES, *getters.ZEROS, "Buffer_Destroy"}
+UNIMPLEMENTED = sorted(set(abi.CALLS) - ANSWERED)
 
 
 @pytest.mark.parametrize("name", UNIMPLEMENTED)

@@ -16,7 +16,8 @@ import pytest
 
 from neuronjax.errors import DeviceMemoryError
 from neuronjax.pjrt import abi, native
-from neuronjax.pjrt.native_ir import BUFFER_DESTROY_LAST, STUBS
+from neuronjax.pjrt.getters import BUFFER_DESTROY_LAST
+from neuronjax.pjrt.native_ir import STUBS
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.table import Table, callbacks, implementations
 from neuronjax.pjrt.values import SMALL_BYTES
