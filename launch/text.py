@@ -110,13 +110,17 @@ class ByteTokenizer:
 
 class _ByteStream:
     def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._held = b""  # the beginning of a character
 
     def feed(self, tokens: Iterable[int]) -> str:
-        return self._decoder.decode(bytes([token & 0xFF for token in tokens]))
+        data = self._held + bytes([token & 0xFF for token in tokens])
+        text, length = codecs.utf_8_decode(data, "replace", False)
+        self._held = data[length:]
+        return text
 
     def finish(self) -> str:
-        return self._decoder.decode(b"", final=True)
+        held, self._held = self._held, b""
+        return held.decode(errors="replace")
 
 
 def open_tokenizer(file: Path) -> tokenizers.Tokenizer:

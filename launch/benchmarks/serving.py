@@ -6,12 +6,13 @@ import json
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -23,7 +24,7 @@ from launch.serving.answering import Deliver
 from launch.serving.backend import Backend
 from launch.serving.config import ServerConfig
 from launch.serving.desk import EngineDesk
-from launch.serving.engine import Engine
+from launch.serving.engine import Engine, StepRecord
 from launch.serving.front import Front
 from launch.serving.grammar import Grammars
 from launch.serving.http.generation import LanguageModel
@@ -90,27 +91,75 @@ def planning(settings: Settings, repetitions: int) -> Measurement:
     return summary(milliseconds)
 
 
-def served_answers(settings: Settings, repetitions: int) -> Measurement:
-    """Ratio of streaming answers to 16 clients of another process to the device's steps for them,
-    one handed over while the one before runs. How many of them are prefills depends on when the
-    clients' requests come, so each time the steps are those of the answers just before."""
-    (device,) = devices(settings.platform, 1)
-    runner, limits = _bundled(device)
-    made: list[Bucket] = []
-    engine = partial(Engine, runner, limits, on_step=lambda record: made.append(record.step.bucket))
-    with _server(engine, limits) as port, _clients(port) as ask:
-        run = _steps(runner, limits.buckets)
+def streamed_steps(settings: Settings, repetitions: int) -> Measurement:
+    """Ratio of a step of decoding while 16 clients of another process are sent its tokens to the
+    same step of the device alone, one handed over while the one before runs."""
+    with _streaming(settings) as streaming:
+        seconds: tuple[list[float], list[float]] = ([], [])
+        for _ in range(1 + repetitions):
+            streaming.ask()
+            ended = streaming.decoding()
+            bare = streaming.run([ended[-1].bucket] * len(ended))
+            for own, entries in zip(seconds, (ended, bare), strict=True):
+                own.append((entries[-1].time - entries[0].time) / (len(entries) - 1))
+        served, alone = seconds
+        return compare(served[1:], alone[1:], how="ratio")
 
-        def answers() -> None:
-            made.clear()
-            ask()
+
+def streamed_answers(settings: Settings, repetitions: int) -> Measurement:
+    """Ratio of streaming whole answers to 16 clients that ask at once to the device's steps for
+    them: with their requests, and until the last one has read its answer. How many steps are
+    prefills depends on when the requests come, so each time they are those of the answers just
+    before."""
+    with _streaming(settings) as streaming:
 
         def steps() -> None:
-            run(made)
+            streaming.run([entry.bucket for entry in streaming.ended])
 
-        pairs = [time_pairs(answers, steps, 1, warmup=int(n == 0)) for n in range(repetitions)]
+        pairs = [
+            time_pairs(streaming.ask, steps, 1, warmup=int(n == 0)) for n in range(repetitions)
+        ]
         served, bare = (list(chain(*seconds)) for seconds in zip(*pairs, strict=True))
         return compare(served, bare, how="ratio")
+
+
+class _Ended(NamedTuple):
+    """A step that is over."""
+
+    bucket: Bucket
+    time: float  # seconds of this machine's clock
+
+
+class _Streaming(NamedTuple):
+    """Clients of a server, and the device alone."""
+
+    ended: list[_Ended]  # steps of the last answers
+    clients: Thunk
+    run: Callable[[Sequence[Bucket]], list[_Ended]]
+
+    def ask(self) -> None:
+        """All clients ask at once and read their answers."""
+        self.ended.clear()
+        self.clients()
+
+    def decoding(self) -> list[_Ended]:
+        """The last answers' steps after the last prompt."""
+        prompts = [n for n, entry in enumerate(self.ended) if entry.bucket.tokens > 1]
+        return self.ended[prompts[-1] + 1 :]
+
+
+@contextmanager
+def _streaming(settings: Settings) -> Iterator[_Streaming]:
+    (device,) = devices(settings.platform, 1)
+    runner, limits = _bundled(device)
+    ended: list[_Ended] = []
+
+    def note(record: StepRecord) -> None:
+        ended.append(_Ended(record.step.bucket, time.perf_counter()))
+
+    engine = partial(Engine, runner, limits, on_step=note)
+    with _server(engine, limits) as port, _clients(port) as clients:
+        yield _Streaming(ended, clients, _steps(runner, limits.buckets))
 
 
 def _bundled(device: jax.Device) -> tuple[Runner, SchedulerLimits]:
@@ -129,7 +178,7 @@ def _bundled(device: jax.Device) -> tuple[Runner, SchedulerLimits]:
     return runner, limits
 
 
-def _steps(runner: Runner, buckets: Buckets) -> Callable[[Sequence[Bucket]], None]:
+def _steps(runner: Runner, buckets: Buckets) -> Callable[[Sequence[Bucket]], list[_Ended]]:
     """Runs the programs of steps of such shapes, without anything about them."""
     programs = {
         bucket: (runner.programs.get(bucket), runner.programs.get((0, bucket.rows)))
@@ -138,15 +187,23 @@ def _steps(runner: Runner, buckets: Buckets) -> Callable[[Sequence[Bucket]], Non
     inputs = {bucket: _inputs(bucket) for bucket in programs}
     rows = runner.settings_of_slots(np.arange(ROWS))
 
-    def run(steps: Sequence[Bucket]) -> None:
-        before: Any = None
+    def run(steps: Sequence[Bucket]) -> list[_Ended]:
+        ended: list[_Ended] = []
+        under_way: deque[tuple[Bucket, jax.Array]] = deque()
+
+        def end() -> None:
+            bucket, drawn = under_way.popleft()
+            np.asarray(drawn)
+            ended.append(_Ended(bucket, time.perf_counter()))
+
         for number, bucket in enumerate(steps):
             inputs[bucket][:, 0] = number if bucket.tokens == 1 else 0
             drawn = runner.run_programs(*programs[bucket], inputs[bucket], rows)
-            if before is not None:
-                np.asarray(before)
-            before = drawn
-        np.asarray(before)
+            under_way.append((bucket, drawn))
+            if number:
+                end()
+        end()
+        return ended
 
     return run
 

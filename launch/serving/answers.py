@@ -39,28 +39,23 @@ class Answer:
 
     def feed(self, output: Output) -> Piece:
         """The text that an output brings."""
-        if output.finished == "error":
-            return Piece("", 0, (), "error", output.cached_tokens, output.error)
-        shown = [token for token in output.tokens if token not in self._silent]
+        _, tokens, entries, finished, cached, error, times = output
+        if finished == "error":
+            return Piece("", 0, (), "error", cached, error)
+        shown = tokens
+        if not self._silent.isdisjoint(tokens):
+            shown = [token for token in tokens if token not in self._silent]
         text = self._finder.feed(self._stream.feed(shown))
-        finished = output.finished
         if self._finder.has_stopped:
             finished = "stop"
         elif finished is not None:
             text += self._finder.feed(self._stream.finish())
             text += self._finder.finish()
         logprobs: Sequence[TokenLogprob] = ()
-        if output.logprobs:
-            pairs = zip(output.tokens, output.logprobs, strict=True)
+        if entries:
+            pairs = zip(tokens, entries, strict=True)
             logprobs = [self._named(token, entry) for token, entry in pairs]
-        return Piece(
-            text,
-            len(output.tokens),
-            logprobs,
-            finished,
-            output.cached_tokens,
-            times=output.times,
-        )
+        return Piece(text, len(tokens), logprobs, finished, cached, "", times)
 
     def _named(self, token: int, entry: Logprobs) -> TokenLogprob:
         top = zip(entry.tokens, entry.values, strict=True)

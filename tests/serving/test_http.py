@@ -175,10 +175,16 @@ def test_keys_and_limits(byte_runner: Runner) -> None:
         server.wait_until_idle()
 
 
-def test_a_full_queue_is_a_503(byte_runner: Runner) -> None:
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_full_queue_is_a_503(byte_runner: Runner, stream: bool) -> None:
     with running(byte_runner, max_waiting=0) as server:
-        status, answer = server.ask(COMPLETIONS, {"prompt": "a"})
+        status, answer = server.ask(COMPLETIONS, {"prompt": "a", "stream": stream})
         assert (status, answer["error"]["code"]) == (503, "overloaded")
+
+
+def test_a_stream_that_cannot_begin_is_a_400(server: Running) -> None:
+    status, answer = server.ask(COMPLETIONS, {"prompt": "a" * 200, "stream": True})
+    assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
 
 
 def connect(server: Running, body: dict[str, Any]) -> socket.socket:
@@ -192,23 +198,25 @@ def connect(server: Running, body: dict[str, Any]) -> socket.socket:
 
 
 class GatedRunner:
-    """A device that waits before each step until the gate is open."""
+    """A device that does a few steps, and waits before each of the others until the gate is
+    open."""
 
-    def __init__(self, runner: Runner) -> None:
-        self._runner, self.gate = runner, threading.Event()
+    def __init__(self, runner: Runner, steps: int = 0) -> None:
+        self._runner, self.gate, self._steps = runner, threading.Event(), steps
         self.worth_guessing = runner.worth_guessing
 
     def reset(self) -> None:
         self._runner.reset()
 
     def run(self, step: Step, slots: Slots) -> Result:
-        assert self.gate.wait(60)
+        self._steps -= 1
+        assert self._steps >= 0 or self.gate.wait(60)
         return self._runner.run(step, slots)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_goes_frees_its_place(byte_runner: Runner, stream: bool) -> None:
-    runner = GatedRunner(byte_runner)
+    runner = GatedRunner(byte_runner, steps=2 * stream)  # one goes out when the next has begun
     with running(runner) as server:
         connection = connect(server, {**LONG, "n": 4, "stream": stream})
         if stream:
@@ -258,12 +266,12 @@ def test_answers_that_are_not_complete_in_time_end_with_an_error(
     byte_runner: Runner, stream: bool
 ) -> None:
     answers: list[tuple[int, Any]] = []
-    runner = GatedRunner(byte_runner)
+    runner = GatedRunner(byte_runner, steps=2 * stream)
     with running(runner, grace=0.1) as server:
         body = {**LONG, "stream": stream}
         asking = threading.Thread(target=lambda: answers.append(server.ask(COMPLETIONS, body)))
         asking.start()
-        while server.engine.is_idle:
+        while server.engine.is_idle or server.engine.load().counters.generation_tokens < stream:
             time.sleep(0.001)
         server.front.drain("SIGTERM")
         asking.join()
@@ -271,7 +279,7 @@ def test_answers_that_are_not_complete_in_time_end_with_an_error(
         runner.gate.set()
     ((status, answer),) = answers
     if stream:
-        event, end = answer.removeprefix("data: ").split("\n\ndata: ")
+        *_, event, end = answer.removeprefix("data: ").split("\n\ndata: ")
         answer = json.loads(event)
         assert end == "[DONE]\n\n"
     assert (status, answer["error"]["code"], code) == (200 if stream else 503, "overloaded", 0)

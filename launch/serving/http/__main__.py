@@ -2,6 +2,7 @@
 process with the device. That one starts it, says what is to be done and ends it."""
 
 import asyncio
+import gc
 import signal
 import socket
 import sys
@@ -30,7 +31,9 @@ async def _run(job: Job, connection: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     transport, link = await loop.create_connection(Link, sock=connection)
     try:
-        await job.task.run(job.recipe.open(link), link)
+        site = job.recipe.open(link)
+        gc.freeze()  # what has been loaded stays, and need not be looked through again and again
+        await job.task.run(site, link)
     finally:
         transport.close()
 

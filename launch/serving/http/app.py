@@ -108,8 +108,8 @@ class Pages:
                 answer = await asyncio.to_thread(endpoint.read, body)
             else:
                 answer = endpoint.read(body)
-            events = answer.stream()
-            return await self._whole(request, answer) if events is None else EventStream(events)
+            source = answer.stream()
+            return await self._whole(request, answer) if source is None else EventStream(source)
 
         return answer
 

@@ -1,17 +1,19 @@
 """`/v1/chat/completions`: the next message of a conversation."""
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from launch.errors import DataError
-from launch.serving.answers import TokenLogprob
+from launch.serving.answers import Piece, TokenLogprob
 from launch.serving.errors import RequestError
 from launch.serving.grammar import json_grammar
 from launch.serving.http.bodies import Body
 from launch.serving.http.context import Choice, Served, Usage
+from launch.serving.http.events import Chunks, EventSource
 from launch.serving.http.parameters import Wanted, read_wanted
+from launch.serving.http.site import Stream
 from launch.serving.http.structure import read_structure
 from launch.serving.requests import MOST_LOGPROBS, Request
 from launch.serving.tools import OPENING, Call, Tools, read_tools
@@ -53,44 +55,26 @@ class Chat:
 
     async def whole(self) -> dict[str, Any]:
         """The answer at once."""
-        usage = Usage(prompt=len(self.requests[0].prompt))
+        usage = self.usage()
         replies = await self.served.whole_replies(self.requests, self.wanted.stops, usage)
         choices = [
             self._choice(index, reply.text, reply.logprobs, reply.finished)
             for index, reply in enumerate(replies)
         ]
-        return {**self._head("chat.completion"), "choices": choices, "usage": usage.json()}
+        return {**self.head("chat.completion"), "choices": choices, "usage": usage.json()}
 
-    def stream(self) -> AsyncGenerator[dict[str, Any], None] | None:
+    def stream(self) -> Stream | None:
         """The answer piece by piece, if that was asked for."""
-        return self.events() if self.wanted.stream else None
+        if not self.wanted.stream:
+            return None
+        return EventSource(self.served.replies(self.requests, self.wanted.stops), _Events(self))
 
-    async def events(self) -> AsyncGenerator[dict[str, Any], None]:
-        """The answer piece by piece. What may be a call is told when it is complete."""
-        usage = Usage(prompt=len(self.requests[0].prompt))
-        held = [_Held(self.tools) for _ in self.requests]
-        for index in range(len(self.requests)):
-            yield self._event(index, {"role": "assistant", "content": ""})
-        with self.served.replies(self.requests, self.wanted.stops) as replies:
-            while not replies.are_complete:
-                for index, piece in await replies.take():
-                    usage.add(piece)
-                    text = held[index].feed(piece.text)
-                    if text or piece.logprobs:
-                        yield self._event(index, {"content": text}, piece.logprobs)
-                    if piece.finished is not None:
-                        text, calls = held[index].finish()
-                        if text:
-                            yield self._event(index, {"content": text})
-                        if calls:
-                            yield self._event(index, {"tool_calls": self._calls(index, calls)})
-                        reason = "tool_calls" if calls else piece.finished
-                        yield self._event(index, {}, reason=reason)
-        if self.wanted.include_usage:
-            head = self._head("chat.completion.chunk")
-            yield {**head, "choices": [], "usage": usage.json()}
+    def usage(self) -> Usage:
+        """What has been read, and nothing answered yet."""
+        return Usage(prompt=len(self.requests[0].prompt))
 
-    def _head(self, kind: str) -> dict[str, Any]:
+    def head(self, kind: str) -> dict[str, Any]:
+        """What the answer and all its pieces begin with."""
         return {
             "id": self.id,
             "object": kind,
@@ -107,32 +91,18 @@ class Chat:
             message["content"] = content or None
             message["tool_calls"] = [
                 {key: value for key, value in call.items() if key != "index"}
-                for call in self._calls(index, calls)
+                for call in self.calls(index, calls)
             ]
             reason = "tool_calls"
         return {
             "index": index,
             "message": message,
-            "logprobs": self._logprobs(logprobs),
+            "logprobs": self.logprobs(logprobs),
             "finish_reason": reason,
         }
 
-    def _event(
-        self,
-        index: int,
-        delta: dict[str, Any],
-        logprobs: Sequence[TokenLogprob] = (),
-        reason: str | None = None,
-    ) -> dict[str, Any]:
-        choice = {
-            "index": index,
-            "delta": delta,
-            "logprobs": self._logprobs(logprobs) if logprobs else None,
-            "finish_reason": reason,
-        }
-        return {**self._head("chat.completion.chunk"), "choices": [choice]}
-
-    def _calls(self, index: int, calls: Sequence[Call]) -> list[dict[str, Any]]:
+    def calls(self, index: int, calls: Sequence[Call]) -> list[dict[str, Any]]:
+        """Calls of tools as a piece of an answer has them."""
         return [
             {
                 "index": place,
@@ -143,7 +113,8 @@ class Chat:
             for place, call in enumerate(calls)
         ]
 
-    def _logprobs(self, entries: Sequence[TokenLogprob]) -> dict[str, Any] | None:
+    def logprobs(self, entries: Sequence[TokenLogprob]) -> dict[str, Any] | None:
+        """What is told of tokens, if that was asked for."""
         if self.wanted.sampling.logprobs is None:
             return None
         content = [
@@ -154,6 +125,55 @@ class Chat:
             for entry in entries
         ]
         return {"content": content, "refusal": None}
+
+
+class _Events:
+    """What is told of an answer while it grows. What may be a call is told when it is complete."""
+
+    def __init__(self, chat: Chat) -> None:
+        self._chat, self._usage = chat, chat.usage()
+        self._chunks = Chunks(chat.head("chat.completion.chunk"))
+        self._held = [_Held(chat.tools) for _ in chat.requests]
+
+    def opening(self) -> list[bytes]:
+        delta = {"role": "assistant", "content": ""}
+        return [self._event(index, delta) for index in range(len(self._held))]
+
+    def piece(self, index: int, piece: Piece) -> Sequence[bytes]:
+        self._usage.add(piece)
+        events = []
+        text = self._held[index].feed(piece.text)
+        if text or piece.logprobs:
+            events.append(self._event(index, {"content": text}, piece.logprobs))
+        if piece.finished is not None:
+            text, calls = self._held[index].finish()
+            if text:
+                events.append(self._event(index, {"content": text}))
+            if calls:
+                told = self._chat.calls(index, calls)
+                events.append(self._event(index, {"tool_calls": told}))
+            reason = "tool_calls" if calls else piece.finished
+            events.append(self._event(index, {}, reason=reason))
+        return events
+
+    def closing(self) -> Sequence[bytes]:
+        wanted = self._chat.wanted.include_usage
+        return (self._chunks.usage(self._usage.json()),) if wanted else ()
+
+    def _event(
+        self,
+        index: int,
+        delta: dict[str, Any],
+        logprobs: Sequence[TokenLogprob] = (),
+        reason: str | None = None,
+    ) -> bytes:
+        choice = {
+            "index": index,
+            "delta": delta,
+            "logprobs": self._chat.logprobs(logprobs) if logprobs else None,
+            "finish_reason": reason,
+        }
+        return self._chunks.choice(choice)
 
 
 class _Held:

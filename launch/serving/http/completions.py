@@ -1,15 +1,17 @@
 """`/v1/completions`: a text goes on."""
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from launch.serving.answers import TokenLogprob
+from launch.serving.answers import Piece, TokenLogprob
 from launch.serving.errors import RequestError
 from launch.serving.http.bodies import Body
 from launch.serving.http.context import Choice, Served, Usage
+from launch.serving.http.events import Chunks, EventSource
 from launch.serving.http.parameters import Wanted, read_wanted
+from launch.serving.http.site import Stream
 from launch.serving.http.structure import read_structure
 from launch.serving.requests import MOST_LOGPROBS, Request
 
@@ -21,7 +23,7 @@ class Completion:
     """One body, read."""
 
     served: Served
-    choice: Choice
+    chosen: Choice
     id: str
     wanted: Wanted
     requests: Sequence[Request]
@@ -68,50 +70,35 @@ class Completion:
 
     async def whole(self) -> dict[str, Any]:
         """The answer at once."""
-        usage = self._usage()
+        usage = self.usage()
         replies = await self.served.whole_replies(self.requests, self.wanted.stops, usage)
         choices = [
-            self._choice(index, echo + reply.text, reply.logprobs, reply.finished, 0)
+            self.choice(index, echo + reply.text, reply.logprobs, reply.finished, 0)
             for index, (echo, reply) in enumerate(zip(self.echoes, replies, strict=True))
         ]
-        return {**self._head(), "choices": choices, "usage": usage.json()}
+        return {**self.head(), "choices": choices, "usage": usage.json()}
 
-    def stream(self) -> AsyncGenerator[dict[str, Any], None] | None:
+    def stream(self) -> Stream | None:
         """The answer piece by piece, if that was asked for."""
-        return self.events() if self.wanted.stream else None
+        if not self.wanted.stream:
+            return None
+        return EventSource(self.served.replies(self.requests, self.wanted.stops), _Events(self))
 
-    async def events(self) -> AsyncGenerator[dict[str, Any], None]:
-        """The answer piece by piece."""
-        usage = self._usage()
-        lengths = [0 for _ in self.requests]
-        echoes = list(self.echoes)
-        with self.served.replies(self.requests, self.wanted.stops) as replies:
-            while not replies.are_complete:
-                for index, piece in await replies.take():
-                    usage.add(piece)
-                    text, echoes[index] = echoes[index] + piece.text, ""
-                    if text or piece.logprobs or piece.finished:
-                        choice = self._choice(
-                            index, text, piece.logprobs, piece.finished, lengths[index]
-                        )
-                        yield {**self._head(), "choices": [choice]}
-                    lengths[index] += len(text)
-        if self.wanted.include_usage:
-            yield {**self._head(), "choices": [], "usage": usage.json()}
-
-    def _usage(self) -> Usage:
+    def usage(self) -> Usage:
+        """What has been read, and nothing answered yet."""
         step = self.wanted.n
         return Usage(prompt=sum(request.tokens_read for request in self.requests[::step]))
 
-    def _head(self) -> dict[str, Any]:
+    def head(self) -> dict[str, Any]:
+        """What the answer and all its pieces begin with."""
         return {
             "id": self.id,
             "object": "text_completion",
             "created": int(time.time()),
-            "model": self.choice.name,
+            "model": self.chosen.name,
         }
 
-    def _choice(
+    def choice(
         self,
         index: int,
         text: str,
@@ -119,6 +106,7 @@ class Completion:
         reason: str | None,
         offset: int,
     ) -> dict[str, Any]:
+        """An answer, or a piece of it before which there are `offset` characters."""
         wanted = self.wanted.sampling.logprobs is not None
         return {
             "index": index,
@@ -126,6 +114,33 @@ class Completion:
             "logprobs": _logprobs(logprobs, offset) if wanted else None,
             "finish_reason": reason,
         }
+
+
+class _Events:
+    """What is told of an answer while it grows."""
+
+    def __init__(self, completion: Completion) -> None:
+        self._completion, self._usage = completion, completion.usage()
+        self._chunks = Chunks(completion.head())
+        self._echoes = list(completion.echoes)
+        self._lengths = [0 for _ in completion.requests]
+
+    def opening(self) -> list[bytes]:
+        return []
+
+    def piece(self, index: int, piece: Piece) -> Sequence[bytes]:
+        self._usage.add(piece)
+        text, self._echoes[index] = self._echoes[index] + piece.text, ""
+        if not (text or piece.logprobs or piece.finished):
+            return ()
+        offset = self._lengths[index]
+        self._lengths[index] += len(text)
+        choice = self._completion.choice(index, text, piece.logprobs, piece.finished, offset)
+        return (self._chunks.choice(choice),)
+
+    def closing(self) -> Sequence[bytes]:
+        wanted = self._completion.wanted.include_usage
+        return (self._chunks.usage(self._usage.json()),) if wanted else ()
 
 
 def _prompts(body: Body) -> list[Any]:

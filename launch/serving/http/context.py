@@ -116,9 +116,11 @@ class Served:
         """The complete answers to requests, whose tokens count towards `usage`. Raises what
         `replies` raises."""
         answers = [Reply() for _ in requests]
+
+        def add(index: int, piece: Piece) -> None:
+            answers[index].add(piece)
+            usage.add(piece)
+
         with self.replies(requests, stops) as replies:
-            while not replies.are_complete:
-                for index, piece in await replies.take():
-                    answers[index].add(piece)
-                    usage.add(piece)
+            await replies.follow(add)
         return answers

@@ -36,33 +36,35 @@ class Mailbox:
     def __init__(self) -> None:
         self._outputs: dict[str, Output] = {}
         self._error: LaunchError | None = None
-        self._reader: asyncio.Future[None] | None = None
+        self._on_news: Callable[[], None] = lambda: None
+
+    def listen(self, on_news: Callable[[], None]) -> None:
+        """Calls `on_news` whenever there is something to take; at once if there is already."""
+        self._on_news = on_news
+        if self._outputs or self._error is not None:
+            on_news()
 
     def put(self, output: Output) -> None:
-        """Adds an output, and wakes the reader."""
+        """Adds an output, of which nobody is told yet."""
         before = self._outputs.get(output.id)
         self._outputs[output.id] = output if before is None else before.extended(output)
-        self._wake()
+
+    def tell(self) -> None:
+        """Tells the reader of what has been put."""
+        self._on_news()
 
     def fail(self, error: LaunchError) -> None:
         """Nothing more comes: the reader gets the error."""
         self._error = error
-        self._wake()
+        self._on_news()
 
-    async def take(self) -> list[Output]:
-        """What has come since the last time; waits until there is something."""
-        while not self._outputs:
-            if self._error is not None:
-                raise self._error
-            self._reader = asyncio.get_running_loop().create_future()
-            await self._reader
+    def take(self) -> list[Output]:
+        """What has come since the last time. Raises the error if that is all that has come."""
+        if not self._outputs and self._error is not None:
+            raise self._error
         outputs = list(self._outputs.values())
         self._outputs.clear()
         return outputs
-
-    def _wake(self) -> None:
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
 
 
 class Link(asyncio.Protocol):
@@ -156,10 +158,14 @@ class Link(asyncio.Protocol):
             self._transport.write(data)
 
     def _spread(self, report: Outputs) -> None:
+        told: dict[Mailbox, None] = {}
         for output in report.outputs:
             mailbox = self._mailboxes.get(output.id)
             if mailbox is not None:
                 mailbox.put(output)
+                told[mailbox] = None
+        for mailbox in told:
+            mailbox.tell()
 
     def _refuse(self, report: Refused) -> None:
         mailbox = self._mailboxes.get(report.request_id)

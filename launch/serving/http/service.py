@@ -1,5 +1,6 @@
 """Language models for asynchronous callers: many answers at once, each as a stream of pieces."""
 
+import asyncio
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -12,7 +13,7 @@ from launch.serving.errors import ServingError
 from launch.serving.http.errors import INTERNAL, HTTPError
 from launch.serving.http.link import Link, Mailbox
 from launch.serving.messages import AskLoad, Cancel, CheckAdapter, PutAdapter, Submit
-from launch.serving.requests import FinishReason, Request
+from launch.serving.requests import FinishReason, Output, Request
 from launch.serving.scheduler.limits import SchedulerLimits
 from launch.text import Tokenizer
 
@@ -86,24 +87,49 @@ class Replies:
         """Whether nothing more comes."""
         return not self._left
 
-    async def take(self) -> list[tuple[int, Piece]]:
-        """(index of the request, piece) of what has come since the last time; waits until there is
-        something. Raises HTTPError if the device fails."""
-        pieces = []
-        for output in await self._mailbox.take():
+    def listen(self, on_news: Callable[[], None]) -> None:
+        """Calls `on_news`, which must not raise, whenever there is something to take."""
+        self._mailbox.listen(on_news)
+
+    async def follow(self, act: Callable[[int, Piece], None]) -> None:
+        """Acts on every piece when it comes, until the answers are complete. Raises what `take`
+        raises."""
+        over = asyncio.get_running_loop().create_future()
+
+        def take() -> None:
+            if over.done():
+                return
+            try:
+                self.take(act)
+            except Exception as error:  # for who waits
+                over.set_exception(error)
+            else:
+                if self.are_complete:
+                    over.set_result(None)
+
+        self.listen(take)
+        await over
+
+    def take(self, act: Callable[[int, Piece], None]) -> None:
+        """Acts on what has come since the last time: (index of the request, piece). Raises
+        HTTPError if the device fails, ServingError if it has gone."""
+        for output in self._mailbox.take():
             index = self._left.get(output.id)
             if index is None:
                 continue
             piece = self._answers[index].feed(output)
             self._watch[index](piece)
             if piece.finished is not None:
-                del self._left[output.id]
-                if output.finished is None:  # a stop string: the engine knows nothing of it
-                    self._cancel(output.id, "stop")
-                if piece.finished == "error":
-                    raise HTTPError(INTERNAL, f"the answer could not be completed: {piece.error}")
-            pieces.append((index, piece))
-        return pieces
+                self._end(output, piece)
+            act(index, piece)
+
+    def _end(self, output: Output, piece: Piece) -> None:
+        """Nothing more comes for a request."""
+        del self._left[output.id]
+        if output.finished is None:  # a stop string: the engine knows nothing of it
+            self._cancel(output.id, "stop")
+        if piece.finished == "error":
+            raise HTTPError(INTERNAL, f"the answer could not be completed: {piece.error}")
 
     def _leave(self) -> None:
         for request in self._requests:

@@ -1,6 +1,6 @@
 """What the application needs of whatever is served, and what an endpoint is."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -27,8 +27,28 @@ class Answer(Protocol):
     async def whole(self) -> dict[str, Any] | str:
         """The answer at once: JSON or plain text."""
 
-    def stream(self) -> AsyncGenerator[dict[str, Any], None] | None:
+    def stream(self) -> "Stream | None":
         """The answer piece by piece, if that was asked for."""
+
+
+class Stream(Protocol):
+    """An answer piece by piece. Entering the block asks for it, and leaving it early cancels it."""
+
+    def __enter__(self) -> "Stream":
+        """Raises LaunchError for what cannot be answered."""
+
+    def __exit__(self, *_: object) -> None: ...
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing more comes."""
+
+    def listen(self, on_news: Callable[[], None]) -> None:
+        """Calls `on_news`, which must not raise, whenever there is something to take."""
+
+    def take(self) -> Sequence[bytes]:
+        """The events, as JSON, of what has come since the last time. Raises LaunchError if nothing
+        more can come."""
 
 
 class WholeAnswer:
