@@ -2,24 +2,25 @@
 
   python -m tests.conformance.nki_library --library=DIR
   python -m tests.conformance.nki_library --library=DIR --files=test_rope --order=adversarial
+  python -m tests.conformance.nki_library --library=DIR --sample=8 --test_seconds=120
 
 DIR is a checkout of aws-neuron/nki-library. Its simulation harness compares each kernel with a
 reference in torch and leaves out tests with large shapes; `nki_library_plugin` gives it `nki`. It
-needs torch and the packages of its extra `test`; --python names an interpreter that has them. A
-file that takes longer than --timeout counts as one test that ran out of time.
+needs torch and the packages of its extra `test`; --python names an interpreter that has them. The
+records of a file have the message of each failure; the most frequent ones are printed at the end.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
-import tempfile
-import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from absl import app, flags
 
@@ -27,25 +28,39 @@ _LIBRARY = flags.DEFINE_string("library", None, "Checkout of nki-library.", requ
 _PYTHON = flags.DEFINE_string("python", sys.executable, "Interpreter with torch.")
 _FILES = flags.DEFINE_list("files", [], "Names of the files to run, without .py; none: all.")
 _ORDER = flags.DEFINE_enum("order", "program", ["program", "adversarial"], "Of the emulator.")
-_TIMEOUT = flags.DEFINE_float("timeout", 1800.0, "Seconds that a file may take.")
+_SAMPLE = flags.DEFINE_integer("sample", 0, "Tests of each file, evenly spread; 0: all.")
+_TEST = flags.DEFINE_integer("test_seconds", 600, "Seconds that a test may take.")
+_TIMEOUT = flags.DEFINE_float("timeout", 7200.0, "Seconds that a file may take.")
+_RECORDS = flags.DEFINE_string("records", "runs/nki_library", "Folder of the records.")
 _SCORE = flags.DEFINE_bool("write_scoreboard", False, "Write the counts to nki_library.json.")
 
 SCOREBOARD = Path(__file__).with_suffix(".json")
 _ROOT = Path(__file__).parents[2]
-_OUTCOMES = {"failure": "failed", "error": "failed", "skipped": "skipped"}
+_CAUSES = 40
+_PLUGINS = ("tests.conformance.nki_library_plugin", "tests.conformance.nki_library_records")
+
+Record = Mapping[str, Any]
 
 
-def counts(report: str) -> dict[str, int]:
-    """How many tests passed, failed and were skipped, of a report in JUnit's XML."""
+def counts(records: Iterable[Record]) -> dict[str, int]:
+    """How many tests passed, failed and were skipped, and how many the library left out."""
     score: Counter[str] = Counter()
-    for case in ET.fromstring(report).iter("testcase"):
-        kinds = [_OUTCOMES[part.tag] for part in case if part.tag in _OUTCOMES]
-        score[kinds[0] if kinds else "passed"] += 1
-    return dict(sorted(score.items()))
+    for record in records:
+        score["left out"] += record.get("left_out", 0)
+        score["collected"] += record.get("collected", 0)
+        if "outcome" in record:
+            score[record["outcome"]] += 1
+    return {name: count for name, count in sorted(score.items()) if count}
 
 
-def run(file: Path, library: Path) -> dict[str, int]:
-    """The counts of one file of tests."""
+def causes(records: Iterable[Record]) -> Counter[str]:
+    """The messages of failures without the numbers in them, and how often each occurred."""
+    messages = (record["message"] for record in records if record.get("outcome") == "failed")
+    return Counter(re.sub(r"\d+", "#", " ".join(message.split()))[:300] for message in messages)
+
+
+def run(file: Path, library: Path, records: Path) -> None:
+    """Runs one file of tests; what came of it is added to ``records``."""
     paths = (_ROOT, library, library / "src", os.environ.get("PYTHONPATH", ""))
     environment = {
         **os.environ,
@@ -54,29 +69,43 @@ def run(file: Path, library: Path) -> dict[str, int]:
         "NKI_LIBRARY_ORDER": _ORDER.value,
         "NEURON_PYTHONHASHSEED": "0",  # of the tests that the library chooses at random
     }
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.xml"
-        command = [
-            *(_PYTHON.value, "-m", "pytest", "-q", "--test-mode", "simulation"),
-            *("-p", "tests.conformance.nki_library_plugin", "-p", "no:cacheprovider"),
-            *(f"--junitxml={report}", str(file)),
-        ]
+    command = [
+        *(_PYTHON.value, "-m", "pytest", "-q", "--test-mode", "simulation", str(file)),
+        *(part for name in _PLUGINS for part in ("-p", name)),
+        *("-p", "no:cacheprovider", f"--output-directory={records.parent / 'output'}"),
+        *(f"--records={records}", f"--sample={_SAMPLE.value}", f"--test-seconds={_TEST.value}"),
+    ]
+    with records.with_suffix(".log").open("w") as log:
         try:
-            subprocess.run(
+            ended = subprocess.run(
                 command,
                 cwd=library,
                 env=environment,
                 timeout=_TIMEOUT.value,
-                stdout=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return {"timeout": 1}
-        return counts(report.read_text()) if report.exists() else {"crashed": 1}
+            _add(records, f"{file.name} took longer than --timeout allows")
+        else:
+            if ended.returncode < 0:
+                _add(records, f"{file.name} was ended by signal {-ended.returncode}")
+
+
+def _add(records: Path, message: str) -> None:
+    with records.open("a") as file:
+        file.write(json.dumps({"id": "", "outcome": "failed", "message": message}) + "\n")
+
+
+def read(records: Path) -> list[Record]:
+    """The lines of a file of records."""
+    return [json.loads(line) for line in records.read_text().splitlines()]
 
 
 def main(arguments: Sequence[str]) -> None:
-    library = Path(_LIBRARY.value).resolve()
+    library, folder = Path(_LIBRARY.value).resolve(), Path(_RECORDS.value).resolve() / _ORDER.value
+    folder.mkdir(parents=True, exist_ok=True)
     score = json.loads(SCOREBOARD.read_text()) if SCOREBOARD.exists() else {}
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],
@@ -85,15 +114,24 @@ def main(arguments: Sequence[str]) -> None:
         text=True,
         check=True,
     ).stdout.strip()
+    everything: list[Record] = []
     for file in sorted((library / "test" / "integration").rglob("test_*.py")):
         if _FILES.value and file.stem not in _FILES.value:
             continue
         name = file.relative_to(library / "test" / "integration").as_posix()
-        result = run(file, library)
+        records = folder / f"{file.stem}.jsonl"
+        records.unlink(missing_ok=True)
+        records.touch()
+        run(file, library, records)
+        lines = read(records)
+        everything += lines
+        result = counts(lines)
         print(name, result, flush=True)
         score.setdefault(name, {})[_ORDER.value] = {"commit": commit, **result}
         if _SCORE.value:
             SCOREBOARD.write_text(json.dumps(score, indent=1, sort_keys=True) + "\n")
+    for message, count in causes(everything).most_common(_CAUSES):
+        print(f"{count:5}  {message}")
 
 
 if __name__ == "__main__":
