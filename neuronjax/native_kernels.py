@@ -64,7 +64,7 @@ class NativeKernel:
         """
         inputs = [b.name for b in self.program.buffers if b.kind is Kind.ARGUMENT]
         arguments = dict(zip(inputs, arrays, strict=True))
-        reported = checks.Checks(report=self._report)
+        reported = checks.Checks(histories=True, report=self._report)
         try:
             return core.run(self.program, [arguments], order=order, checks=reported)[0]
         except ExecutionError as error:

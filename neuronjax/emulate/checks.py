@@ -55,10 +55,13 @@ class Checks:
     """Which checks a run makes. `report` is called once per finding and set of instructions.
 
     `uninitialised` detects reads of bytes that nothing has written, or that another buffer has
-    overwritten. Races can only occur, and are only detected, in dataflow order.
+    overwritten. `histories` tells the two apart where buffers share memory; without it a byte that
+    another buffer has written counts as overwritten. Races can only occur, and are only detected,
+    in dataflow order.
     """
 
     uninitialised: bool = True
+    histories: bool = False
     accumulation: bool = True
     races: bool = True
     report: Callable[[Finding], None] = fail

@@ -85,7 +85,7 @@ def hooks_of(program: Program, rank: int, checks: Checks, *, has_races: bool) ->
     """The hooks of a rank; `has_races`: whether races can occur in the order of execution."""
     reporter = Reporter(rank, checks.report)
     races = Races(reporter)
-    written = Written(reporter) if checks.uninitialised else None
+    written = Written(reporter, checks.histories) if checks.uninitialised else None
     groups = Groups(reporter, program.target.core.version) if checks.accumulation else None
     watchers: list[Watcher] = [watcher for watcher in (written,) if watcher is not None]
     if checks.races and has_races:

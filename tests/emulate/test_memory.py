@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from neuronjax.emulate.checks import NO_CHECKS, Checks, Finding
+from neuronjax.emulate.checks import NO_CHECKS, Checks, Finding, Kind
 from neuronjax.emulate.core import Emulation, run
 from neuronjax.errors import (
     ArgumentMismatchError,
@@ -184,6 +184,42 @@ def test_buffers_that_overlap_are_found() -> None:
     np.testing.assert_array_equal(run(parse(apart), arguments)[0]["y"], arguments[0]["x"])
     found = run(parse(OVERLAP.replace("ALIAS", "alias %u = %t")), arguments)[0]["y"]
     np.testing.assert_array_equal(found[:, 3], np.ones(8))
+
+
+REUSED = """
+program "reused" target trainium2 lnc 1 {
+  hbm %y : float32[8, 4] result
+  kernel "it" {
+    sbuf %t : float32[8, 4] @0
+    sbuf %u : float32[8, 4] @0
+    FIRST
+    memset dst=%u<0, 8>[0; 1:4] value=#1.0
+    dma_copy dst=%y[0; 4:8, 1:4] src=%t<0, 8>[0; 1:4]
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "kind", "words"),
+    [
+        ("", Kind.UNINITIALISED, "reads 32 of 32 elements of t that nothing has written"),
+        (
+            "memset dst=%t<0, 4>[0; 1:2] value=#1.0",
+            Kind.OVERWRITTEN,
+            "reads 8 of 32 elements of t that another buffer has overwritten",
+        ),
+    ],
+)
+def test_histories_tell_the_unwritten_from_the_overwritten(
+    first: str, kind: Kind, words: str
+) -> None:
+    findings: list[Finding] = []
+    checks = Checks(histories=True, report=findings.append)
+    run(parse(REUSED.replace("FIRST", first)), [{}], checks=checks)
+    (finding,) = findings
+    assert finding.kind is kind
+    assert words in finding.message
 
 
 def test_any_buffer_can_be_looked_at() -> None:
