@@ -86,13 +86,13 @@ class Written:
     ) -> int:
         """How many of the `wrong` elements another buffer has overwritten."""
         if not self._histories:
-            count = np.count_nonzero(wrong)
+            count = int(np.count_nonzero(wrong))
             return count if np.all(words[wrong] != 0) else 0
         lost = self._lost.get((window.storage, window.owner))
         if lost is None:
             return 0
         losses = window.words(lost, values)
-        return np.count_nonzero((losses if where is None else losses[where])[wrong])
+        return int(np.count_nonzero((losses if where is None else losses[where])[wrong]))
 
     def ends(self, buffer: Buffer, location: Location) -> None:
         """Reports bytes of a result that are still unwritten at the end of the program."""

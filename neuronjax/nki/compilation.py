@@ -124,7 +124,7 @@ def compiled(
     traces: list[Trace] = []
     returned = None
     for number in reversed(range(programs)):
-        trace = Trace(function.__code__.co_filename, chip, grid, number)
+        trace = Trace(chip, grid, number)
         traces.insert(0, trace)
         returned = _traced(function, call, trace)
     buffers = _shared_buffers(name, traces)

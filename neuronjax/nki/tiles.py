@@ -32,8 +32,9 @@ def ndarray(
 ) -> Tensor:
     """A tensor without values, in SBUF, PSUM or HBM; a kernel may return those in `shared_hbm`.
 
-    `address` is the first partition and the first byte in it of a tile; without one the compiler
-    chooses. Tiles may lie at the same place: what uses one then waits for what uses the other.
+    Messages call a tile by its `name`. `address` is the first partition and the first byte in it
+    of a tile; without one the compiler chooses. Tiles may lie at the same place: what uses one then
+    waits for what uses the other.
 
     UnsupportedProgramError: an address in HBM.
     """
@@ -43,7 +44,8 @@ def ndarray(
             f"{current().line()}: address={address} cannot be chosen in HBM; pass address for "
             "nl.sbuf and nl.psum only."
         )
-    made = current().buffer(memory, element_type(dtype), tuple(shape), kind, address=address)
+    number = element_type(dtype)
+    made = current().buffer(memory, number, tuple(shape), kind, address=address, label=name)
     return whole(made)
 
 
@@ -55,7 +57,7 @@ def full(
     name: str = "",
 ) -> Tensor:
     """A tile of one value."""
-    tile = ndarray(shape, dtype, buffer)
+    tile = ndarray(shape, dtype, buffer, name)
     isa.memset(tile, fill_value)
     return tile
 

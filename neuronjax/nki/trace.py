@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
+import re
 import sys
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import FrameType
 
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.program.element_types import ElementType
@@ -39,12 +43,15 @@ class LoopMarks:
         self.rounds.append(trace.mark())
 
 
+_OWN = (os.path.dirname(__file__) + os.sep, os.path.dirname(contextlib.__file__) + os.sep, "<")
+"""What begins the file names of frames that are no kernel's: this package, and Python itself."""
+
+
 @dataclass
 class Trace:
-    """What a kernel has written so far; `file` is the kernel's source, `accumulated` are the
-    tiles of PSUM that a product was written to, `declared` has the line of every tensor."""
+    """What a kernel has written so far; `accumulated` are the tiles of PSUM that a product was
+    written to, `declared` has the line of every tensor."""
 
-    file: str
     chip: str
     #: The programs of the grid; none: the kernel is called without a grid.
     grid: tuple[int, ...] = ()
@@ -67,13 +74,15 @@ class Trace:
         kind: Kind,
         data: bytes | None = None,
         address: tuple[int, int] | None = None,
+        label: str = "",
     ) -> Buffer:
         """A new buffer; `data` are the bytes of a constant, `address` is the partition and the byte
-        in it where a tile lies.
+        in it where a tile lies, `label` is what the kernel calls it.
 
         Programs of a grid share arguments and results: the same name means the same tensor.
         """
-        name = f"{kind.value}{len(self.buffers)}"
+        stem = re.sub(r"\W", "_", label) + "_" if label else kind.value
+        name = f"{stem}{len(self.buffers)}"
         if kind in SHARED:
             name = f"{kind.value}{sum(buffer.kind is kind for buffer in self.buffers)}"
         elif self.program:
@@ -91,7 +100,7 @@ class Trace:
         )
         self.buffers.append(buffer)
         if kind is not Kind.ARGUMENT:
-            self.declared[name] = self.line()
+            self.declared[name] = self.lines_through()
         return buffer
 
     def mark(self) -> Mark:
@@ -124,11 +133,30 @@ class Trace:
         self.instructions.append(dataclasses.replace(instruction, part=self.lines.index(line)))
 
     def line(self) -> str:
-        """``file:line`` of the innermost frame in the kernel's file."""
-        frame = sys._getframe(1)
-        while frame.f_code.co_filename != self.file and frame.f_back is not None:
-            frame = frame.f_back
-        return f"{self.file}:{frame.f_lineno}"
+        """``file:line`` of the innermost frame of the kernel's own code, or of what it calls."""
+        return _line(_innermost())
+
+    def lines_through(self) -> str:
+        """The same line behind that of the other file which called it, as an allocator's line
+        alone says little."""
+        innermost = _innermost()
+        caller: FrameType | None = innermost
+        while caller is not None and caller.f_code.co_filename == innermost.f_code.co_filename:
+            caller = caller.f_back
+        if caller is None or caller.f_code.co_filename.startswith(_OWN):
+            return _line(innermost)
+        return f"{_line(caller)}, through {_line(innermost)}"
+
+
+def _innermost() -> FrameType:
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename.startswith(_OWN) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
+
+
+def _line(frame: FrameType) -> str:
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 _CURRENT: ContextVar[Trace] = ContextVar("trace")

@@ -274,8 +274,10 @@ REFUSED: dict[Callable[..., Tensor], str] = {
     chained: r"test_isa.py:\d+: .*activate2 on NeuronCore-v3; allowed: NeuronCore-v4",
     mistyped: r"test_isa.py:\d+: .*predicate of float32; allowed: uint8",
     misshapen: r"test_isa.py:\d+: ",
-    too_large: r"(?s)SBUF.*test_isa.py:\d+: scratch\d+ float32",
-    too_many_partitions: r"test_isa.py:\d+: scratch\d+ ends at partition 256",
+    too_large: r"(?s)SBUF.*test_isa.py:\d+, through \S*kernels.py:\d+: scratch\d+ float32",
+    too_many_partitions: (
+        r"test_isa.py:\d+, through \S*kernels.py:\d+: scratch\d+ ends at partition 256"
+    ),
     misspelt: "Did you mean tensor_tensor",
 }
 
@@ -284,11 +286,11 @@ REFUSED: dict[Callable[..., Tensor], str] = {
 def test_what_nothing_has_written_is_poison(order: core.Order | None) -> None:
     """The chip reads it, too; so the kernel runs, and a warning says where."""
     kernel = nki.jit(unwritten)
-    with pytest.warns(KernelWarning, match=r"test_isa.py:\d+: .*no.*written"):
+    with pytest.warns(KernelWarning, match=r"kernels.py:\d+: .*no.*written"):
         result = nki.simulate(kernel, order)(X, Y)
     assert np.isnan(result).all()
     (note,) = kernel.trace(X, Y).notes
-    assert re.search(r"test_isa.py:\d+: .*nothing has been written; such values are", note)
+    assert re.search(r"kernels.py:\d+: .*nothing has been written; such values are", note)
 
 
 @pytest.mark.parametrize("kernel", REFUSED, ids=lambda kernel: kernel.__name__)

@@ -137,9 +137,9 @@ def test_patterns(kernel: Callable[..., Tensor], order: core.Order | None) -> No
 
 
 def test_a_place_outside_of_the_tensor_is_found_when_the_program_runs() -> None:
-    with pytest.raises(NeuronError, match=r"test_patterns.py:\d+"):
+    with pytest.raises(NeuronError, match=r"kernels.py:\d+"):
         nki.simulate(nki.jit(rows_from_a_register))(X, ROWS, np.full((1, 1), 200, np.int32))
-    with pytest.raises(NeuronError, match=r"test_patterns.py:\d+"):
+    with pytest.raises(NeuronError, match=r"kernels.py:\d+"):
         nki.simulate(nki.jit(gathered))(X, ROWS + 256, PLACE)
 
 
