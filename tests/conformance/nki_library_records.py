@@ -28,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("records")
     group.addoption("--records", type=Path, help="File to which a line is added for each outcome.")
     group.addoption("--sample", type=int, default=0, help="Tests of each file; 0: all.")
-    group.addoption("--test-seconds", type=int, default=0, help="Limit of a test; 0: none.")
+    group.addoption("--test-seconds", type=int, default=0, help="CPU seconds of a test; 0: no limit.")
 
 
 def evenly(items: Sequence[Any], count: int) -> list[Any]:
@@ -50,11 +50,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
     seconds = item.config.getoption("test_seconds")
-    previous = signal.signal(signal.SIGALRM, _stop)
-    signal.alarm(seconds)
+    previous = signal.signal(signal.SIGPROF, _stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, previous)
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    signal.signal(signal.SIGPROF, previous)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
