@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -19,12 +18,12 @@ class Written:
     """For every byte of storage, the number of the buffer through which it was written, or 0."""
 
     def __init__(self, reporter: Reporter, histories: bool = False) -> None:
-        """`histories` remembers who wrote what another buffer has overwritten."""
+        """`histories` remembers what buffers have written, which others may overwrite."""
         self._reporter = reporter
         self._histories = histories
         self._marks: dict[Storage, Array] = {}
-        self._lost: dict[tuple[Storage, int], Array] = {}
-        """Storage and owner -> the words that others have overwritten."""
+        self._writes: dict[tuple[Storage, int], dict[tuple[Window, int], None]] = {}
+        """Storage and owner -> windows and first bytes through which it was written."""
 
     def _of(self, storage: Storage) -> Array:
         marks = self._marks.get(storage)
@@ -36,21 +35,21 @@ class Written:
         """Marks all as unwritten but buffers that are `held`."""
         for marks in self._marks.values():
             marks.fill(0)
-        self._lost.clear()
+        self._writes.clear()
         for buffer, location in held:
             self._rows(buffer, location)[...] = location.owner
 
     def clear(self, buffers: Iterable[tuple[Buffer, Location]]) -> None:
         """Marks buffers as unwritten again."""
         for buffer, location in buffers:
-            self._lost.pop((location.storage, location.owner), None)
+            self._writes.pop((location.storage, location.owner), None)
             self._rows(buffer, location)[...] = 0
             location.bytes_of(buffer)[...] = UNWRITTEN
 
     def leave(self, buffers: Iterable[tuple[Buffer, Location]]) -> None:
         """Marks what buffers still hold as unwritten; others may have written there since."""
         for buffer, location in buffers:
-            self._lost.pop((location.storage, location.owner), None)
+            self._writes.pop((location.storage, location.owner), None)
             marks = self._rows(buffer, location)
             own = marks == location.owner
             np.copyto(location.bytes_of(buffer), UNWRITTEN, where=own)
@@ -88,11 +87,15 @@ class Written:
         if not self._histories:
             count = int(np.count_nonzero(wrong))
             return count if np.all(words[wrong] != 0) else 0
-        lost = self._lost.get((window.storage, window.owner))
-        if lost is None:
+        writes = self._writes.get((window.storage, window.owner))
+        if not writes:
             return 0
-        losses = window.words(lost, values)
-        return int(np.count_nonzero((losses if where is None else losses[where])[wrong]))
+        marks = np.zeros_like(self._of(window.storage))
+        for written, first in writes:
+            there = written.words_from(marks, first)
+            there[...] = np.iinfo(there.dtype).max
+        own = window.words(marks, values)
+        return int(np.count_nonzero((own if where is None else own[where])[wrong]))
 
     def ends(self, buffer: Buffer, location: Location) -> None:
         """Reports bytes of a result that are still unwritten at the end of the program."""
@@ -110,24 +113,10 @@ class Written:
     def writes(self, window: Window, values: Values, where: Array | None) -> None:
         """Marks bytes as written."""
         marks = window.words(self._of(window.storage), values)
-        full = _full(marks.dtype, window.owner)
-        place = ... if where is None else where
         if self._histories:
-            self._remember(window, values, place, full)
-        marks[place] = full
-
-    def _remember(self, window: Window, values: Values, place: Any, full: int) -> None:
-        """Keeps whose words the window is about to overwrite."""
-        words = np.ascontiguousarray(window.words(self._of(window.storage), values)[place])
-        if not np.any((words != 0) & (words != full)):
-            return
-        marks = words.view(MARK)
-        for owner in set(np.unique(marks).tolist()) - {0, window.owner}:
-            key = (window.storage, owner)
-            if key not in self._lost:
-                self._lost[key] = np.zeros_like(self._of(window.storage))
-            lost = window.words(self._lost[key], values)
-            lost[place] |= (marks == owner).astype(MARK).view(words.dtype)
+            key = (window.storage, window.owner)
+            self._writes.setdefault(key, {})[window, window.start(values)] = None
+        marks[... if where is None else where] = _full(marks.dtype, window.owner)
 
 
 def _full(word: np.dtype, owner: int) -> int:

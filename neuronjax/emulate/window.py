@@ -224,10 +224,14 @@ class Window:
         Marks of an element are joined to one word of up to 64 bits: [*shape], or
         [*shape, words of an element].
         """
+        return self.words_from(marks, self.start(values))
+
+    def words_from(self, marks: Array, first: int) -> Array:
+        """The same where the window starts at byte `first`."""
         scale = marks.itemsize
         size = self.itemsize * scale
         word = min(size, 8)
-        start, strides = self.start(values) * scale, tuple(scale * step for step in self.strides)
+        start, strides = first * scale, tuple(scale * step for step in self.strides)
         dtype = np.dtype(f"u{word}")
         if size == word:
             return np.ndarray(self.shape, dtype, marks.data, start, strides)

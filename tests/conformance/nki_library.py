@@ -31,6 +31,7 @@ _ORDER = flags.DEFINE_enum("order", "program", ["program", "adversarial"], "Of t
 _SAMPLE = flags.DEFINE_integer("sample", 0, "Tests of each file, evenly spread; 0: all.")
 _TEST = flags.DEFINE_integer("test_seconds", 600, "CPU seconds that a test may take.")
 _TIMEOUT = flags.DEFINE_float("timeout", 7200.0, "Seconds that a file may take.")
+_MEMORY = flags.DEFINE_integer("memory_gb", 8, "GiB that the tests of a file may take.")
 _RECORDS = flags.DEFINE_string("records", "runs/nki_library", "Folder of the records.")
 _SCORE = flags.DEFINE_bool("write_scoreboard", False, "Write the counts to nki_library.json.")
 
@@ -70,6 +71,7 @@ def run(file: Path, library: Path, records: Path) -> None:
         "NEURON_PYTHONHASHSEED": "0",  # of the tests that the library chooses at random
     }
     command = [
+        *("prlimit", f"--data={_MEMORY.value << 30}"),
         *(_PYTHON.value, "-m", "pytest", "-q", "--test-mode", "simulation", str(file)),
         *(part for name in _PLUGINS for part in ("-p", name)),
         *("-p", "no:cacheprovider", f"--output-directory={records.parent / 'output'}"),

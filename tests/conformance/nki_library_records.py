@@ -28,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("records")
     group.addoption("--records", type=Path, help="File to which a line is added for each outcome.")
     group.addoption("--sample", type=int, default=0, help="Tests of each file; 0: all.")
-    group.addoption("--test-seconds", type=int, default=0, help="CPU seconds of a test; 0: no limit.")
+    group.addoption("--test-seconds", type=int, default=0, help="CPU seconds of a test; 0: any.")
 
 
 def evenly(items: Sequence[Any], count: int) -> list[Any]:

@@ -3,19 +3,41 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
 
 from neuronjax.lower.sync.distance import Source, bound, levels, nearest, newest
 from neuronjax.lower.sync.knowledge import Facts, has
 from neuronjax.lower.sync.patterns import Pattern, pattern
-from neuronjax.lower.sync.streams import Counter, Item, Row, Stream, exceeds, greatest
+from neuronjax.lower.sync.streams import Counter, Item, Row, Stream, Turn, exceeds, greatest
 from neuronjax.program.operand import Access, Buffer, Register
 
 Place = tuple[str, str]
 """What stands for a buffer or register."""
 Overlap = Callable[[Buffer, Buffer], bool | None]
 """Whether two different buffers share memory: None if they may, nobody knows where."""
+End = tuple[int, int, int, int, "Line"]
+"""A line and its number, with the index of the use to look at and of the last one; the newest use
+sorts first."""
+
+
+@dataclass(slots=True)
+class Line:
+    """Uses of some memory by instructions of one counter in the same loops, all reads or all
+    writes, in program order.
+
+    Of two before a consumer, the later one has counted more: if what is done is enough for it, it
+    is for all before.
+    """
+
+    engine: Stream
+    stream: Stream
+    loops: tuple[Turn, ...]
+    is_write: bool
+    #: Whether nobody knows if this is the memory in question.
+    is_vague: bool
+    users: list[tuple[Item, Pattern]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -23,15 +45,15 @@ class Uses:
     """All uses of the memory that items touch, by buffer and register."""
 
     by_item: dict[int, list[tuple[Place, Pattern]]] = field(default_factory=dict)
-    by_place: dict[Place, list[tuple[Item, Pattern]]] = field(default_factory=dict)
-    #: Place -> places that share memory with it, and whether nobody knows where.
-    shared: dict[Place, list[tuple[Place, bool]]] = field(default_factory=dict)
+    #: Place -> uses of it, and of places that share memory with it.
+    lines: dict[Place, list[Line]] = field(default_factory=dict)
 
 
 def uses_of(items: Sequence[Item], overlap: Overlap) -> Uses:
     """The uses of all items."""
     uses = Uses()
     buffers: dict[Place, Buffer] = {}
+    by_place: dict[Place, list[tuple[Item, Pattern]]] = {}
     for item in items:
         own = uses.by_item[item.position] = []
         for operand, is_write in _operands(item):
@@ -42,14 +64,37 @@ def uses_of(items: Sequence[Item], overlap: Overlap) -> Uses:
                 place = ("register", operand.name)
             accessed = pattern(operand, is_write, item.loops)
             own.append((place, accessed))
-            uses.by_place.setdefault(place, []).append((item, accessed))
-    uses.shared = {place: [(place, False)] for place in uses.by_place}
+            by_place.setdefault(place, []).append((item, accessed))
+    shared = {place: [(place, False)] for place in by_place}
     for place, other in _near(buffers):
         answer = overlap(buffers[place], buffers[other])
         if answer is not False:
-            uses.shared[place].append((other, answer is None))
-            uses.shared[other].append((place, answer is None))
+            shared[place].append((other, answer is None))
+            shared[other].append((place, answer is None))
+    lines: dict[frozenset[tuple[Place, bool]], list[Line]] = {}
+    for place, near in shared.items():
+        key = frozenset(near)  # tiles at one place share with the same ones
+        if key not in lines:
+            lines[key] = _lines((by_place[other], is_vague) for other, is_vague in sorted(near))
+        uses.lines[place] = lines[key]
     return uses
+
+
+def _lines(uses: Iterable[tuple[Sequence[tuple[Item, Pattern]], bool]]) -> list[Line]:
+    """Uses, and whether each is vague, as lines."""
+    lines: dict[Hashable, Line] = {}
+    for users, is_vague in uses:
+        for item, accessed in users:
+            key = (item.counter, item.engine, item.loops, accessed.is_write, is_vague)
+            line = lines.get(key)
+            if line is None:
+                line = lines[key] = Line(
+                    item.engine, item.stream, item.loops, accessed.is_write, is_vague
+                )
+            line.users.append((item, accessed))
+    for line in lines.values():
+        line.users.sort(key=_position)
+    return list(lines.values())
 
 
 def _near(buffers: Mapping[Place, Buffer]) -> Iterator[tuple[Place, Place]]:
@@ -89,24 +134,20 @@ def _operands(item: Item) -> Iterator[tuple[Access | Register, bool]]:
 
 def counted(items: Sequence[Item], uses: Uses) -> set[int]:
     """Positions of items that others may wait for."""
-    positions = set()
-    for place, near in uses.shared.items():
-        mine = uses.by_place[place]
-        others = [use for other, _ in near for use in uses.by_place[other]]
-        streams: dict[tuple[Stream, Stream], bool] = {}
-        for item, use in others:
-            key = item.engine, item.stream
-            streams[key] = streams.get(key, False) or use.is_write
-        for item, use in mine:
-            if item.position not in positions and _is_wanted(item, use, streams):
+    positions: set[int] = set()
+    for item in items:
+        for place, use in uses.by_item[item.position]:
+            if item.position not in positions and _is_wanted(item, use, uses.lines[place]):
                 positions.add(item.position)
     return positions
 
 
-def _is_wanted(item: Item, use: Pattern, streams: dict[tuple[Stream, Stream], bool]) -> bool:
+def _is_wanted(item: Item, use: Pattern, lines: Iterable[Line]) -> bool:
     return any(
-        (use.is_write or writes) and stream is not item.stream and engine is not item.stream
-        for (engine, stream), writes in streams.items()
+        (use.is_write or line.is_write)
+        and line.stream is not item.stream
+        and line.engine is not item.stream
+        for line in lines
     )
 
 
@@ -116,25 +157,48 @@ def sources(consumer: Item, uses: Uses, known: Facts) -> list[Source]:
     Items of its own stream, and of the engine that starts it, are in order without semaphores.
     """
     by_counter: dict[Counter, list[Source]] = {}
-    own, engine, outermost = consumer.stream, consumer.engine, consumer.loops[:1]
     for place, use in uses.by_item[consumer.position]:
-        for other, is_vague in uses.shared[place]:
-            for producer, theirs in _newest_first(uses.by_place[other], consumer.position):
-                stream = producer.stream
-                if stream is own or stream is engine or not (use.is_write or theirs.is_write):
-                    continue
-                if producer.position >= consumer.position and producer.loops[:1] != outermost:
-                    continue
-                _look(consumer, use, producer, theirs, is_vague, known, by_counter)
+        for ends in _ends(consumer, use, uses.lines[place]):
+            _look_back(consumer, use, ends, known, by_counter)
     return [row for rows in by_counter.values() for row in rows]
 
 
-def _newest_first(
-    users: Sequence[tuple[Item, Pattern]], position: int
-) -> Sequence[tuple[Item, Pattern]]:
-    """Those before a position from the last to the first, and then those behind it."""
-    first = bisect_left(users, position, key=_position)
-    return [*users[:first][::-1], *users[first:][::-1]]
+def _ends(consumer: Item, use: Pattern, lines: Iterable[Line]) -> tuple[list[End], list[End]]:
+    """Where to begin in each line: before the consumer, and behind it in its outermost loop."""
+    before: list[End] = []
+    behind: list[End] = []
+    own, engine, outermost = consumer.stream, consumer.engine, consumer.loops[:1]
+    for number, line in enumerate(lines):
+        if line.stream is own or line.stream is engine or not (use.is_write or line.is_write):
+            continue
+        first = bisect_left(line.users, consumer.position, key=_position)
+        if first:
+            before.append((-line.users[first - 1][0].position, number, first - 1, 0, line))
+        if outermost and line.loops[:1] == outermost and first < len(line.users):
+            last = len(line.users) - 1
+            behind.append((-line.users[last][0].position, number, last, first, line))
+    return before, behind
+
+
+def _look_back(
+    consumer: Item,
+    use: Pattern,
+    ends: list[End],
+    known: Facts,
+    by_counter: dict[Counter, list[Source]],
+) -> None:
+    """Looks at lines from their ends on, always at the newest use of all; leaves a line when all
+    that is older is done."""
+    heapify(ends)
+    while ends:
+        _, number, index, first, line = ends[0]
+        producer, other = line.users[index]
+        goes_on = _look(consumer, use, producer, other, line.is_vague, known, by_counter)
+        if goes_on and index > first:
+            position = line.users[index - 1][0].position
+            heapreplace(ends, (-position, number, index - 1, first, line))
+        else:
+            heappop(ends)
 
 
 def _position(user: tuple[Item, Pattern]) -> int:
@@ -149,16 +213,17 @@ def _look(
     is_vague: bool,
     known: Facts,
     by_counter: dict[Counter, list[Source]],
-) -> None:
-    """Adds what the consumer waits for because of one pair of accesses.
+) -> bool:
+    """Adds what the consumer waits for because of one pair of accesses; False: nothing, as all that
+    the producer ever did before is done anyway.
 
     The level that is asked first has the greatest bound.
     """
     loops = consumer.loops
     kept = by_counter.setdefault(producer.counter, [])
-    for level in levels(consumer, producer):
+    for number, level in enumerate(levels(consumer, producer)):
         if _is_done(bound(consumer, producer, level), producer.counter, kept, known, consumer):
-            return
+            return number > 0
         if is_vague:
             source: Source | None = nearest(consumer, producer, level)
         else:
@@ -167,6 +232,7 @@ def _look(
             continue
         kept[:] = [earlier for earlier in kept if not exceeds(source.count, earlier.count, loops)]
         kept.append(source)
+    return True
 
 
 def _is_done(

@@ -5,13 +5,15 @@ Source: NKI ISA nc_matmul, accumulation mode.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from neuronjax.program.instruction import Role, Use
-from neuronjax.program.operand import Access, Buffer, Memory
+from neuronjax.program.operand import Access, Memory
 from neuronjax.program.program import Program
-from neuronjax.program.rules.sampling import Area, Executed, Passed, areas, key, sampled
+from neuronjax.program.rules.sampling import Area, Executed, Key, Keys, Passed, areas, sampled
 from neuronjax.program.rules.site import Violation
 from neuronjax.program.tensor_engine import Matmul, MatmulMX
 
@@ -20,49 +22,51 @@ _OPEN, _CLOSED, _FOREIGN, _SOMETIMES = "open", "closed", "foreign", "sometimes"
 
 @dataclass(slots=True)
 class _Group:
-    """The state of an area of PSUM."""
+    """The state of an area of a tile of PSUM."""
 
-    where: tuple[int, Buffer]
     area: Area
     state: str
     path: str
 
 
+_Tiles = defaultdict[Key, list[_Group]]
+
+
 def accumulation(program: Program) -> Iterator[Violation]:
     """The first product of a group overwrites, nothing reads before the last, every group ends."""
-    groups: list[_Group] = []
+    tiles: _Tiles = defaultdict(list)
+    keys = Keys()
     seen: set[tuple[str, str]] = set()
     for step in sampled(program):
         if isinstance(step, Passed):
-            groups += _sometimes(step)
+            for where, group in _sometimes(step, keys):
+                tiles[where].append(group)
         elif isinstance(step, Executed):
-            for actual, allowed in _executed(step, groups, program.target.core.version):
+            for actual, allowed in _executed(step, tiles, keys, program.target.core.version):
                 if (step.place.path, actual) not in seen:
                     seen.add((step.place.path, actual))
                     yield Violation(step.place.path, actual, allowed)
-    for group in groups:
+    for group in chain.from_iterable(tiles.values()):
         if group.state == _OPEN and (group.path, "") not in seen:
             seen.add((group.path, ""))
             yield Violation(group.path, "a group that never ends", "stop on its last product")
 
 
-def _sometimes(step: Passed) -> Iterator[_Group]:
+def _sometimes(step: Passed, keys: Keys) -> Iterator[tuple[Key, _Group]]:
     for place, instruction in step.inner:
         if isinstance(instruction, Matmul | MatmulMX):
             for area in areas(instruction.dst, step.values, place.trips, 1)[1]:
-                where = key(place, instruction.dst.buffer)
-                yield _Group(where, area, _SOMETIMES, place.path)
+                where = keys.of(place, instruction.dst.buffer)
+                yield where, _Group(area, _SOMETIMES, place.path)
 
 
-def _executed(step: Executed, groups: list[_Group], version: int) -> Iterator[tuple[str, str]]:
+def _executed(step: Executed, tiles: _Tiles, keys: Keys, version: int) -> Iterator[tuple[str, str]]:
     for use in step.instruction.uses():
         if not isinstance(use.operand, Access) or use.operand.memory is not Memory.PSUM:
             continue
-        where = key(step.place, use.operand.buffer)
+        groups = tiles[keys.of(step.place, use.operand.buffer)]
         for area in areas(use.operand, step.values, step.place.trips, 1)[1]:
-            overlapping = [
-                group for group in groups if group.where == where and group.area.meets(area)
-            ]
+            overlapping = [group for group in groups if group.area.meets(area)]
             if isinstance(step.instruction, Matmul | MatmulMX):
                 yield from _product(step, step.instruction, area, overlapping, groups, version)
             else:
@@ -89,7 +93,7 @@ def _product(
     _replace(
         groups,
         overlapping,
-        _Group(key(step.place, product.dst.buffer), area, state, step.place.path),
+        _Group(area, state, step.place.path),
     )
 
 
@@ -99,8 +103,7 @@ def _check_use(
     if any(group.state == _OPEN for group in overlapping):
         yield f"{use.field} touches an unfinished group", "stop on a group's last product"
     if use.role is not Role.READ and isinstance(use.operand, Access):
-        where = key(step.place, use.operand.buffer)
-        _replace(groups, overlapping, _Group(where, area, _FOREIGN, step.place.path))
+        _replace(groups, overlapping, _Group(area, _FOREIGN, step.place.path))
 
 
 def _replace(groups: list[_Group], old: list[_Group], new: _Group) -> None:

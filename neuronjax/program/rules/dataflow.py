@@ -6,14 +6,23 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from neuronjax.program.affine import Interval
-from neuronjax.program.operand import Access, Buffer, Register
+from neuronjax.program.operand import Access, Register
 from neuronjax.program.program import Program
-from neuronjax.program.rules.sampling import Area, Decided, Executed, Passed, areas, key, sampled
+from neuronjax.program.rules.sampling import (
+    Area,
+    Decided,
+    Executed,
+    Key,
+    Keys,
+    Passed,
+    areas,
+    sampled,
+)
 from neuronjax.program.rules.site import Violation
 from neuronjax.program.tensor_engine import Matmul, MatmulMX
 
 _RUNS = 64
-_Written = defaultdict[tuple[int, Buffer], dict[Area, None]]
+_Written = defaultdict[Key, dict[Area, None]]
 
 
 def uninitialised(program: Program) -> Iterator[Violation]:
@@ -23,6 +32,7 @@ def uninitialised(program: Program) -> Iterator[Violation]:
     """
     shared = {name for alias in program.aliases for name in (alias.buffer, alias.of)}
     written: _Written = defaultdict(dict)
+    keys = Keys()
     reported: set[tuple[str, str]] = set()
     for step in sampled(program):
         if isinstance(step, Passed):
@@ -30,9 +40,9 @@ def uninitialised(program: Program) -> Iterator[Violation]:
                 for access in instruction.writes():
                     if isinstance(access, Access):
                         covered = areas(access, step.values, place.trips, _RUNS)[1]
-                        written[key(place, access.buffer)].update(dict.fromkeys(covered))
+                        written[keys.of(place, access.buffer)].update(dict.fromkeys(covered))
         elif isinstance(step, Executed):
-            for name, buffer in _missing(step, written):
+            for name, buffer in _missing(step, written, keys):
                 if buffer not in shared and (step.place.path, name) not in reported:
                     reported.add((step.place.path, name))
                     actual = f"{name} reads {buffer} where nothing has been written"
@@ -40,10 +50,10 @@ def uninitialised(program: Program) -> Iterator[Violation]:
             for access in step.instruction.writes():
                 if isinstance(access, Access):
                     covered = areas(access, step.values, step.place.trips, _RUNS)[1]
-                    written[key(step.place, access.buffer)].update(dict.fromkeys(covered))
+                    written[keys.of(step.place, access.buffer)].update(dict.fromkeys(covered))
 
 
-def _missing(step: Executed, written: _Written) -> Iterator[tuple[str, str]]:
+def _missing(step: Executed, written: _Written, keys: Keys) -> Iterator[tuple[str, str]]:
     """Fields that read unwritten elements, and the names of their tiles."""
     for use in step.instruction.uses():
         access = use.operand
@@ -52,7 +62,7 @@ def _missing(step: Executed, written: _Written) -> Iterator[tuple[str, str]]:
         if not use.role.is_read or use.unless is not False or _accumulates(step, use.field):
             continue
         exact, wanted = areas(access, step.values, step.place.trips, _RUNS)
-        known = written[key(step.place, access.buffer)]
+        known = written[keys.of(step.place, access.buffer)]
         if exact and not all(_is_covered(area, known) for area in wanted):
             yield use.field, access.buffer.name
 

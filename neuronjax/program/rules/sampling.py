@@ -173,7 +173,22 @@ def _slots(access: Access, values: Values, trips: Values) -> set[int]:
     return slots
 
 
-def key(place: Place, buffer: Buffer) -> tuple[int, Buffer]:
-    """A key that distinguishes tiles of different kernels, even those of the same name."""
-    local = place.kernel is not None and buffer in place.kernel.buffers
-    return (id(place.kernel) if local else 0, buffer)
+Key = tuple[int, str]
+"""A kernel, or 0, and the name of a buffer."""
+
+
+class Keys:
+    """Distinguishes tiles of different kernels, even those of the same name."""
+
+    def __init__(self) -> None:
+        self._tiles: dict[int, dict[str, Buffer]] = {}
+
+    def of(self, place: Place, buffer: Buffer) -> Key:
+        kernel = place.kernel
+        if kernel is None:
+            return 0, buffer.name
+        tiles = self._tiles.get(id(kernel))
+        if tiles is None:
+            tiles = self._tiles[id(kernel)] = {tile.name: tile for tile in kernel.buffers}
+        tile = tiles.get(buffer.name)
+        return id(kernel) if tile is buffer or tile == buffer else 0, buffer.name
