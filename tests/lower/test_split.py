@@ -339,7 +339,7 @@ def test_on_one_core(name: str) -> None:
 
 LOOP = """
       sbuf %g : float32[1, 8]
-      sbuf %t : float32[1, 8] slots 2
+      sbuf %t : float32[1, 8] slots 3
       dma_copy dst=%g[0; 1:8] src=%x[0; 1:8]
       loop i in 7 {
         dma_copy dst=%t{i}[0; 1:8] src=%x[1024*i; 1:8]
@@ -354,7 +354,7 @@ program "p" target trainium2 lnc 2 {
   split "k" {
     kernel "k core 0" {
       sbuf %g : float32[1, 8]
-      sbuf %t : float32[1, 8] slots 2
+      sbuf %t : float32[1, 8] slots 3
       dma_copy dst=%g[0; 1:8] src=%x[0; 1:8]
       loop i in 4 {
         dma_copy dst=%t{i}[0; 1:8] src=%x[1024*i; 1:8]
@@ -364,12 +364,12 @@ program "p" target trainium2 lnc 2 {
     }
     kernel "k core 1" {
       sbuf %g : float32[1, 8]
-      sbuf %t : float32[1, 8] slots 2
+      sbuf %t : float32[1, 8] slots 3
       dma_copy dst=%g[0; 1:8] src=%x[0; 1:8]
       loop i in 3 {
-        dma_copy dst=%t{i + 4}[0; 1:8] src=%x[1024*i + 4096; 1:8]
-        tensor_tensor dst=%t{i + 4}[0; 1:8] data1=%t{i + 4}[0; 1:8] data2=%g[0; 1:8] op=multiply
-        dma_copy dst=%y[1024*i + 4096; 1:8] src=%t{i + 4}[0; 1:8]
+        dma_copy dst=%t{i + 1}[0; 1:8] src=%x[1024*i + 4096; 1:8]
+        tensor_tensor dst=%t{i + 1}[0; 1:8] data1=%t{i + 1}[0; 1:8] data2=%g[0; 1:8] op=multiply
+        dma_copy dst=%y[1024*i + 4096; 1:8] src=%t{i + 1}[0; 1:8]
       }
     }
   }

@@ -85,6 +85,8 @@ def _later_access(value: Access, variable: str, by: int) -> Access:
         return value
     names = ("offset", "partition", "slot")
     later = {name: _later(getattr(value, name), variable, by) for name in names}
+    slot: Affine = later["slot"]
+    later["slot"] = Affine(slot.base % value.buffer.slots, slot.terms)
     return dataclasses.replace(value, **later)
 
 

@@ -10,8 +10,9 @@ are written out (`unroll`), tiles that hold several values one after the other b
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import NamedTuple
 
 from neuronjax.errors import OnChipMemoryError
@@ -19,6 +20,7 @@ from neuronjax.lower.join.join import MOST_TOGETHER
 from neuronjax.lower.memory.allocate import allocate
 from neuronjax.lower.memory.lifetimes import carried, lives
 from neuronjax.lower.prices import Prices
+from neuronjax.lower.schedule.alike import Outline, moved, outline
 from neuronjax.lower.schedule.arrange import ENOUGH, Arranger, nbytes_of
 from neuronjax.lower.schedule.clocks import Timer
 from neuronjax.lower.schedule.greedy import Room
@@ -57,18 +59,21 @@ def interleaved(program: Program, prices: Prices) -> Program:
     roots = {alias.buffer: alias.of for alias in program.aliases}
     overlap_of = {function.name: overlaps.within(function) for function in program.functions}
     outside = overlaps.within(None)
-    candidates: dict[int, _Candidate] = {}
+    members: dict[int, _Member] = {}
+    candidates: dict[Hashable, _Candidate] = {}
     for place, kernel in kernels(program):
-        if id(kernel) not in candidates and _is_plain(kernel.body):
+        if id(kernel) not in members and _is_plain(kernel.body):
             overlap = overlap_of[place.function.name] if place.function else outside
-            timer = Timer(prices, _shared(roots, overlap))
-            candidates[id(kernel)] = _Candidate(kernel, program, timer, overlap)
+            shared = _shared(roots, overlap)
+            own = outline(kernel, shared, overlap)
+            new = _Candidate(kernel, own, program, Timer(prices, shared), overlap)
+            members[id(kernel)] = _Member(kernel, own, candidates.setdefault(own.key, new))
 
     def prospect(kernel: Kernel) -> Prospect:
-        known = candidates.get(id(kernel))
-        return NO_PROSPECT if known is None else known.prospect()
+        known = members.get(id(kernel))
+        return NO_PROSPECT if known is None else known.first.prospect
 
-    faster = {key: candidates[key].faster() for key in worthwhile(program, prospect)}
+    faster = {key: members[key].faster() for key in worthwhile(program, prospect)}
 
     def change(node: Node) -> Node | None:
         return faster.get(id(node), node) if isinstance(node, Kernel) else None
@@ -91,11 +96,12 @@ def _shared(roots: Mapping[str, str], overlap: Overlap) -> Shared:
     return shared
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class _Candidate:
     """A kernel of instructions and loops that may be faster in another order."""
 
     kernel: Kernel
+    outline: Outline
     program: Program
     timer: Timer
     overlap: Overlap
@@ -105,6 +111,7 @@ class _Candidate:
         """A time that leaves nothing to look for, in ns."""
         return IDLE * self.timer.work(self.kernel.body)
 
+    @functools.cached_property
     def prospect(self) -> Prospect:
         """What clocks promise."""
         body = self.kernel.body
@@ -112,6 +119,7 @@ class _Candidate:
         gain = time - self.timer.work(body) if time > self.short else 0.0
         return Prospect(time, gain, sum(1 for _ in leaves(body)))
 
+    @functools.cached_property
     def faster(self) -> Kernel:
         """The kernel in another order, if it is faster then."""
         best, least = self.kernel, self.time(self.kernel)
@@ -140,6 +148,22 @@ class _Candidate:
         (placed,) = allocated.body
         assert isinstance(placed, Kernel)
         return self.timer.prices.time(synchronised(placed, self.overlap))
+
+
+class _Member(NamedTuple):
+    """A kernel, and the first one that it is like."""
+
+    kernel: Kernel
+    outline: Outline
+    first: _Candidate
+
+    def faster(self) -> Kernel:
+        """The kernel in the order that is faster for the first one, if there is any."""
+        known = self.first.faster
+        if known is self.first.kernel:
+            return self.kernel
+        body = moved(known.body, self.first.outline, self.outline)
+        return dataclasses.replace(self.kernel, body=body, buffers=known.buffers)
 
 
 def _is_plain(nodes: Iterable[Node]) -> bool:

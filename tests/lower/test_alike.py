@@ -1,0 +1,104 @@
+"""Kernels that differ in places of HBM only get the order that each would get alone."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from neuronjax.engine_compiler import prices_of
+from neuronjax.lower.cores.split import split
+from neuronjax.lower.join.join import join
+from neuronjax.lower.schedule.alike import Outline, moved, outline
+from neuronjax.lower.schedule.interleave import interleaved
+from neuronjax.program.operand import Buffer
+from neuronjax.program.program import Program
+from neuronjax.program.text import parse
+from neuronjax.program.walk import kernels
+from tests.lower.differential import lowered, sent
+
+LAYERS = (
+    lambda x, weight: jax.lax.cumsum(jnp.tanh(x @ weight), 1),
+    lambda x, weight: jax.lax.cumsum(jnp.tanh(x @ weight), 1),
+    lambda x, weight: jax.lax.cumsum(jnp.tanh(x @ weight), 1),
+)
+"""On a line each: kernels of one line would be one function."""
+
+
+def _layers(x: jax.Array, weights: list[jax.Array]) -> jax.Array:
+    for layer, weight in zip(LAYERS, weights, strict=True):
+        x = layer(x, weight)
+    return x
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    """Layers on both cores, before their instructions are in order."""
+    shape = jax.ShapeDtypeStruct((512, 256), jnp.float32)
+    weights = [jax.ShapeDtypeStruct((256, 256), jnp.float32)] * len(LAYERS)
+    code = sent(jax.jit(_layers).trace(shape, weights))
+    return join(split(lowered(code, lnc=2)))
+
+
+def test_the_order_is_that_of_each_kernel_alone(program: Program) -> None:
+    """In every layer and on both cores, though one search serves several."""
+    prices = prices_of(program)
+    together = interleaved(program, prices)
+    changed = 0
+    for (_, kernel), (_, new) in zip(kernels(program), kernels(together), strict=True):
+        if new != kernel:
+            changed += 1
+            assert interleaved(dataclasses.replace(program, body=(kernel,)), prices).body == (new,)
+    assert changed >= 2 * len(LAYERS)
+
+
+def test_layers_are_alike(program: Program) -> None:
+    """Each has a product on both cores, and all share the sums."""
+    keys = [_outline(program, index).key for index, _ in enumerate(kernels(program))]
+    assert len(keys) >= 2 * len(LAYERS)
+    assert len(set(keys)) <= 3
+
+
+TEXT = """\
+program "p" target trainium2 lnc 1 {{
+  hbm %x : float32[64, 128] argument
+  hbm %y : float32[64, 128] result
+  kernel "k" {{
+    sbuf %t : float32[1, 8]
+    dma_copy dst=%t[0; 1:8] src=%x[{source}; 1:8]
+    dma_copy dst=%x[{target}; 1:8] src=%t[0; 1:8]
+    dma_copy dst=%y[{result}; 1:8] src=%t[0; 1:8]
+  }}
+}}
+"""
+
+
+def _parsed(source: int = 0, target: int = 0, result: int = 0) -> Program:
+    return parse(TEXT.format(source=source, target=target, result=result))
+
+
+def _outline(program: Program, index: int = 0, shared: bool | None = False) -> Outline:
+    def same(buffer: Buffer, other: Buffer) -> bool | None:
+        return shared
+
+    (_, kernel) = list(kernels(program))[index]
+    return outline(kernel, same, same)
+
+
+def test_where_a_buffer_is_used_first_does_not_matter() -> None:
+    """Only how far apart its uses are."""
+    first, second = _parsed(source=8), _parsed(source=128, target=120, result=64)
+    assert _outline(first).key == _outline(second).key
+    assert _outline(first).key != _outline(_parsed(source=16)).key
+    ((_, kernel),), ((_, wanted),) = kernels(first), kernels(second)
+    assert moved(kernel.body, _outline(first), _outline(second)) == wanted.body
+
+
+@pytest.mark.parametrize("shared", [True, None])
+def test_where_buffers_that_may_meet_are_used_does_matter(shared: bool | None) -> None:
+    first, second = _parsed(result=8), _parsed(result=64)
+    assert _outline(first).key == _outline(second).key
+    assert _outline(first, shared=shared).key != _outline(second, shared=shared).key
+    assert _outline(first, shared=shared).key != _outline(first).key
