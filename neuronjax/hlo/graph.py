@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from neuronjax.errors import UnsupportedProgramError
-from neuronjax.hlo.location import common_scope, layer, scope, source_line
+from neuronjax.hlo.location import common_scope, origin, scope
 from neuronjax.hlo.module import (
     CONVERSION,
     ELEMENT_TYPES,
@@ -184,16 +184,17 @@ class _Reader:
         if "called_computations" in operation.attributes:
             names = attribute_value(operation.attributes["called_computations"])
             regions += [self.functions[name] for name in names]
-        named = "/".join(filter(None, (*self.scopes, scope(operation))))
+        made_at = origin(operation, self.program)
+        scopes = "/".join(filter(None, (*self.scopes, made_at.scope)))
         op = Op(
             name=operation.name.removeprefix("stablehlo."),
             operands=operands,
             results=tuple(Value(tensor_spec(type_)) for type_ in result_types(operation)),
             attributes={name: _attribute(operation, name) for name in operation.attributes},
             regions=tuple(self.graph(block, known) for block in regions),
-            source=source_line(operation),
+            source=made_at.source,
             mlir=operation,
-            scope=named or layer(operation, self.program),
+            scope=scopes or made_at.layer,
         )
         if op.name == "while":
             _scope_loop(op)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 import re
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from neuronjax.jaxlib_api.mlir import ir
 
@@ -66,10 +67,36 @@ def _package(frame: Frame) -> str:
     return installed[1] if installed else ""
 
 
-def frames(op: Any) -> Iterator[Frame]:
+class Origin(NamedTuple):
+    """Where an op comes from: `source_line`, `scope` and `layer`."""
+
+    source: str
+    scope: str
+    layer: str
+
+
+def origin(op: Any, program: str) -> Origin:
+    """Where an op of a program comes from."""
+    return _origin(str(op.location), program)
+
+
+@lru_cache(maxsize=1 << 13)
+def _origin(location: str, program: str) -> Origin:
+    name, stack = _name_in(location), _frames_in(location)
+    source = str(user_frame(stack) or UNKNOWN)
+    return Origin(source, _scopes(name), _layer(name, stack, program))
+
+
+def frames(op: Any) -> tuple[Frame, ...]:
     """The frames recorded with an op, innermost first."""
-    for match in _FRAME.finditer(str(op.location)):
-        yield Frame(match[1] or "", _unescaped(match[2]), int(match[3]))
+    return _frames_in(str(op.location))
+
+
+def _frames_in(location: str) -> tuple[Frame, ...]:
+    return tuple(
+        Frame(match[1] or "", _unescaped(match[2]), int(match[3]))
+        for match in _FRAME.finditer(location)
+    )
 
 
 def _unescaped(text: str) -> str:
@@ -97,7 +124,11 @@ def scope(op: Any) -> str:
     JAX names an op by its path through functions, control flow, transformations and scopes; the
     last part is the primitive. In a called function, the path begins there.
     """
-    return "/".join(filter(None, map(_scope, _name(op).split("/")[:-1])))
+    return _scopes(_name(op))
+
+
+def _scopes(name: str) -> str:
+    return "/".join(filter(None, map(_scope, name.split("/")[:-1])))
 
 
 def layer(op: Any, program: str) -> str:
@@ -108,9 +139,13 @@ def layer(op: Any, program: str) -> str:
     jitted function and what called it are left out; empty if nothing is left. `program` is that
     function's name, for ops whose path begins in a function that it calls.
     """
-    stack = [*frames(op)]
+    return _layer(_name(op), frames(op), program)
+
+
+def _layer(name: str, frames: tuple[Frame, ...], program: str) -> str:
+    stack = [*frames]
     called = [frame.function.rpartition(".")[2] for frame in stack]
-    path = _TRANSFORMED.fullmatch(_name(op).split("/")[0])
+    path = _TRANSFORMED.fullmatch(name.split("/")[0])
     jitted = path[2] if path else program
     is_traced = path is None or jitted in called  # else JAX jitted a function of its own
     if jitted in called:
@@ -152,7 +187,11 @@ def inlined(op: Any, call: Any) -> ir.Location:
 
 def _name(op: Any) -> str:
     """JAX's name of an op; empty without one."""
-    name = _NAME.match(str(op.location))
+    return _name_in(str(op.location))
+
+
+def _name_in(location: str) -> str:
+    name = _NAME.match(location)
     return _unescaped(name[1]) if name else ""
 
 

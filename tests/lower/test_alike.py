@@ -11,7 +11,7 @@ import pytest
 from neuronjax.engine_compiler import prices_of
 from neuronjax.lower.cores.split import split
 from neuronjax.lower.join.join import join
-from neuronjax.lower.schedule.alike import Outline, moved, outline
+from neuronjax.lower.schedule.alike import Outline, at_places, outline
 from neuronjax.lower.schedule.interleave import interleaved
 from neuronjax.program.operand import Buffer
 from neuronjax.program.program import Program
@@ -93,7 +93,7 @@ def test_where_a_buffer_is_used_first_does_not_matter() -> None:
     assert _outline(first).key == _outline(second).key
     assert _outline(first).key != _outline(_parsed(source=16)).key
     ((_, kernel),), ((_, wanted),) = kernels(first), kernels(second)
-    assert moved(kernel.body, _outline(first), _outline(second)) == wanted.body
+    assert at_places(kernel.body, _outline(first), _outline(second)) == wanted.body
 
 
 @pytest.mark.parametrize("shared", [True, None])

@@ -61,7 +61,7 @@ def outline(kernel: Kernel, shared: Shared, overlap: Overlap) -> Outline:
     return Outline((_nodes(kernel.body, numbers), kernel.buffers, described, meetings), places)
 
 
-def moved(nodes: tuple[Node, ...], old: Outline, new: Outline) -> tuple[Node, ...]:
+def at_places(nodes: tuple[Node, ...], old: Outline, new: Outline) -> tuple[Node, ...]:
     """The nodes of a kernel of one outline, at the places of another one that is alike."""
     targets = {
         place.buffer.name: (other.buffer, other.start - place.start)
@@ -81,8 +81,8 @@ def moved(nodes: tuple[Node, ...], old: Outline, new: Outline) -> tuple[Node, ..
     def change(node: Node) -> Node | None:
         if not isinstance(node, Instruction):
             return None
-        is_moved = any(not access.buffer.on_chip for access in node.accesses())
-        return node.with_operands(operand) if is_moved else node
+        uses_hbm = any(not access.buffer.on_chip for access in node.accesses())
+        return node.with_operands(operand) if uses_hbm else node
 
     return rebuilt(nodes, change)
 

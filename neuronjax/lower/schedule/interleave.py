@@ -20,7 +20,7 @@ from neuronjax.lower.join.join import MOST_TOGETHER
 from neuronjax.lower.memory.allocate import allocate
 from neuronjax.lower.memory.lifetimes import carried, lives
 from neuronjax.lower.prices import Prices
-from neuronjax.lower.schedule.alike import Outline, moved, outline
+from neuronjax.lower.schedule.alike import Outline, at_places, outline
 from neuronjax.lower.schedule.arrange import ENOUGH, Arranger, nbytes_of
 from neuronjax.lower.schedule.clocks import Timer
 from neuronjax.lower.schedule.greedy import Room
@@ -162,7 +162,7 @@ class _Member(NamedTuple):
         known = self.first.faster
         if known is self.first.kernel:
             return self.kernel
-        body = moved(known.body, self.first.outline, self.outline)
+        body = at_places(known.body, self.first.outline, self.outline)
         return dataclasses.replace(self.kernel, body=body, buffers=known.buffers)
 
 
