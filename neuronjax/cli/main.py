@@ -3,66 +3,52 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from neuronjax import __version__
-from neuronjax.cli import (
-    completion,
-    cost,
-    doctor,
-    estimate,
-    fit,
-    launch,
-    lint,
-    lower,
-    ls,
-    monitor,
-    nccom,
-    nki,
-    profile,
-    replay,
-    sweep,
-    top,
-    validate,
-)
 from neuronjax.cli.command import Command
 from neuronjax.errors import NeuronError
 
-COMMANDS: dict[str, Command] = {
-    "completion": completion.COMMAND,
-    "cost": cost.COMMAND,
-    "doctor": doctor.COMMAND,
-    "estimate": estimate.COMMAND,
-    "fit": fit.COMMAND,
-    "launch": launch.COMMAND,
-    "lint": lint.COMMAND,
-    "lower": lower.COMMAND,
-    "ls": ls.COMMAND,
-    "monitor": monitor.COMMAND,
-    "nccom": nccom.COMMAND,
-    "nki": nki.COMMAND,
-    "profile": profile.COMMAND,
-    "replay": replay.COMMAND,
-    "sweep": sweep.COMMAND,
-    "top": top.COMMAND,
-    "validate": validate.COMMAND,
-}
-"""Name -> command. A new command is a module in this package and a row here."""
+COMMANDS = (
+    "completion",
+    "cost",
+    "doctor",
+    "estimate",
+    "fit",
+    "launch",
+    "lint",
+    "lower",
+    "ls",
+    "monitor",
+    "nccom",
+    "nki",
+    "profile",
+    "replay",
+    "sweep",
+    "top",
+    "validate",
+)
+"""Each is the `COMMAND` of the module of its name in this package, loaded when it is asked for."""
+
+_ABOUT_ALL = ("completion",)
+"""Commands that need the arguments of all others."""
 
 EXIT_ERROR = 2
 """The exit code of errors, which is argparse's for invalid arguments."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
+def parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
+    """The parser of the command line, as far as it is about some commands."""
     whole = argparse.ArgumentParser(
         prog="neuronjax",
         description="Tools for JAX programs that are meant for AWS Trainium and Inferentia.",
     )
     whole.add_argument("--version", action="version", version=f"neuronjax {__version__}")
     words = whole.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for name, command in COMMANDS.items():
+    for name in names:
+        command: Command = importlib.import_module(f"neuronjax.cli.{name}").COMMAND
         subparser = words.add_parser(
             name,
             help=command.help,
@@ -76,7 +62,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line, by default that of the process, and returns the exit code."""
-    parsed = parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    parsed = parser(_asked_for(words)).parse_args(words)
     try:
         return parsed.command.run(parsed)
     except NeuronError as error:
@@ -84,3 +71,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:  # a file that cannot be read or written
         print(f"neuronjax: {error.filename or 'output'}: {error.strerror}", file=sys.stderr)
     return EXIT_ERROR
+
+
+def _asked_for(words: Sequence[str]) -> Sequence[str]:
+    """The command that a command line is about; all, if that is not a single one."""
+    first = words[:1]
+    is_one = first and first[0] in COMMANDS and first[0] not in _ABOUT_ALL
+    return first if is_one else COMMANDS

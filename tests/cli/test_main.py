@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import runpy
+import subprocess
 import sys
 import tomllib
 
@@ -43,6 +44,20 @@ def test_the_package_is_the_command_too(
         runpy.run_module("neuronjax", run_name="__main__")
     assert end.value.code == 0
     assert capsys.readouterr().out == f"neuronjax {__version__}\n"
+
+
+def test_a_command_does_not_load_others() -> None:
+    """Fits of constants are of `validate` alone: SciPy takes half a second."""
+    code = (
+        "import sys; from neuronjax.cli.main import main\n"
+        "try: main(['ls', '--help'])\n"
+        "finally: print([name for name in sys.modules if name.startswith('neuronjax.cli.')],"
+        " 'scipy.optimize' in sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "neuronjax.cli.ls" in told.stdout
+    assert "neuronjax.cli.validate" not in told.stdout
+    assert told.stdout.endswith(" False\n")
 
 
 def test_lint_says_that_values_are_zeros(capsys: pytest.CaptureFixture[str]) -> None:
