@@ -22,8 +22,12 @@ from launch.finetuning.lora import (
     shapes_of,
     with_adapters,
 )
+from models.architecture import Architecture
 from models.parameters import Parameters
 from models.pretrained import Described
+from models.published.table import PUBLISHED
+from models.registry import ARCHITECTURES, text_fields
+from models.weights.fields import CONFIG_FILE as BASE_CONFIG_FILE
 from models.weights.fields import Fields, read_fields
 from models.weights.safetensors import PlannedTensor, StoredTensor, read_header, write_file
 
@@ -38,6 +42,8 @@ TASK_TYPES: Mapping[str, str] = {
     "question-answering": "QUESTION_ANS",
     "feature-extraction": "FEATURE_EXTRACTION",
 }
+
+MODEL_TYPES = frozenset(architecture.model_type for architecture in ARCHITECTURES.values())
 
 # Settings that change what an adapter computes, with the value for which it is a plain LoRA.
 _PLAIN: Mapping[str, Any] = {
@@ -86,6 +92,7 @@ def load_adapter(directory: Path, base: Described) -> tuple[Adapted, dict[str, n
         )
     fields = read_fields(directory / CONFIG_FILE)
     _check_plain(fields)
+    _refuse(directory, fields, base, "is for", _other_architecture(fields, base.architecture))
     stored = {
         key.removeprefix(PREFIX): tensor
         for key, tensor in read_header(directory / WEIGHTS_FILE).items()
@@ -155,6 +162,29 @@ def _check_plain(fields: Fields) -> None:
             fields.refuse(name, plain, why="only plain LoRA is supported")
 
 
+def _other_architecture(fields: Fields, own: Architecture) -> list[str]:
+    """The architecture that an adapter was made for, if that is known to be another one.
+
+    Layers of two architectures may have the same names and shapes. PEFT records the class of the
+    base only for models without a task type; otherwise the base itself says, where it is there.
+    """
+    mapping = fields.object("auto_mapping", Fields({}, fields.where))
+    class_name = mapping.text("base_model_class", "")
+    if class_name in ARCHITECTURES:
+        return [] if class_name == own.name else [class_name]
+    base = _fields_of_base(fields.text("base_model_name_or_path", ""))
+    model_type = "" if base is None else text_fields(base).text("model_type", "")
+    # The task may have put another head on the same base.
+    is_other = model_type in MODEL_TYPES and model_type != own.model_type
+    return [f"model_type {model_type}"] if is_other else []
+
+
+def _fields_of_base(name: str) -> Fields | None:
+    if name in PUBLISHED:
+        return Fields(PUBLISHED[name], name)
+    return read_fields(Path(name)) if (Path(name) / BASE_CONFIG_FILE).is_file() else None
+
+
 def _refuse(
     directory: Path, fields: Fields, base: Described, what: str, names: Collection[str]
 ) -> None:
@@ -170,12 +200,13 @@ def _refuse(
 
 
 def _config_of(adapted: Adapted, base: str | None) -> dict[str, Any]:
-    lora = adapted.lora
+    lora, architecture = adapted.lora, adapted.base.architecture
     config: dict[str, Any] = {
         **_PLAIN,
         "peft_type": "LORA",
-        "task_type": TASK_TYPES.get(adapted.base.architecture.task),
+        "task_type": TASK_TYPES.get(architecture.task),
         "base_model_name_or_path": base,
+        "auto_mapping": {"base_model_class": architecture.name, "parent_library": "transformers"},
         "inference_mode": True,
         "init_lora_weights": True,
         "r": lora.rank,

@@ -127,6 +127,10 @@ def test_files_have_the_layout_of_peft(tmp_path: Path) -> None:
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
         "base_model_name_or_path": "some/base",
+        "auto_mapping": {
+            "base_model_class": "LlamaForCausalLM",
+            "parent_library": "transformers",
+        },
         "r": 3,
         "lora_alpha": 12.0,
         "target_modules": ["down_proj", "q_proj"],
@@ -205,7 +209,7 @@ def _set(**values: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "change", "error", "message"),
     [
-        ("Phi3ForCausalLM", None, ModelError, r"made for some/base.*Phi3.*q_proj"),
+        ("Phi3ForCausalLM", None, ModelError, r"made for some/base.*Phi3.*Llama"),
         ("LlamaForCausalLM", _shorter, ModelError, r"some/base.*other shapes for .*lora_A"),
         ("LlamaForCausalLM", _without_config, ModelError, r"there are no adapters in .*has no ada"),
         ("LlamaForCausalLM", _set(use_dora=True), ConfigError, r"use_dora=True.*plain LoRA"),
@@ -221,6 +225,30 @@ def test_adapters_that_do_not_suit_are_refused(
         change(tmp_path)
     with pytest.raises(error, match=message):
         load_adapter(tmp_path, described(base_of(name)))
+
+
+@pytest.mark.parametrize("base", ["own class", "published name", "directory"])
+def test_adapters_of_another_architecture_with_the_same_shapes_are_refused(
+    tmp_path: Path, base: str
+) -> None:
+    """Mistral's layers have the names and shapes of Llama's. PEFT records the class only for models
+    without a task type."""
+    adapted, parameters = with_random_adapters("LlamaForCausalLM")
+    directory = tmp_path / "adapter"
+    save_adapter(directory, adapted, parameters)
+    if base == "published name":
+        name = "meta-llama/Llama-3.1-8B"
+        _set(auto_mapping=None, base_model_name_or_path=name)(directory)
+    elif base == "directory":
+        fields = LLAMA | {"architectures": ["LlamaModel"], "model_type": "llama"}
+        (tmp_path / "config.json").write_text(json.dumps(fields))
+        _set(auto_mapping=None, base_model_name_or_path=str(tmp_path))(directory)
+    load_adapter(directory, adapted.base)
+    fields = LLAMA | {"architectures": ["MistralForCausalLM"], "sliding_window": None}
+    mistral = described(random_model(fields))
+    assert mistral.architecture.name == "MistralForCausalLM"
+    with pytest.raises(ModelError, match=r"not belong to this Mistral.*: it is for .*[Ll]lama"):
+        load_adapter(directory, mistral)
 
 
 def test_unknown_targets_are_refused_with_those_there_are() -> None:
