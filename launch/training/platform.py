@@ -109,9 +109,8 @@ def _casts_matmuls() -> bool:
 def compiler_options(device: jax.Device) -> dict[str, str]:
     """The options of XLA with which a step is compiled for devices of this kind.
 
-    XLA:CPU removes optimization barriers before it last eliminates common subexpressions. It would
-    merge what the backward pass recomputes or gathers again with what the forward pass made, and
-    keep that in memory from one to the other.
+    On `cpu`, XLA removes optimization barriers before it last eliminates common subexpressions. It
+    would merge what the backward pass recomputes or gathers again with what the forward pass made,
+    and keep that in memory from one to the other. On `neuron` barriers are kept as they are.
     """
-    is_host = device.platform in ("cpu", "neuron")
-    return {"xla_disable_hlo_passes": "cse_barrier_expander"} if is_host else {}
+    return {"xla_disable_hlo_passes": "cse_barrier_expander"} if device.platform == "cpu" else {}

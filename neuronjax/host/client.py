@@ -31,6 +31,11 @@ _STUCK_SECONDS = 3600
 """Many emulated cores on few host cores are slow, not stuck; XLA's default of 40 s would abort."""
 _COLLECTIVES = 4
 """Collectives that a device may have under way at once: those that do not depend on each other."""
+_DISABLED = "xla_disable_hlo_passes"
+_WITHOUT_BARRIERS = "cse_barrier_expander"
+"""Where XLA:CPU removes optimization barriers, before it last eliminates common subexpressions. It
+would merge what a backward pass computes again (``jax.checkpoint``) with what the forward pass
+computed, and keep that in memory from one to the other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,7 +278,8 @@ def _compile_options(assignment: np.ndarray, options: dict[str, Any]) -> Any:
         "xla_cpu_collective_call_terminate_timeout_seconds": _STUCK_SECONDS,
         "xla_cpu_collective_timeout_seconds": _STUCK_SECONDS,
     }
-    chosen.env_option_overrides = list((timeouts | options).items())
+    disabled = {_DISABLED: ",".join(filter(None, (options.get(_DISABLED), _WITHOUT_BARRIERS)))}
+    chosen.env_option_overrides = list((timeouts | options | disabled).items())
     return chosen
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -45,6 +46,31 @@ def test_memory_analysis_is_per_core(mesh: Mesh) -> None:
     assert memory.generated_code_size_in_bytes >= 0
     total = memory.argument_size_in_bytes + memory.output_size_in_bytes
     assert memory.peak_memory_in_bytes >= total
+
+
+def test_what_is_recomputed_takes_no_memory_meanwhile() -> None:
+    """Of eight blocks in a row one has its intermediate values at a time, and their inputs stay."""
+    blocks, deep = 8, 6
+
+    def block(x: jax.Array, w: jax.Array) -> jax.Array:
+        for _ in range(deep):
+            x = jnp.sin(x @ w)
+        return x
+
+    def memory(block: Callable[[jax.Array, jax.Array], jax.Array]) -> float:
+        """In values as large as what a block takes."""
+
+        def loss(w: jax.Array, x: jax.Array) -> jax.Array:
+            for _ in range(blocks):
+                x = block(x, w)
+            return jnp.sum(x)
+
+        w, x = np.zeros((8, 8), np.float32), np.zeros((4096, 8), np.float32)
+        compiled = jax.jit(jax.grad(loss)).lower(w, x).compile()
+        return compiled.memory_analysis().temp_size_in_bytes / x.nbytes
+
+    assert memory(block) > blocks * deep
+    assert memory(jax.checkpoint(block)) < blocks + 2 * deep + 2
 
 
 def test_donation_shows_in_memory_analysis(neuron_devices: list[jax.Device]) -> None:
