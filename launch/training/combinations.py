@@ -1,5 +1,7 @@
 """What cannot go together is refused before anything is compiled."""
 
+import math
+
 import jax
 from flax import nnx
 from jax.sharding import AbstractMesh, Mesh
@@ -34,8 +36,8 @@ def check_combination(
         return
     if not hasattr(module, "context"):
         raise MeshError(
-            f"context={size}: {model.architecture.name} cannot share the positions of a text. Use "
-            "a mesh without context."
+            f"context={size} splits the positions of a text, which {model.architecture.name} does "
+            "not support. Use a mesh without context."
         )
     for _, layer in nnx.iter_modules(module):
         if isinstance(layer, MoE) and layer.experts.capacity_factor is not None:
@@ -47,15 +49,15 @@ def check_combination(
     heads = model.config.num_heads // parallelism.tensor_parallel_size
     if parallelism.context_parallel_method == "all_to_all" and heads % size:
         raise MeshError(
-            f"context={size} cannot share the {heads} query heads of a core, as all_to_all does. "
-            "Choose a size that divides them, or ring."
+            f"context={size} does not divide the {heads} query heads of a core, as all_to_all "
+            "needs. Choose a size that does, or --context_parallel_method=ring."
         )
     context = ContextParallel(size, parallelism.context_parallel_method)
     try:
         for array in jax.tree.leaves(batch):
             context.order(array.shape[1])
     except ShardingError as error:
-        raise MeshError(f"{error} It is the training window, --seq_len.") from error
+        raise MeshError(f"{error} The positions are the training window, --seq_len.") from error
 
 
 def _check_pipeline(parallelism: Parallelism) -> None:
@@ -68,8 +70,8 @@ def _check_pipeline(parallelism: Parallelism) -> None:
     given += [] if cuts is None else [f"--pipeline_cuts={cuts}"]
     if given:
         raise MeshError(
-            f"{' and '.join(given)} cut a pipeline, and this mesh has none. Give a "
-            "--pipeline_parallel_size, or leave them out."
+            f"{' and '.join(given)} cut a pipeline, but this mesh has no stages. Give a "
+            "--pipeline_parallel_size, or leave this out."
         )
 
 
@@ -93,12 +95,11 @@ def _check_rows(parallelism: Parallelism, mesh: Mesh | AbstractMesh, rows: int) 
     if stages > 1:
         micro_batches = parallelism.pipeline_parallel_num_microbatches or 2 * stages
         parts["--pipeline_parallel_num_microbatches"] = micro_batches
-    of_core, least = rows // cores, 1
-    for count in parts.values():
-        least *= count
+    of_core, least = rows // cores, math.prod(parts.values())
     if of_core % least:
+        counts = [f"{name}={count}" for name, count in parts.items() if count > 1]
         raise MeshError(
-            f"{of_core} rows of a core cannot be split into micro-batches by "
-            f"{' and '.join(f'{name}={count}' for name, count in parts.items())}. Choose a "
-            f"--batch_size that is a multiple of {least * cores}, or fewer micro-batches."
+            f"the {of_core} rows of a core cannot be split into the micro-batches of "
+            f"{' and '.join(counts)}. Choose a --batch_size that is a multiple of {least * cores}, "
+            "or fewer micro-batches."
         )

@@ -105,8 +105,8 @@ def make_schedule(name: str, stages: int, micro_batches: int, rounds: int = 1) -
     if rounds > 1 and micro_batches % stages:
         raise MeshError(
             f"a pipeline of {stages} stages with {rounds} chunks each takes micro-batches in "
-            f"groups of {stages}, and {micro_batches} is not a multiple of it. Change the number "
-            "of micro-batches, or give each stage one chunk."
+            f"groups of {stages}, and {micro_batches} is not a multiple of {stages}. Change "
+            "--pipeline_parallel_num_microbatches, or give each stage one chunk."
         )
     passes = micro_batches * rounds
     delay = SCHEDULES[name](stages, passes, rounds)

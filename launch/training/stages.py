@@ -85,7 +85,7 @@ def make_pipeline(
     """
     if "tokens" not in batch or not any(path.startswith("embedding.") for path in shapes):
         raise MeshError(
-            f"a pipeline takes batches of tokens through a decoder, not {', '.join(batch)}. Use a "
+            f"a pipeline trains decoders on batches of tokens, not on {', '.join(batch)}. Use a "
             "mesh without stage."
         )
     stages, rounds = parallelism.pipeline_parallel_size, parallelism.virtual_pipeline_parallel_size
@@ -100,8 +100,8 @@ def _layers(parallelism: Parallelism, shapes: Mapping[str, Any]) -> tuple[int, .
     chunks = parallelism.pipeline_parallel_size * parallelism.virtual_pipeline_parallel_size
     if blocks < chunks:
         raise MeshError(
-            f"{blocks} blocks cannot be shared out over {chunks} chunks of a pipeline. Choose "
-            "fewer stages, or fewer chunks of each."
+            f"a pipeline of {chunks} chunks needs at least {chunks} blocks, and the model has "
+            f"{blocks}. Choose fewer stages, or fewer chunks per stage."
         )
     if parallelism.pipeline_cuts is not None:
         return _given(parallelism.pipeline_cuts, blocks, chunks)

@@ -172,11 +172,11 @@ def times(directory: Path) -> dict[Path, int]:
         ({"tensor_parallel_size": 3}, "groups of 3 cores, into which 8 devices cannot be divided"),
         (
             {"mesh": "data=2", "gradient_accumulation_steps": 3},
-            "by --gradient_accumulation_steps=3",
+            "of --gradient_accumulation_steps=3",
         ),
         (
             {"pipeline_parallel_size": 2},
-            "1 blocks cannot be shared out over 2 chunks of a pipeline",
+            "needs at least 2 blocks, and the model has 1",
         ),
         ({"mesh": "context=2", "seq_len": 30}, "30 positions cannot be shared by context=2"),
         ({"mesh": "model=2", "seq_len": 31}, "sequence parallelism cannot split 31 positions"),

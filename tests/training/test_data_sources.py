@@ -113,6 +113,12 @@ BAD: dict[str, tuple[Callable[[Path], object], str, dict[str, object], str]] = {
         {},
         r"a.jsonl, line 1: expected a JSON object, but: .*recursion",
     ),
+    "cut off": (
+        lambda path: path.write_text('{"text": "a"\n'),
+        "a.jsonl",
+        {},
+        r"line 1: expected a JSON object, but: Expecting ',' delimiter at column 13\.",
+    ),
     "a list": (
         lambda path: path.write_text('["text"]\n'),
         "a.jsonl",

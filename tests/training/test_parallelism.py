@@ -258,13 +258,13 @@ def test_first_weights_do_not_depend_on_stacks(cpu_devices: list[jax.Device]) ->
 
 
 REFUSED = {
-    "more stages than blocks": (DENSE, {STAGES: 4}, "2 blocks cannot be shared out over 4 chunks"),
+    "more stages than blocks": (DENSE, {STAGES: 4}, "needs at least 4 blocks, and the model has 2"),
     "a cut outside": (DENSE, {STAGES: 2, CUTS: "2"}, "does not cut 2 blocks into 2 chunks"),
     "cuts that are no numbers": (DEEP, {STAGES: 2, CUTS: "a"}, "does not cut 4 blocks into 2"),
-    "cuts of no pipeline": (DEEP, {CUTS: "2"}, "pipeline_cuts=2 cut a pipeline, and this mesh has"),
+    "cuts of no pipeline": (DEEP, {CUTS: "2"}, "pipeline_cuts=2 cut a pipeline, but this"),
     "chunks of no pipeline": (DEEP, {CHUNKS: 2}, "--virtual_pipeline_parallel_size=2 cut a"),
     "micro-batches of a pipeline": (
-        DENSE, {STAGES: 2, IN_PIPELINE: 5}, "16 rows of a core cannot be split into micro-batches",
+        DENSE, {STAGES: 2, IN_PIPELINE: 5}, "the 16 rows of a core cannot be split into",
     ),
     "interleaved groups": (DEEP, {STAGES: 2, CHUNKS: 2, IN_PIPELINE: 1}, "in groups of 2, and 1"),
     "micro-batches": (DENSE, {DATA: 4, MICRO: 3}, "4 rows of a core cannot be split"),
@@ -275,7 +275,7 @@ REFUSED = {
         DENSE, {CONTEXT: 6} | WHOLE_STREAM, "16 positions cannot be shared by context=6",
     ),
     "heads of all-to-all": (
-        replace(DENSE, num_heads=4), {CONTEXT: 8} | ULYSSES, "share the 4 query heads of a core",
+        replace(DENSE, num_heads=4), {CONTEXT: 8} | ULYSSES, "not divide the 4 query heads",
     ),
     "capacity of parts of rows": (CAPACITY, {CONTEXT: 2}, "count the tokens of whole rows"),
     "experts": (CAPACITY, {EXPERT: 8}, "expert=8, which does not divide experts=4"),

@@ -23,7 +23,7 @@ def read_jsonl(path: Path, fields: Collection[str] | None) -> Iterator[Item]:
 
 def _record(line: bytes, place: str) -> Item:
     try:
-        value = json.loads(line.decode())
+        value = json.loads(line.decode().rstrip("\r\n"))
     except UnicodeDecodeError as error:
         return RecordError(
             f"{place}: not UTF-8 text: byte {line[error.start]:#04x} at column "
