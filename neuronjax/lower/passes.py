@@ -42,7 +42,7 @@ from neuronjax.lower.rewrite.rearranged import rearranged_late
 from neuronjax.lower.rewrite.transposed import REWRITES as TRANSPOSED
 from neuronjax.lower.rewriter import Rewrite, rewrite
 from neuronjax.lower.rules import RULES
-from neuronjax.lower.schedule.interleave import interleaved
+from neuronjax.lower.schedule.interleave import Orders, interleaved
 from neuronjax.lower.sync.ahead import ahead
 from neuronjax.lower.sync.overlapping import overlapping
 from neuronjax.lower.sync.synchronise import synchronise
@@ -62,6 +62,8 @@ class Setting:
     """Donated argument -> the result that is to take its memory; None: any."""
     prices: Callable[[Program], Prices] | None = None
     """What instructions cost where the program runs; None: they stay in their order."""
+    orders: Orders | None = None
+    """Orders of instructions that earlier programs have found."""
     check_memory: bool = True
     """Whether the program has to fit into its core's HBM."""
     verify_passes: bool = False
@@ -123,7 +125,9 @@ def _beside(program: Program, setting: Setting) -> Program:
 
 
 def _interleaved(program: Program, setting: Setting) -> Program:
-    return program if setting.prices is None else interleaved(program, setting.prices(program))
+    if setting.prices is None:
+        return program
+    return interleaved(program, setting.prices(program), setting.orders)
 
 
 def _allocated(program: Program, setting: Setting) -> Program:

@@ -19,6 +19,7 @@ from neuronjax.host.client import HostClient
 from neuronjax.legalize.policy import policy_of
 from neuronjax.legalize.report import Collector, Finding
 from neuronjax.lower.memory.account import MemoryUse, account
+from neuronjax.lower.schedule.interleave import Orders
 from neuronjax.machine.machine import Machine
 from neuronjax.planning.flops import model_flops
 from neuronjax.planning.memory import kind_of
@@ -75,6 +76,8 @@ class Setting:
     """Sizes of the axes that ranks are counted along, for traffic; None: one axis."""
     with_findings: bool = False
     """Whether what the compiler would say is looked for too."""
+    orders: Orders = field(default_factory=Orders, repr=False, compare=False)
+    """What the programs measured have in common: models of several depths share layers."""
 
 
 def measure(traced: Traced, setting: Setting) -> Measurement:
@@ -108,7 +111,9 @@ def measure_compiled(
     with seldom_collected:
         if lowered is None:
             target = Target(machine.chip.name, machine.lnc, machine.chip)
-            lowered = lower_program(program.per_core, target, ranks, check_memory=False)
+            lowered = lower_program(
+                program.per_core, target, ranks, check_memory=False, orders=setting.orders
+            )
         timeline = time_of(lowered, setting)
         use = account(lowered)
     call = setting.calibration.host_call_ns[machine.chip.core.version]

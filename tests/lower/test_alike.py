@@ -12,7 +12,7 @@ from neuronjax.engine_compiler import prices_of
 from neuronjax.lower.cores.split import split
 from neuronjax.lower.join.join import join
 from neuronjax.lower.schedule.alike import Outline, at_places, outline
-from neuronjax.lower.schedule.interleave import interleaved
+from neuronjax.lower.schedule.interleave import Orders, interleaved
 from neuronjax.program.operand import Buffer
 from neuronjax.program.program import Program
 from neuronjax.program.text import parse
@@ -59,6 +59,19 @@ def test_layers_are_alike(program: Program) -> None:
     keys = [_outline(program, index).key for index, _ in enumerate(kernels(program))]
     assert len(keys) >= 2 * len(LAYERS)
     assert len(set(keys)) <= 3
+
+
+def test_orders_are_taken_over_by_programs_of_one_target_and_its_prices(program: Program) -> None:
+    """What they change is what each program would find alone."""
+    prices, orders = prices_of(program), Orders()
+    wanted = interleaved(program, prices)
+    assert interleaved(program, prices, orders) == wanted
+    found = dict(orders.known(prices, program.target))
+    assert found
+    assert interleaved(program, prices_of(program), orders) == wanted
+    assert orders.known(prices, program.target) == found
+    other = dataclasses.replace(program.target, lnc=1)
+    assert orders.known(prices, other) == {}
 
 
 TEXT = """\

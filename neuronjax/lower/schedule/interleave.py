@@ -33,7 +33,7 @@ from neuronjax.lower.sync.synchronise import synchronised
 from neuronjax.lower.write.rebuild import rebuilt, same, with_body
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer, Memory
-from neuronjax.program.program import Kernel, Loop, Node, Program
+from neuronjax.program.program import Kernel, Loop, Node, Program, Target
 from neuronjax.program.walk import kernels, leaves
 
 MOST_FACTOR = 8
@@ -48,10 +48,28 @@ IDLE = 1.2
 Nodes = tuple[Node, ...]
 
 
-def interleaved(program: Program, prices: Prices) -> Program:
+class Orders:
+    """The orders that have been found, for programs that have kernels in common.
+
+    Those of other prices or of another target are forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._prices: tuple[Prices, Target] | None = None
+        self._candidates: dict[Hashable, _Candidate] = {}
+
+    def known(self, prices: Prices, target: Target) -> dict[Hashable, _Candidate]:
+        """Of each outline the kernel for which the order was found."""
+        if self._prices != (prices, target):
+            self._prices, self._candidates = (prices, target), {}
+        return self._candidates
+
+
+def interleaved(program: Program, prices: Prices, orders: Orders | None = None) -> Program:
     """The program with kernels in a faster order. Values stay the same bit by bit.
 
-    Call it before `allocate`; tiles of PSUM in kernels that it changes get addresses.
+    Call it before `allocate`; tiles of PSUM in kernels that it changes get addresses. `orders` are
+    taken over from other programs, and kept for them.
     """
     if any(buffer.on_chip for buffer in program.buffers):
         return program
@@ -60,7 +78,7 @@ def interleaved(program: Program, prices: Prices) -> Program:
     overlap_of = {function.name: overlaps.within(function) for function in program.functions}
     outside = overlaps.within(None)
     members: dict[int, _Member] = {}
-    candidates: dict[Hashable, _Candidate] = {}
+    candidates = (orders or Orders()).known(prices, program.target)
     for place, kernel in kernels(program):
         if id(kernel) not in members and _is_plain(kernel.body):
             overlap = overlap_of[place.function.name] if place.function else outside
