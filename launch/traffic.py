@@ -21,7 +21,7 @@ from launch.serving.virtual.report import Objective, knee, summarise, table, wri
 from launch.serving.virtual.simulation import simulate
 from launch.serving.virtual.summary import Summary
 from launch.serving.virtual.timings import Machine, Timings, measure
-from launch.serving.virtual.traffic import TrafficConfig, draw_traffic, read_trace
+from launch.serving.virtual.traffic import Arrival, TrafficConfig, draw_traffic, read_trace
 from launch.settings import define_flags, from_flags
 
 _RATES = flags.DEFINE_list("rates", ["1"], "Request rates, per second; each makes a run.")
@@ -42,15 +42,11 @@ def main() -> int:
     machine = _machine(from_flags(Machine, values), config)
     objective, traffic = from_flags(Objective, values), from_flags(TrafficConfig, values)
     limits = _limits(config)
+    runs = _runs(traffic, limits.longest)  # before the buckets are timed, which takes minutes
     timings = _timings(machine, limits)
     ahead = 1 if config.async_scheduling else 0
     summaries: list[Summary] = []
-    for rate in _rates():
-        if _TRACE.value is None:
-            arrivals = draw_traffic(traffic, rate, limits.longest)
-        else:
-            arrivals = read_trace(Path(_TRACE.value), limits.longest)
-            rate = len(arrivals) / max(arrivals[-1].seconds, 1e-9)
+    for rate, arrivals in runs:
         outcome = simulate(limits, timings, arrivals, steps_ahead=ahead)
         summaries.append(summarise(outcome, rate, objective))
         say(f"{rate:g} requests per second: {outcome.duration:.1f} s on {machine.target}")
@@ -107,9 +103,15 @@ def _timings(machine: Machine, limits: SchedulerLimits) -> Timings:
     return timings
 
 
+def _runs(traffic: TrafficConfig, longest: int) -> list[tuple[float, list[Arrival]]]:
+    """Requests per second, and the requests: of the trace, or drawn for each rate."""
+    if _TRACE.value is None:
+        return [(rate, draw_traffic(traffic, rate, longest)) for rate in _rates()]
+    arrivals = read_trace(Path(_TRACE.value), longest)
+    return [(len(arrivals) / max(arrivals[-1].seconds, 1e-9), arrivals)]
+
+
 def _rates() -> list[float]:
-    if _TRACE.value is not None:
-        return [0.0]  # the trace says it
     try:
         rates = [float(text) for text in _RATES.value]
     except ValueError as error:

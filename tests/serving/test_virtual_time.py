@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -169,6 +171,21 @@ def test_the_times_are_those_of_the_estimate(tmp_path: Path) -> None:
     assert again == timings
     assert again.fits(machine, limits)
     assert not again.fits(replace(machine, mesh="model=2"), limits)
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--trace=/nowhere", "the trace /nowhere cannot be read"),
+        ("--model=80b", "<1b|8b|70b>"),
+    ],
+)
+def test_bad_flags_are_told_before_buckets_are_timed(flag: str, message: str) -> None:
+    command = [sys.executable, "-m", "launch.traffic", flag]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "buckets" not in done.stderr
 
 
 def test_bad_input(tmp_path: Path) -> None:

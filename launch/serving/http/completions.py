@@ -187,6 +187,6 @@ def _logprobs(entries: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
     return {
         "tokens": [entry.token for entry in entries],
         "token_logprobs": [entry.logprob for entry in entries],
-        "top_logprobs": [dict(entry.top) for entry in entries],
+        "top_logprobs": [{**dict(entry.top), entry.token: entry.logprob} for entry in entries],
         "text_offset": offsets,
     }

@@ -14,8 +14,7 @@ def choose_text_buckets(config: EngineConfig, context: int) -> TextBuckets:
     longest = context if config.max_model_len is None else config.max_model_len
     if longest > context:
         raise ServingError(
-            f"max_model_len={longest} is not possible: the model's texts have up to {context} "
-            "tokens"
+            f"--max_model_len={longest}: this model's texts have {context} tokens at most"
         )
     rows, tokens = config.num_seqs_buckets, config.prefill_buckets
     buckets = TextBuckets(

@@ -108,7 +108,7 @@ def _context(config: EngineConfig, model: Any) -> int:
     context = longest if config.max_model_len is None else config.max_model_len
     if not 2 <= context <= longest:
         raise ServingError(
-            f"max_model_len={context} is not possible: the model's texts have 2 to {longest} tokens"
+            f"--max_model_len={context}: this model's texts have 2 to {longest} tokens"
         )
     return context
 

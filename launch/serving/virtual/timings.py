@@ -14,6 +14,7 @@ from launch.serving.errors import ServingError
 from launch.serving.scheduler.buckets import Bucket
 from launch.serving.scheduler.limits import SchedulerLimits
 from launch.settings import setting
+from launch.workloads import MODELS
 
 NARROW = ("weights", "cache_dtype")
 WORKLOAD = "launch.serving.virtual.workloads:serving_step"
@@ -23,7 +24,7 @@ WORKLOAD = "launch.serving.virtual.workloads:serving_step"
 class Machine:
     """What runs where."""
 
-    model: str = setting("70b", "A model of launch.workloads.MODELS, by name.")
+    model: str = setting("70b", "Model of launch.workloads.", choices=MODELS)
     target: str = setting("trn2.48xlarge", "Instance, as in NEURONJAX_TARGET.")
     mesh: str = setting("model=64", "Mesh of the instance's cores.")
     dtype: str = setting(
