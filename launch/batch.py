@@ -1,6 +1,6 @@
 """Answers a file of requests: `python -m launch.batch --requests=IN.jsonl --output=OUT.jsonl`.
 
-The lines are those of OpenAI's batch API (`launch/serving/batch.py`). Started again, it goes on
+The lines have the format of OpenAI's batch API (`launch/serving/batch.py`). Run again, it continues
 with the requests that have no answer yet.
 """
 

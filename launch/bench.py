@@ -1,4 +1,4 @@
-"""Measures what the neuron platform costs over JAX's `cpu`, both in one run.
+"""Compares the speed of the neuron platform with JAX's `cpu`, both in one run.
 
 python -m launch.bench --out=bench.json
 python -m launch.bench --rows='tiny*'
@@ -14,10 +14,12 @@ from absl import app, flags
 from launch.benchmarks import platforms, report, rows
 
 _PLATFORM = flags.DEFINE_string("platform", "neuron", "JAX platform under test.")
-_BASELINE = flags.DEFINE_string("baseline", "cpu", "JAX platform it is compared with.")
-_ROWS = flags.DEFINE_string("rows", "*", "Glob of the rows to measure.")
-_REPETITIONS = flags.DEFINE_integer("repetitions", None, "Repetitions, instead of each row's own.")
-_OUT = flags.DEFINE_string("out", None, "JSON file for the results.")
+_BASELINE = flags.DEFINE_string("baseline", "cpu", "JAX platform to compare with.")
+_ROWS = flags.DEFINE_string("rows", "*", "Glob pattern of the rows to measure.")
+_REPETITIONS = flags.DEFINE_integer(
+    "repetitions", None, "Number of repetitions, instead of each row's own."
+)
+_OUT = flags.DEFINE_string("out", None, "JSON file to write the results to.")
 
 
 def main(arguments: Sequence[str]) -> None:

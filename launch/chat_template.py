@@ -113,7 +113,7 @@ def read_chat_template(directory: Path, choice: str | None = None) -> ChatTempla
     if choice in BUNDLED:
         return ChatTemplate(BUNDLED[choice], f"--chat_template={choice}", variables)
     raise DataError(
-        f"--chat_template={choice} is neither a file nor the name of a known template. Of "
+        f"--chat_template={choice} is neither a file nor a known template. Templates in "
         f"{directory}: {', '.join(there) or 'none'}; bundled: {', '.join(BUNDLED)}."
     )
 
@@ -165,7 +165,7 @@ def _read_json(file: Path) -> Mapping[str, Any]:
     except ValueError as error:
         raise DataError(f"{file} is not JSON: {error}") from error
     if not isinstance(values, dict):
-        raise DataError(f"{file} holds a {type(values).__name__}, but an object is needed")
+        raise DataError(f"{file} holds a {type(values).__name__}, but it must be a JSON object")
     return values
 
 

@@ -24,11 +24,11 @@ class TrainConfig:
         None, "Device mesh such as data=4,model=2; default: fitted to the devices."
     )
     seq_len: int | None = setting(
-        None, "Training window, in tokens; default: the model's context.", lowest=1
+        None, "Training sequence length, in tokens; default: the model's context length.", lowest=1
     )
     steps: int = setting(400, "Optimizer steps.", lowest=1)
     num_train_epochs: float | None = setting(
-        None, "Passes through the data, instead of a number of steps.", lowest=0.0
+        None, "Number of passes through the data, instead of a number of steps.", lowest=0.0
     )
     batch_size: int = setting(32, "Sequences per step, over all devices.", lowest=1)
     expert_capacity_factor: float | None = setting(
@@ -37,18 +37,22 @@ class TrainConfig:
         "tokens beyond it skip the expert. Default: no limit (dropless).",
         lowest=0.0,
     )
-    seed: int = setting(0, "Seed of the initial weights and of the order of the data.", lowest=0)
+    seed: int = setting(0, "Seed of the initial weights and of the data order.", lowest=0)
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     precision: PrecisionSettings = field(default_factory=PrecisionSettings)
     parallelism: Parallelism = field(default_factory=Parallelism)
     router: RouterSettings = field(default_factory=RouterSettings)
-    check_memory: bool = setting(True, "Refuse a step that does not fit in the device's memory.")
-    clip_norm: float = setting(1.0, "Largest global norm of the gradient.", lowest=0.0)
+    check_memory: bool = setting(
+        True, "Refuse to start a step that does not fit into the device's memory."
+    )
+    clip_norm: float = setting(
+        1.0, "Largest global gradient norm; larger gradients are scaled down.", lowest=0.0
+    )
     checkpoint_every: int = setting(100, "Steps between checkpoints.", lowest=1)
-    keep: int = setting(3, "How many of the newest checkpoints to keep.", lowest=1)
+    keep: int = setting(3, "How many of the latest checkpoints to keep.", lowest=1)
     keep_every: int | None = setting(
-        None, "Steps between checkpoints that are kept for good.", lowest=1
+        None, "Steps between checkpoints that are kept permanently.", lowest=1
     )
     eval_every: int = setting(100, "Steps between evaluations on held-out data.", lowest=1)
     monitor: MonitorSettings = field(default_factory=MonitorSettings)

@@ -1,7 +1,7 @@
 """Converts checkpoints: `python -m launch.convert --source=DIR --target=DIR`.
 
 A Hugging Face directory becomes a run directory with an orbax checkpoint (step 0), which
-launch.generate reads; a run directory becomes a Hugging Face directory. Nothing is overwritten.
+launch.generate can read; a run directory becomes a Hugging Face directory. Nothing is overwritten.
 """
 
 from pathlib import Path
@@ -12,11 +12,13 @@ from launch.converter import convert
 from launch.program import run
 
 _SOURCE = flags.DEFINE_string("source", None, "Directory to read.", required=True)
-_TARGET = flags.DEFINE_string("target", None, "Directory to write; new or empty.", required=True)
+_TARGET = flags.DEFINE_string(
+    "target", None, "Directory to write; it must be new or empty.", required=True
+)
 _MESH = flags.DEFINE_string(
     "mesh",
     None,
-    "Device mesh that holds the weights in the meantime; default: fitted to the devices.",
+    "Device mesh to hold the weights during conversion; default: fitted to the devices.",
 )
 
 

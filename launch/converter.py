@@ -22,8 +22,8 @@ def convert(source: Path, target: Path, mesh: str | None) -> None:
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise CheckpointError(
-            f"--target={target} holds something already, and nothing is overwritten: give a new "
-            "or empty directory"
+            f"--target={target} is not empty, and nothing is overwritten. Give a new or empty "
+            "directory."
         )
     to_run = (source / CONFIG_FILE).is_file()
     if to_run:
@@ -31,7 +31,7 @@ def convert(source: Path, target: Path, mesh: str | None) -> None:
     else:
         pretrained.save(target, read_run(source, mesh))
     copy_companions(source, target)
-    say(f"{target} holds {'a run directory' if to_run else 'a Hugging Face directory'} now")
+    say(f"{target} now holds {'a run directory' if to_run else 'a Hugging Face directory'}")
 
 
 def _to_run(source: Path, target: Path, mesh: str | None) -> None:

@@ -33,7 +33,7 @@ def profile(folder: Path) -> Iterator[None]:
         with neuronjax.profile(folder) if is_emulated else jax.profiler.trace(folder):
             yield
     except (NeuronError, OSError) as error:
-        raise OutputError(f"no profile in {folder}: {error}") from error
+        raise OutputError(f"cannot write a profile to {folder}: {error}") from error
 
 
 def target_in_use() -> tuple[str, int]:
@@ -59,7 +59,7 @@ def estimate_factory(
         factory = Factory(make=make, name="training step")
         return of_factory(factory, setting, mesh, price=price, depths=depths)
     except NeuronError as error:
-        raise MeshError(f"no estimate for {target}: {error}") from error
+        raise MeshError(f"cannot estimate for {target}: {error}") from error
 
 
 def lacks_microscaling() -> str | None:

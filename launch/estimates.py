@@ -119,12 +119,14 @@ def estimate(
 
 def define_estimate_flags() -> None:
     """Defines what `print_estimate` reads."""
-    flags.DEFINE_bool("estimate", False, "Print a step's time, memory and price; run nothing.")
+    flags.DEFINE_bool(
+        "estimate", False, "Print the time, memory and price of a step without running it."
+    )
     flags.DEFINE_bool(
         "explain_mesh",
         False,
-        "Print which links each axis of the mesh uses, and how much it sends over them; "
-        "run nothing.",
+        "Print which links each mesh axis uses and how much it sends over them, without running "
+        "a step.",
     )
     flags.DEFINE_float("price", None, "US dollars per instance-hour, for --estimate.")
 

@@ -1,12 +1,11 @@
 """Tunes a model for a task: `python -m launch.finetune --task=sft --model=DIR --data=FILE`.
 
 The model is a Hugging Face directory, or a config.json for random weights; an encoder gets the head
-that the task needs. With --preset the settings are those of a published run; without a --model so
-is the model, with random weights. With --lora_rank low-rank adapters are trained beside frozen
-weights. At the end the run directory holds `adapter-STEPS` in PEFT's layout, or `model-STEPS` in
-Hugging Face's.
-Started again with the same directory it goes on from the newest checkpoint. Tasks, and what their
-records hold:
+that the task needs. With --preset, the settings are those of a published run; without --model, so
+is the model, with random weights. With --lora_rank, low-rank adapters are trained and the other
+weights are frozen. At the end, the run directory holds `adapter-STEPS` in PEFT's layout, or
+`model-STEPS` in Hugging Face's. Run again with the same directory, it resumes from the latest
+checkpoint. The tasks and the fields of their records:
 
 """
 
@@ -48,7 +47,7 @@ _RUN = TrainConfig(
 
 
 def _define_flags() -> None:
-    flags.DEFINE_enum("task", None, list(TASKS), "What the model is tuned for.")
+    flags.DEFINE_enum("task", None, list(TASKS), "Task to tune the model for.")
     flags.DEFINE_string(
         "model",
         None,
@@ -69,7 +68,9 @@ def main() -> int:
     values["task"] = values["task"] or choice.task
     fields = choice.model if values["model"] is None else None
     if values["task"] is None or (values["model"] is None and fields is None):
-        raise SettingsError("give a --task and a --model, or a --preset; --preset=help lists them.")
+        raise SettingsError(
+            "give --task and --model, or --preset; --preset=help lists the presets."
+        )
     settings, config = from_flags(TuningSettings, values), run_of_flags(_RUN, values)
     if values["estimate"] or values["explain_mesh"]:
         with _model(values, fields) as path:

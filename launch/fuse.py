@@ -1,7 +1,7 @@
 """Adds LoRA to a pipeline: `python -m launch.fuse --model=DIR --lora=FILE:SCALE,… --target=DIR`.
 
-Reads a directory of diffusers and writes another, whose weights have the changes of every file in
-them. Nothing is overwritten.
+Reads a diffusers directory and writes another with the LoRA files merged into its weights. Nothing
+is overwritten.
 """
 
 from pathlib import Path
@@ -16,11 +16,13 @@ from models.diffusion.parts import load, save
 
 _MODEL = flags.DEFINE_string("model", None, "Directory of the pipeline.", required=True)
 _LORA = flags.DEFINE_list(
-    "lora", None, "LoRA files of diffusers or kohya; FILE:SCALE scales one.", required=True
+    "lora", None, "LoRA files from diffusers or kohya; FILE:SCALE scales one.", required=True
 )
-_TARGET = flags.DEFINE_string("target", None, "Directory to write; new or empty.", required=True)
+_TARGET = flags.DEFINE_string(
+    "target", None, "Directory to write; it must be new or empty.", required=True
+)
 _MESH = flags.DEFINE_string(
-    "mesh", "model=1", "Device mesh that holds the weights in the meantime."
+    "mesh", "model=1", "Device mesh to hold the weights during the conversion."
 )
 
 

@@ -1,8 +1,7 @@
 """Continues a text: `python -m launch.generate --checkpoint_dir=DIR`, or `--model=DIR`.
 
-The weights of a run, or of a Hugging Face directory, are read straight into the shardings of this
-program's mesh, which need not be that of the training. The text goes to standard output as it is
-made.
+The weights of a run or of a Hugging Face directory are read straight into the shardings of this
+program's mesh, which may differ from the training mesh. The text is streamed to standard output.
 """
 
 from pathlib import Path
@@ -15,7 +14,7 @@ from launch.program import run
 
 _CHECKPOINT_DIR = flags.DEFINE_string("checkpoint_dir", "runs/decoder", "Directory of the run.")
 _MODEL = flags.DEFINE_string(
-    "model", None, "Hugging Face directory, instead of the checkpoint of a run."
+    "model", None, "Hugging Face directory, instead of a run's checkpoint."
 )
 _MESH = flags.DEFINE_string(
     "mesh", None, "Device mesh such as data=1,model=2; default: fitted to the devices."

@@ -90,7 +90,7 @@ def load_run(directory: Path, mesh_text: str | None) -> Writer:
     if model.architecture.task != TASK:
         raise ModelError(
             f"the run in {directory} is of {model.architecture.name}, made for "
-            f"{model.architecture.task}; this program needs a model for {TASK}"
+            f"{model.architecture.task}, but this program needs a model for {TASK}"
         )
     tokenizer = find_tokenizer(directory, model.config.vocab_size)
     return Writer(model, tokenizer, read_generation(directory, model.fields))
@@ -111,8 +111,8 @@ def read_run(directory: Path, mesh_text: str | None) -> Pretrained:
     record = checkpoints.read_record(directory, step)
     if "config_json" not in record:
         raise CheckpointError(
-            f"checkpoint {step} of {directory} was made by an earlier version of this program and "
-            "does not say which architecture it is. Train it again in another --checkpoint_dir."
+            f"checkpoint {step} in {directory} was made by an earlier version of this program and "
+            "does not record its architecture. Train again in another --checkpoint_dir."
         )
     fields = Fields(record["config_json"], f"checkpoint {step} of {directory}")
     settings = {name: record["model"][name] for name in DTYPES if name in record["model"]}

@@ -66,7 +66,7 @@ def _listen(signals: socket.socket, request: StopRequest, grace_seconds: float) 
     with suppress(TimeoutError):
         while numbers := signals.recv(1):
             if request.signal_number and numbers[0] == signal.SIGINT:
-                _end("interrupted; what was saved before is complete", INTERRUPTED)
+                _end("interrupted; earlier checkpoints are complete", INTERRUPTED)
             if request.signal_number or numbers[0] not in _ASKING:
                 continue
             request.signal_number = numbers[0]
@@ -75,8 +75,8 @@ def _listen(signals: socket.socket, request: StopRequest, grace_seconds: float) 
                 signals.settimeout(grace_seconds)
         return
     _end(
-        f"{grace_seconds:g} seconds after SIGTERM the last step is not saved; what was saved "
-        "before is complete",
+        f"the last step was not saved within {grace_seconds:g} seconds after SIGTERM; earlier "
+        "checkpoints are complete",
         request.exit_code,
     )
 

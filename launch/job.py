@@ -104,8 +104,8 @@ def with_capacity(model: Described, factor: float | None) -> Described:
     experts = getattr(model.config, "experts", None)
     if experts is None:
         raise ModelError(
-            f"--expert_capacity_factor={factor:g} is for mixtures of experts, and "
-            f"{model.architecture.name} with this config has none. Leave it out."
+            f"--expert_capacity_factor={factor:g} needs a mixture of experts, but "
+            f"{model.architecture.name} with this config has no experts. Leave it out."
         )
     limited = replace(experts, capacity_factor=factor)
     return model._replace(config=replace(model.config, experts=limited))
@@ -138,6 +138,6 @@ def row_length(seq_len: int | None, context: int) -> int:
     if seq_len is not None and seq_len > context:
         raise DataError(
             f"--seq_len={seq_len} is longer than the model's context of {context} tokens. Choose "
-            "a smaller window."
+            "a smaller --seq_len."
         )
     return seq_len or context

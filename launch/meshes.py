@@ -56,7 +56,7 @@ def default_mesh(
         if all(size % model == 0 for size in (num_kv_heads, vocab_size, *widths)):
             return {"data": data, "model": model}
     raise MeshError(
-        f"no mesh of {num_devices} devices fits a batch of {batch_size}, {num_kv_heads} key-value "
+        f"no mesh of {num_devices} devices fits a batch of {batch_size}, {num_kv_heads} key/value "
         f"heads, a vocabulary of {vocab_size} and feed-forward widths of {list(widths)}: `data` "
         "must divide the batch, and `model` the others. Choose --batch_size or the model "
         "accordingly, or make fewer devices visible."
@@ -158,8 +158,8 @@ def check_window(mesh: Mesh, seq_len: int) -> None:
     parts = mesh.shape.get("context", 1)
     if seq_len % parts:
         raise MeshError(
-            f"the training window of {seq_len} tokens is not a multiple of context={parts} in "
-            "the mesh. Choose another --seq_len or --mesh."
+            f"the training sequence length of {seq_len} tokens is not a multiple of "
+            f"context={parts} in the mesh. Choose another --seq_len or --mesh."
         )
 
 

@@ -29,11 +29,11 @@ def join_processes() -> None:
         jax.distributed.initialize()
     except ValueError as error:
         if _NOBODY not in str(error):
-            raise ProcessError(f"the processes of this job cannot meet: {error}") from error
+            raise ProcessError(f"the processes of this job cannot connect: {error}") from error
     except RuntimeError as error:
         raise ProcessError(
-            f"the processes of this job cannot meet: {error}. Start all of them, and see that "
-            "process 0 can be reached from the others."
+            f"the processes of this job cannot connect: {error}. Start all of them, and make sure "
+            "that the others can reach process 0."
         ) from error
 
 
@@ -74,7 +74,7 @@ def done_by_first(function: Callable[[], Value]) -> Value:
     if not is_first():
         answer = _broadcast(None)
         if "error" in answer:
-            raise ProcessError(f"process 0 ends: {answer['error']}")
+            raise ProcessError(f"process 0 failed: {answer['error']}")
         value: Value = answer["value"]
         return value
     try:

@@ -25,7 +25,7 @@ def run(main: Callable[[], int]) -> None:
     def parsed(argv: list[str]) -> int:
         if len(argv) > 1:
             given = " ".join(argv[1:])
-            say(f"error: unexpected arguments {given}: every option is a --flag; see --help.")
+            say(f"error: unexpected arguments {given}: options are given as --flags; see --help.")
             return FAILED
         # What libraries log they raise as well; this project's messages are not logs.
         logging.set_verbosity(logging.FATAL)

@@ -53,7 +53,9 @@ def open_t5_text(directory: Path) -> PromptText:
     tokenizer.no_truncation()
     pad = tokenizer.token_to_id(_T5_PAD)
     if pad is None:
-        raise DataError(f"the tokenizer of {directory} lacks the token {_T5_PAD}: it is not T5's")
+        raise DataError(
+            f"the tokenizer of {directory} lacks the token {_T5_PAD}, so it is not T5's"
+        )
     return PromptText(tokenizer, pad)
 
 
@@ -67,8 +69,8 @@ def open_clip_text(directory: Path) -> PromptText:
     pad = tokenizer.token_to_id(name)
     if pad is None or tokenizer.token_to_id(END) is None:
         raise DataError(
-            f"the tokenizer of {directory} lacks the token {END if pad is not None else name!r}: "
-            "it is not CLIP's"
+            f"the tokenizer of {directory} lacks the token {END if pad is not None else name!r}, "
+            "so it is not CLIP's"
         )
     return PromptText(tokenizer, pad)
 
@@ -92,8 +94,8 @@ def _from_vocabulary(directory: Path) -> tokenizers.Tokenizer:
         ends = (END, vocabulary[END]), (BEGIN, vocabulary[BEGIN])
     except Exception as error:  # the library raises nothing more precise
         raise DataError(
-            f"{directory} holds neither a {TOKENIZER_FILE} nor a {VOCABULARY_FILE} and "
-            f"{MERGES_FILE} of CLIP: {error}"
+            f"{directory} holds neither {TOKENIZER_FILE} nor CLIP's {VOCABULARY_FILE} and "
+            f"{MERGES_FILE}: {error}"
         ) from error
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
@@ -119,5 +121,5 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise DataError(f"{file} cannot be read: {error}") from error
     if not isinstance(values, dict):
-        raise DataError(f"{file} holds no JSON object")
+        raise DataError(f"{file} is not a JSON object")
     return values

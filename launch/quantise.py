@@ -1,9 +1,10 @@
 """Quantises a trained decoder: `python -m launch.quantise --out=DIR --weights=int8`.
 
-Reads a run's newest checkpoint, or a Hugging Face directory (`--model`), and writes a Hugging Face
-directory whose linear maps are stored in fewer bits, with a `quantization_config` as
-compressed-tensors has it. `launch.serve --model=DIR` and `launch.generate --model=DIR` run it. The
-report compares it with the model in --dtype on held-out text: perplexity, logits, every layer.
+Reads a run's latest checkpoint, or a Hugging Face directory (`--model`), and writes a Hugging Face
+directory whose linear layers are stored in fewer bits, with a `quantization_config` in the format
+of compressed-tensors. `launch.serve --model=DIR` and `launch.generate --model=DIR` can run it. A
+report compares it with the original model in --dtype on held-out text: perplexity, logits and every
+layer.
 """
 
 from pathlib import Path
@@ -18,17 +19,19 @@ from launch.settings import define_flags, from_flags
 
 _CHECKPOINT_DIR = flags.DEFINE_string("checkpoint_dir", "runs/main", "Directory of the run.")
 _MODEL = flags.DEFINE_string(
-    "model", None, "Hugging Face directory, instead of the checkpoint of a run."
+    "model", None, "Hugging Face directory, instead of a run's checkpoint."
 )
-_OUT = flags.DEFINE_string("out", None, "Directory to write; new or empty.", required=True)
+_OUT = flags.DEFINE_string(
+    "out", None, "Directory to write; it must be new or empty.", required=True
+)
 _DTYPE = flags.DEFINE_enum(
     "dtype",
     "bfloat16",
     ["bfloat16", "float32"],
-    "Type of activations and of weights that are not quantized.",
+    "Data type of activations and of unquantized weights.",
 )
 _MESH = flags.DEFINE_string(
-    "mesh", "model=1", "Device mesh that holds the weights in the meantime."
+    "mesh", "model=1", "Device mesh to hold the weights during quantization."
 )
 
 

@@ -1,7 +1,7 @@
-"""Runs a checkpoint of the Hugging Face layout: `python -m launch.run --model=DIR --input="…"`.
+"""Runs a checkpoint in the Hugging Face layout: `python -m launch.run --model=DIR --input="…"`.
 
-The architecture in its config.json decides what is done, unless --task says it. The weights are
-read straight into the shardings of the mesh on whatever JAX_PLATFORMS selects.
+The architecture in its config.json determines the task, unless --task is given. The weights are
+read straight into the shardings of the mesh, on the platform that JAX_PLATFORMS selects.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ _TASK = flags.DEFINE_enum(
     "task",
     None,
     sorted([*TASKS, *ALIASES]),
-    "The task; default: the one that the architecture is made for.",
+    "Task to run; default: the one that the architecture is made for.",
 )
 _INPUT = flags.DEFINE_string(
     "input",
@@ -31,23 +31,25 @@ _MESH = flags.DEFINE_string(
     "mesh", None, "Device mesh such as data=1,model=2; default: fitted to the devices."
 )
 _DTYPE = flags.DEFINE_enum(
-    "dtype", None, DTYPES, "Type of weights and activations; default: the checkpoint's."
+    "dtype", None, DTYPES, "Data type of weights and activations; default: the checkpoint's."
 )
 _STEPS = flags.DEFINE_integer(
-    "steps", None, "Denoising steps; default: the model's.", lower_bound=1
+    "steps", None, "Number of denoising steps; default: the model's.", lower_bound=1
 )
 _STRENGTH = flags.DEFINE_float(
-    "strength", None, "How much of the image is replaced, from 0 to 1; default: the model's."
+    "strength", None, "How much to change the image, from 0 to 1; default: the model's."
 )
 _GUIDANCE = flags.DEFINE_float(
-    "guidance", None, "How far an image follows its prompt; default: the model's."
+    "guidance",
+    None,
+    "Guidance scale: how closely an image follows its prompt; default: the model's.",
 )
 _LORA = flags.DEFINE_list(
-    "lora", [], "LoRA for a pipeline: files of diffusers or kohya; FILE:SCALE scales one."
+    "lora", [], "LoRA files for a pipeline, from diffusers or kohya; FILE:SCALE scales one."
 )
 _CONTROLNET = flags.DEFINE_string("controlnet", None, "Directory of a ControlNet for the pipeline.")
-_CONTROL = flags.DEFINE_string("control", None, "The image that the ControlNet follows.")
-_CONTROL_SCALE = flags.DEFINE_float("control_scale", 1.0, "Scale of what the ControlNet adds.")
+_CONTROL = flags.DEFINE_string("control", None, "Conditioning image for the ControlNet.")
+_CONTROL_SCALE = flags.DEFINE_float("control_scale", 1.0, "Conditioning scale of the ControlNet.")
 
 
 def main() -> int:

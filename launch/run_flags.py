@@ -21,7 +21,7 @@ def define_run_flags(defaults: TrainConfig) -> None:
     flags.DEFINE_string(
         "checkpoint_dir",
         str(defaults.checkpoint_dir),
-        "Run directory: checkpoints and metrics.jsonl.",
+        "Run directory, for checkpoints and metrics.jsonl.",
     )
     for record in (defaults, *_parts(defaults).values()):
         define_flags(record)

@@ -35,42 +35,47 @@ def define(temperature: float, max_new_tokens: int) -> None:
     flags.DEFINE_float(
         "temperature",
         temperature,
-        "Divides the logits; 0: always take the likeliest token.",
+        "Divisor of the logits; 0: always take the most likely token.",
         lower_bound=0.0,
     )
     flags.DEFINE_integer(
-        "top_k", _SAMPLING.top_k, "Draw from the k likeliest tokens; 0: from all.", lower_bound=0
+        "top_k",
+        _SAMPLING.top_k,
+        "Sample from the k most likely tokens; 0: from all.",
+        lower_bound=0,
     )
     flags.DEFINE_float(
         "top_p",
         _SAMPLING.top_p,
-        "Draw from the smallest set of tokens whose probabilities add up to this.",
+        "Sample from the smallest set of tokens whose probabilities add up to this.",
         lower_bound=1e-6,
         upper_bound=1.0,
     )
     flags.DEFINE_float(
         "min_p",
         _SAMPLING.min_p,
-        "Draw from tokens with at least this share of the likeliest token's probability.",
+        "Sample from tokens with at least this fraction of the most likely token's probability.",
         lower_bound=0.0,
         upper_bound=1.0,
     )
     flags.DEFINE_float(
         "repetition_penalty",
         None,
-        f"Divides positive logits of tokens that are already in the text; {_FILE}.",
+        f"Divisor of positive logits of tokens that are already in the text; {_FILE}.",
         lower_bound=1e-6,
     )
     flags.DEFINE_float(
-        "presence_penalty", None, f"Subtracted from logits of tokens that were generated; {_FILE}."
+        "presence_penalty",
+        None,
+        f"Penalty on the logits of tokens that were already generated; {_FILE}.",
     )
     flags.DEFINE_float(
         "frequency_penalty",
         None,
-        f"Subtracted once for each time that a token was generated; {_FILE}.",
+        f"Penalty on a token's logit for each time it was generated; {_FILE}.",
     )
     flags.DEFINE_multi_string(
-        "stop_strings", None, f"A text that ends the answer; may be given several times; {_FILE}."
+        "stop_strings", None, f"Text that ends the answer; may be given several times; {_FILE}."
     )
     flags.DEFINE_integer(
         "no_repeat_ngram_size",
@@ -78,16 +83,18 @@ def define(temperature: float, max_new_tokens: int) -> None:
         f"Length of token sequences that may not occur twice; 0: no limit; {_FILE}.",
         lower_bound=0,
     )
-    flags.DEFINE_integer("num_beams", None, f"Beams of the search; {_FILE}.", lower_bound=1)
+    flags.DEFINE_integer(
+        "num_beams", None, f"Number of beams in beam search; {_FILE}.", lower_bound=1
+    )
     flags.DEFINE_float(
         "length_penalty",
         None,
-        f"Exponent of the length by which the log probability of a beam is divided; {_FILE}.",
+        f"Exponent of the length that a beam's log probability is divided by; {_FILE}.",
     )
     flags.DEFINE_integer(
-        "num_return_sequences", None, f"Texts for each prompt; {_FILE}.", lower_bound=1
+        "num_return_sequences", None, f"Number of texts for each prompt; {_FILE}.", lower_bound=1
     )
-    flags.DEFINE_integer("seed", 0, "Seed for drawing tokens.", lower_bound=0)
+    flags.DEFINE_integer("seed", 0, "Seed for sampling tokens.", lower_bound=0)
 
 
 def given() -> dict[str, Any]:

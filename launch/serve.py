@@ -1,8 +1,9 @@
 """Serves a model by OpenAI's API: `python -m launch.serve --checkpoint_dir=DIR`, or `--model=DIR`.
 
-The weights of a run, or of a Hugging Face directory, are read straight into the shardings of this
-program's mesh. Every bucket is compiled before the first request is taken. What is served follows
-from the model: text, vectors, classes.
+The weights of a run or of a Hugging Face directory are read straight into the shardings of this
+program's mesh. The buckets that answers need are compiled before the first request is accepted, the
+others while the first answers are made (see --warm_up). The model determines what is served: text,
+embeddings or classes.
 """
 
 from absl import flags

@@ -46,8 +46,8 @@ def from_path(path: Path, *, dtype: str | None = None, param_dtype: str | None =
     model = describe(path, dtype=dtype, param_dtype=param_dtype)
     if model.architecture.task != TASK:
         raise ModelError(
-            f"--model={path} is {model.architecture.name}, made for "
-            f"{model.architecture.task}; this program needs a model for {TASK}"
+            f"--model={path} is {model.architecture.name}, made for {model.architecture.task}, "
+            f"but this program needs a model for {TASK}"
         )
     files = path if path.is_dir() else path.parent
     tokenizer = find_tokenizer(files, model.config.vocab_size)

@@ -59,7 +59,7 @@ class Listener:
     def check(self, manner: Manner) -> None:
         """Raises GenerationError for a language or task that the model does not know."""
         if len(opening(self.instructions, manner.language, manner.task)) >= self.room:
-            raise GenerationError("the model's context has no room for a text")
+            raise GenerationError("the model's context leaves no room for a transcript")
 
     def windows(self, sound: np.ndarray) -> Iterator[np.ndarray]:
         """Features FP32 [F, M] of one window after the other of sound [N]."""

@@ -144,7 +144,9 @@ def needed_tokenizer(directory: Path) -> tokenizers.Tokenizer:
     """As `read_tokenizer`; raises DataError if there is none."""
     tokenizer = read_tokenizer(directory)
     if tokenizer is None:
-        raise DataError(f"{directory} holds no {TOKENIZER_FILE}: put the model's into it")
+        raise DataError(
+            f"{directory} holds no {TOKENIZER_FILE}. Put the model's {TOKENIZER_FILE} there."
+        )
     return tokenizer
 
 
@@ -207,7 +209,7 @@ def find_tokenizer(directory: Path, vocab_size: int) -> Tokenizer:
         missing = f"{directory} holds no {TOKENIZER_FILE}, and " if stored is None else ""
         raise DataError(
             f"{missing}{'one token per byte' if stored is None else 'its tokenizer'} needs "
-            f"{tokenizer.size} tokens, but the model knows {vocab_size}. Put the "
+            f"{tokenizer.size} tokens, but the model's vocabulary has {vocab_size}. Put the "
             f"{TOKENIZER_FILE} that belongs to the model into its directory."
         )
     return tokenizer

@@ -1,8 +1,9 @@
-"""What latency and throughput a machine would have: `python -m launch.traffic --rates=1,2,4,8`.
+"""Simulates a machine's latency and throughput: `python -m launch.traffic --rates=1,2,4,8`.
 
-The scheduler of `launch.serve` answers drawn or recorded requests on a simulated clock, on which
-each step takes what the timing model says of its bucket. No values are computed: hours of traffic
-take seconds, once the buckets have been timed (`--timings` keeps that in a file).
+The scheduler of `launch.serve` answers random or recorded requests on a simulated clock, on which
+each step takes the time that the timing model estimates for its bucket. No values are computed:
+hours of traffic take seconds once the buckets have been timed (`--timings` saves the times in a
+file).
 """
 
 from dataclasses import asdict, replace
@@ -24,11 +25,13 @@ from launch.serving.virtual.timings import Machine, Timings, measure
 from launch.serving.virtual.traffic import Arrival, TrafficConfig, draw_traffic, read_trace
 from launch.settings import define_flags, from_flags
 
-_RATES = flags.DEFINE_list("rates", ["1"], "Request rates, per second; each makes a run.")
+_RATES = flags.DEFINE_list(
+    "rates", ["1"], "Request rates, per second; each is a separate simulation."
+)
 _TRACE = flags.DEFINE_string(
     "trace", None, "JSONL file of requests (seconds, prompt_tokens, answer_tokens) to replay."
 )
-_TIMINGS = flags.DEFINE_string("timings", None, "File that keeps the times of the buckets.")
+_TIMINGS = flags.DEFINE_string("timings", None, "File to keep the bucket times in.")
 _OUT = flags.DEFINE_string("out", None, "Folder for traffic.json, traffic.svg and traffic.html.")
 _CONTEXT = 8192  # tokens, unless the flags say otherwise
 _FLAGS = EngineConfig(
@@ -66,7 +69,7 @@ def _machine(machine: Machine, config: EngineConfig) -> Machine:
     whose cost is not known."""
     for name in ("speculative_config", "disaggregated_prefill", "enable_lora", "lora_modules"):
         if getattr(config, name):
-            raise ServingError(f"--{name} is not simulated: leave it out")
+            raise ServingError(f"--{name} cannot be simulated. Leave it out.")
     return replace(
         machine,
         mesh=with_split_cache(machine.mesh, config),
@@ -95,7 +98,7 @@ def _timings(machine: Machine, limits: SchedulerLimits) -> Timings:
         timings = Timings.read(file)
         if timings.fits(machine, limits):
             return timings
-        say(f"{file} has the times of other buckets or another machine: they are replaced")
+        say(f"{file} has the times of other buckets or of another machine and is replaced")
     with tqdm(total=len(list(limits.buckets)), desc="buckets", dynamic_ncols=True) as bar:
         timings = measure(machine, limits, lambda bucket: bar.update())
     if file is not None:

@@ -1,9 +1,10 @@
 """Trains a decoder: `python -m launch.train --checkpoint_dir=DIR`.
 
-Without --model it is a byte-level Llama whose dimensions are flags; with it the checkpoint of a
-Hugging Face directory, or a random model of a config.json. Runs on whatever JAX_PLATFORMS selects.
-Started again with the same directory it goes on from the newest checkpoint; Ctrl-C saves the last
-completed step first. Several processes, one for each host, are joined as JAX finds them.
+Without --model it trains a byte-level Llama whose dimensions are flags; with --model, the
+checkpoint in a Hugging Face directory, or a model with random weights from a config.json. It runs
+on the platform that JAX_PLATFORMS selects. Run again with the same directory, it resumes from the
+latest checkpoint. Ctrl-C saves the last completed step before stopping. Several processes, one per
+host, are connected by JAX.
 """
 
 import os
@@ -37,7 +38,7 @@ _MODEL_INTEGERS = {
     "num_heads": "Query heads.",
     "num_kv_heads": "Key-value heads.",
     "head_dim": "Width of a head.",
-    "max_seq_len": "Context and training window, in tokens.",
+    "max_seq_len": "Context and training sequence length, in tokens.",
 }
 
 
@@ -52,7 +53,7 @@ def _define_flags() -> None:
         "default: a byte-level Llama made from the flags below.",
     )
     flags.DEFINE_bool(
-        "tie_embeddings", _MODEL.tie_embeddings, "Use the transposed embedding as the head."
+        "tie_embeddings", _MODEL.tie_embeddings, "Share the embedding table with the output layer."
     )
     define_preset_flags()
     define_estimate_flags()
@@ -84,8 +85,8 @@ def _source(values: dict[str, Any], fields: Mapping[str, Any] | None) -> Source:
         given = [f"--{name}" for name in dimensions if flags.FLAGS[name].present]
         if given:
             raise ModelError(
-                f"--model={values['model']} says what the model is, so {', '.join(given)} cannot "
-                "be given too. Leave one of them out."
+                f"--model={values['model']} defines the model, so {', '.join(given)} cannot be "
+                "given too. Leave one of them out."
             )
         return from_path(Path(values["model"]))
     if fields is not None:
@@ -93,7 +94,7 @@ def _source(values: dict[str, Any], fields: Mapping[str, Any] | None) -> Source:
     try:
         return byte_level(DecoderConfig(**{name: values[name] for name in dimensions}))
     except ConfigError as error:
-        raise ModelError(f"{error}. Change the flags of the model.") from error
+        raise ModelError(f"{error}. Change the model flags.") from error
 
 
 if __name__ == "__main__":

@@ -225,7 +225,7 @@ class Run:
             if not all(map(math.isfinite, report.values())):
                 raise DivergenceError(
                     f"step {self.step + 1} gave loss {report['loss']} and gradient norm "
-                    f"{report['grad_norm']}; it is not saved. The newest checkpoint in "
+                    f"{report['grad_norm']} and is not saved. The latest checkpoint in "
                     f"{self._config.checkpoint_dir} is step {self._saved_step}. Lower "
                     "--learning_rate or raise --warmup_steps."
                 )
@@ -241,7 +241,7 @@ class Run:
             for batch in held_out_batches(self._data.held_out, self._config.batch_size)
         ]
         if not losses:
-            self._monitor.tell(f"step {self.step}: nothing is held out")
+            self._monitor.tell(f"step {self.step}: there is no held-out data to evaluate")
             return
         # 1: where results are zeros, as under `neuronjax lint`.
         weight = sum(float(batch.weight) for batch in losses) or 1.0
@@ -310,10 +310,10 @@ def as_json(record: dict[str, Any]) -> dict[str, Any]:
 
 def _farewell(step: int, config: TrainConfig) -> str:
     if step == 0:
-        return "stopped before the first step was complete: there is nothing to save"
+        return "stopped before the first step was complete; there is nothing to save"
     return (
-        f"stopped after step {step}; checkpoint {step} is saved in {config.checkpoint_dir}. The "
-        "same command goes on from there."
+        f"stopped after step {step}; checkpoint {step} is saved in {config.checkpoint_dir}. Run "
+        "the same command to continue."
     )
 
 
@@ -332,8 +332,8 @@ def _check_identity(
     }
     if changed["model"] or changed["data"]:
         raise CheckpointError(
-            f"the checkpoints in {config.checkpoint_dir} are of another run: "
-            f"{'; '.join(changed['model'] + changed['data'])}. Use its settings to go on with it, "
+            f"the checkpoints in {config.checkpoint_dir} belong to another run: "
+            f"{'; '.join(changed['model'] + changed['data'])}. Use its settings to continue it, "
             "or another --checkpoint_dir to start a new run."
         )
     if changed["optimizer"]:

@@ -63,9 +63,10 @@ def read_vocabulary(directory: Path) -> tokenizers.Tokenizer | None:
             f for f in (VOCABULARY_FILE, MERGES_FILE, *OTHER_FILES) if (directory / f).is_file()
         ]
         raise DataError(
-            f"{directory} holds {', '.join(files)} of a tokenizer ({name}), but no tokenizer.json. "
-            f"{VOCABULARY_FILE} with {MERGES_FILE} is read for {', '.join(_FINISH)}, pieces for "
-            f"{', '.join(CLASSES)}; for others write the file with transformers: "
+            f"{directory} holds the tokenizer files {', '.join(files)} ({name}), but no "
+            f"tokenizer.json. {VOCABULARY_FILE} with {MERGES_FILE} is supported for "
+            f"{', '.join(_FINISH)}, and SentencePiece files for {', '.join(CLASSES)}. For others, "
+            "write tokenizer.json with transformers: "
             "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)."
         )
     try:
@@ -142,7 +143,7 @@ def _add_tokens(
         special = tokenizer.add_special_tokens if token.special else tokenizer.add_tokens
         special([token])
         if tokenizer.token_to_id(token.content) != number:
-            raise ValueError(f"the token {token.content!r} cannot have the number {number}")
+            raise ValueError(f"the token {token.content!r} cannot have the ID {number}")
 
 
 def _object(file: Path) -> dict[str, Any]:
@@ -154,5 +155,5 @@ def _object(file: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{file} cannot be read: {error}") from error
     if not isinstance(values, dict):
-        raise DataError(f"{file} holds no JSON object")
+        raise DataError(f"{file} is not a JSON object")
     return values

@@ -61,7 +61,7 @@ def model_config(
 ) -> DecoderConfig:
     """A model whose key-value heads the mesh can split, with so many layers."""
     if model not in MODELS:
-        raise SettingsError(f"model={model!r} is not one of {', '.join(MODELS)}.")
+        raise SettingsError(f"model={model!r} is unknown; choose one of {', '.join(MODELS)}.")
     config = MODELS[model]
     heads = max(config.num_kv_heads, mesh.shape.get("model", 1))
     return replace(config, num_kv_heads=heads, num_layers=layers or config.num_layers, **changes)

@@ -45,7 +45,7 @@ class Architecture:
     sharing: Sharing | None = None
 
     def config_of(self, fields: Fields) -> Any:
-        """The config of a config.json. Raises ConfigError if it cannot be used."""
+        """The config for a config.json. Raises ConfigError if it cannot be used."""
         return self.read_config(fields.of_family(self.defaults, self.aliases))
 
     def build(self, config: Any, seed: int = 0) -> nnx.Module:

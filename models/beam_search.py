@@ -1,8 +1,8 @@
-"""Beam search: the likeliest texts, several at a time for each prompt.
+"""Beam search: finds the most likely texts, several for each prompt if asked.
 
-Graves, "Sequence Transduction with Recurrent Neural Networks", 2012, with the scores and the rules
-for stopping of transformers. Axis names: B prompts, K beams of each, N candidates for the next
-step, V vocabulary, S slots.
+Graves, "Sequence Transduction with Recurrent Neural Networks", 2012, with the scores and stopping
+rules of transformers. Axis names: B prompts, K beams per prompt, N candidates for the next step,
+V vocabulary, S slots.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _NONE = -1e9  # added to scores that must not be chosen
 
 @dataclass(frozen=True)
 class Beams:
-    """A search. Raises GenerationError if a field is out of range."""
+    """Settings of a beam search. Raises GenerationError if a field is out of range."""
 
     count: int
     length_penalty: float = 1.0  # a text's score is log p / length ** this
@@ -37,10 +37,11 @@ class Beams:
 
     def __post_init__(self) -> None:
         if self.count < 1:
-            raise GenerationError(f"beam search needs at least 1 beam, not {self.count}")
+            raise GenerationError(f"beam search needs at least 1 beam, but num_beams={self.count}")
         if self.early_stopping not in (True, False, _NEVER):
             raise GenerationError(
-                f"early_stopping={self.early_stopping!r} is not one of True, False and {_NEVER!r}"
+                f"early_stopping={self.early_stopping!r} is not supported; choose True, False or "
+                f"{_NEVER!r}"
             )
 
 
@@ -80,12 +81,15 @@ def search(
     ending: Ending,
 ) -> np.ndarray:
     """The best new texts int32 [B · sequences, n] after aligned prompts [B, T] with pad [B] unused
-    places; shorter ones are filled with the pad token. See `models.generate.generate`.
+    slots; shorter texts are filled up with the pad token. See `models.generate.generate`.
 
-    Raises GenerationError for more sequences than beams.
+    Raises GenerationError if there are more sequences than beams.
     """
     if sequences > beams.count:
-        raise GenerationError(f"{beams.count} beams cannot give {sequences} sequences")
+        raise GenerationError(
+            f"{beams.count} beams cannot return {sequences} sequences. Use at least {sequences} "
+            "beams, or ask for fewer sequences."
+        )
     rows, length = prompt.shape
     capacity = power_of_two(length + max_new_tokens)
     unused = hidden(pad, 0)

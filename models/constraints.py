@@ -1,5 +1,7 @@
-"""What the next token may be, whatever way it is chosen: plain functions of logits and of the text
-so far. The order is that of transformers."""
+"""Constraints on the next token, however it is chosen: plain functions of the logits and the text.
+
+They are applied in the order of transformers.
+"""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,7 +14,7 @@ from models.errors import GenerationError
 
 
 class Ending(NamedTuple):
-    """When rows end, and what follows."""
+    """When rows end, and what fills them afterwards."""
 
     stop_tokens: tuple[int, ...] = ()  # a row ends after any of these
     pad_token: int = 0  # what a row that has ended is filled with
@@ -20,7 +22,8 @@ class Ending(NamedTuple):
 
 @dataclass(frozen=True)
 class Constraints:
-    """Rules for all new tokens of a text. Raises GenerationError if a field is out of range."""
+    """Constraints on all new tokens of a text. Raises GenerationError if a field is out of
+    range."""
 
     # Divides positive logits of tokens that the text holds, and multiplies negative ones.
     repetition_penalty: float = 1.0
@@ -50,25 +53,25 @@ class Constraints:
 
     @property
     def discourages(self) -> bool:
-        """Whether they count the tokens that were made."""
+        """Whether they depend on how often tokens were generated."""
         return self.presence_penalty != 0 or self.frequency_penalty != 0
 
 
 class Text(NamedTuple):
-    """What rows hold so far: the tokens in slots begin … end - 1."""
+    """The text of each row so far: the tokens in slots begin … end - 1."""
 
     tokens: jax.Array  # int32 [B, S]
     begin: jax.Array  # int32 [B]
     end: ArrayLike
 
     def is_text(self) -> jax.Array:
-        """Which slots hold text, [B, S]."""
+        """Which slots hold text, bool [B, S]."""
         slots = jnp.arange(self.tokens.shape[1])
         return (slots >= self.begin[:, None]) & (slots < self.end)
 
 
 class Number(NamedTuple):
-    """Which new token of a text it is."""
+    """The index of a new token in the generated text."""
 
     made: ArrayLike  # new tokens before it
     most: ArrayLike  # that there can be
@@ -77,8 +80,8 @@ class Number(NamedTuple):
 def constrained(
     logits: jax.Array, rules: Constraints, text: Text | None, number: Number, ending: Ending
 ) -> jax.Array:
-    """Logits [B, V] under the rules, FP32: -inf is impossible. The text may be None for rules that
-    do not look back."""
+    """Constrained logits [B, V], FP32; -inf marks an impossible token. The text may be None for
+    constraints that do not depend on it."""
     logits = logits.astype(jnp.float32)
     if text is not None and rules.repetition_penalty != 1:
         logits = penalised(logits, held(text, logits.shape[1]), rules.repetition_penalty)
@@ -99,22 +102,23 @@ def constrained(
 
 
 def held(text: Text, vocab_size: int) -> jax.Array:
-    """Which tokens each row holds, bool [B, V]."""
+    """Which tokens occur in each row, bool [B, V]."""
     count = len(text.tokens)
     rows = jnp.arange(count)[:, None]
     return jnp.zeros((count, vocab_size), bool).at[rows, text.tokens].max(text.is_text())
 
 
 def penalised(logits: jax.Array, seen: jax.Array, penalty: ArrayLike) -> jax.Array:
-    """Keskar et al., "CTRL", 2019: tokens that a text holds, bool [B, V], are less likely.
+    """Repetition penalty (Keskar et al., "CTRL", 2019): makes tokens that occur in the text, bool
+    [B, V], less likely.
 
-    penalty: one for all rows, or of each [B, 1].
+    `penalty` is one number for all rows, or one per row, [B, 1].
     """
     return jnp.where(seen, jnp.where(logits < 0, logits * penalty, logits / penalty), logits)
 
 
 def made_counts(text: Text, number: Number, vocab_size: int) -> jax.Array:
-    """How often each token is among a row's new ones, int32 [B, V]."""
+    """How often each token was generated in a row, int32 [B, V]."""
     count, slots = text.tokens.shape
     is_new = text.is_text() & (jnp.arange(slots) >= text.end - jnp.asarray(number.made))
     rows = jnp.arange(count)[:, None]
@@ -125,14 +129,14 @@ def made_counts(text: Text, number: Number, vocab_size: int) -> jax.Array:
 def discouraged(
     logits: jax.Array, counts: jax.Array, presence: ArrayLike, frequency: ArrayLike
 ) -> jax.Array:
-    """OpenAI's penalties of tokens that were made so often, [B, V]: one for all rows, or of each
-    [B, 1]."""
+    """OpenAI's penalties for tokens that were generated so often, [B, V]: one for all rows, or one
+    per row, [B, 1]."""
     return logits - frequency * counts - presence * (counts > 0)
 
 
 def without_repeats(logits: jax.Array, text: Text, length: int) -> jax.Array:
-    """No token makes so many in a row that stand in the text already (Paulus et al., "A Deep
-    Reinforced Model for Abstractive Summarization", 2017)."""
+    """Logits under which no n-gram of this length occurs twice (Paulus et al., "A Deep Reinforced
+    Model for Abstractive Summarization", 2017)."""
     slots = text.tokens.shape[1] - length + 1  # where as many can begin
     if slots < 1:
         return logits
@@ -151,14 +155,14 @@ def without_repeats(logits: jax.Array, text: Text, length: int) -> jax.Array:
 
 
 def without(logits: jax.Array, tokens: tuple[int, ...], apply: ArrayLike) -> jax.Array:
-    """The logits with these tokens impossible, if `apply` holds."""
+    """The logits with these tokens made impossible, if `apply` holds."""
     if not tokens:
         return logits
     return jnp.where(_among(logits, tokens) & apply, -jnp.inf, logits)
 
 
 def forced(logits: jax.Array, tokens: tuple[int, ...], apply: ArrayLike) -> jax.Array:
-    """These tokens are equally likely and no others possible, if `apply` holds."""
+    """The logits with only these tokens possible, and equally likely, if `apply` holds."""
     if not tokens:
         return logits
     only = jnp.where(_among(logits, tokens), 0.0, -jnp.inf)

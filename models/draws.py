@@ -1,4 +1,4 @@
-"""The random numbers that a model begins with."""
+"""Random keys for initialising a model."""
 
 import jax
 from flax import nnx
@@ -7,8 +7,8 @@ from flax import nnx
 class Draws(nnx.Rngs):
     """The keys of nnx.Rngs(seed), one after the other, counted in Python.
 
-    Flax counts in an array, and where that is traced each key takes the time of going through all
-    that was traced before.
+    Flax counts in an array; under tracing, each key then takes time proportional to everything
+    traced before it.
     """
 
     def __init__(self, seed: int) -> None:

@@ -1,8 +1,8 @@
-"""Errors that the user can act on: messages give what was asked, what was there and what to do."""
+"""Errors that the user can act on: messages say what was asked, what was found and what to do."""
 
 
 class ModelsError(ValueError):
-    """Anything below."""
+    """Base class of the errors below."""
 
 
 class ConfigError(ModelsError):
@@ -14,12 +14,12 @@ class WeightsError(ModelsError):
 
 
 class ShardingError(ModelsError):
-    """A parameter cannot be split over the mesh as the tables say."""
+    """A parameter cannot be split over the mesh according to the sharding rules."""
 
 
 class GenerationError(ModelsError):
-    """The prompt, or the length of the text to generate, does not suit the model."""
+    """The prompt or the length of the text to generate does not fit the model."""
 
 
 class InputError(ModelsError):
-    """An image, a sound or a text does not suit the model."""
+    """An image, a sound or a text does not fit the model."""

@@ -52,29 +52,29 @@ def generate(
     Args:
       graph, parameters: `models.parameters.split` of a `Decoder`.
       context: the longest text that the model may see, in tokens.
-      key: of the draws. The tokens depend on it, not on the sizes of the pieces.
+      key: random key for sampling. The tokens depend on it, but not on the sizes of the pieces.
       real: bool [B, T], False where the prompt is padding, left or right; None = no padding.
       ending: n is the smallest number of tokens after which every row has ended.
-      constraints: what new tokens may be.
-      beams: search for the likeliest texts in place of choosing token by token.
-      sequences: texts for each prompt, which stand beside each other: draws, or the best of beams.
-      boundaries: text lengths beyond which the cache is filled anew (`config.boundaries`).
-      restart: when the context is full, its second half becomes the new prompt. Without it a text
+      constraints: constraints on new tokens.
+      beams: search for the most likely texts instead of choosing token by token.
+      sequences: texts per prompt, in adjacent rows: samples, or the best of the beams.
+      boundaries: text lengths beyond which the cache is refilled (`config.boundaries`).
+      restart: when the context is full, its second half becomes the new prompt. Without it, a text
         that would outgrow the context is refused.
-      inputs: what an encoder-decoder's `init_cache` takes.
-      on_tokens: receives each new piece [B · sequences, m] as soon as it is there. What is true
-        ends the texts: they were long enough.
+      inputs: the arguments of an encoder-decoder's `init_cache`.
+      on_tokens: receives each new piece [B · sequences, m] as soon as it is ready. If it returns
+        something true, generation stops.
 
     Raises GenerationError if a prompt is empty, has tokens outside the vocabulary or is longer than
-    the context, or the text would be; or for several sequences of one likeliest text, and for beams
-    that are to draw, to cross a boundary or to begin anew.
+    the context, or if the text would be; for several sequences that would be identical; and for
+    beams that are to sample, to cross a boundary or to restart.
     """
     text, pad = aligned(prompt, real)
     check_room(text.shape[1], pad, max_new_tokens, context, restart and beams is None)
     check_vocabulary(text, parameters)
     if beams is not None:
         if sampling.temperature > 0:
-            raise GenerationError("beams are searched without draws: use temperature=0 with them")
+            raise GenerationError("beam search does not sample: use temperature=0")
         _check_boundaries(text.shape[1], max_new_tokens, boundaries)
         made = search(
             graph, parameters, text, pad, inputs or {}, max_new_tokens, beams, sequences,
@@ -85,8 +85,8 @@ def generate(
         return made
     if sequences > 1 and sampling.temperature == 0:
         raise GenerationError(
-            f"{sequences} sequences would be one and the same at temperature=0: draw them, or "
-            "search with beams"
+            f"{sequences} sequences would be identical at temperature=0. Use a higher "
+            "temperature, or beam search."
         )
     first_new, end = text.shape[1], text.shape[1] + max_new_tokens
     capacity = min(context, power_of_two(end))
@@ -140,8 +140,8 @@ def _check_boundaries(length: int, max_new_tokens: int, boundaries: Sequence[int
     for boundary in boundaries:
         if length <= boundary < length + max_new_tokens:
             raise GenerationError(
-                f"beams cannot cross the length of {boundary} tokens, where all keys of this model "
-                f"change: ask for at most {boundary - length} new tokens"
+                f"beam search cannot continue past {boundary} tokens, where this model's rotary "
+                f"positions change. Ask for at most {boundary - length} new tokens."
             )
 
 

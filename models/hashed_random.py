@@ -1,8 +1,8 @@
-"""Random numbers for `jax.random` that NeuronCores compute quickly, and alike on every mesh.
+"""Random numbers for `jax.random` that NeuronCores compute quickly, and identically on every mesh.
 
-JAX's own generators do not do here: Threefry takes some hundred integer operations per number, and
-the device's compiler does not support it completely; rbg draws other numbers in a batch. Bits of
-`HASHED` are a hash of the key and the number of the element, fit for dropout and sampling, and not
+JAX's own generators are unsuitable here: Threefry takes some hundred integer operations per number
+and is not fully supported by the device's compiler; rbg draws different numbers in a batch. Bits of
+`HASHED` are a hash of the key and the element's index, suitable for dropout and sampling, but not
 for cryptography:
 
     key = jax.random.key(0, impl=HASHED)
@@ -29,7 +29,7 @@ def mixed(x: jax.Array) -> jax.Array:
 
 
 def absorbed(state: jax.Array, word: jax.Array) -> jax.Array:
-    """The state of a hash, uint32, after one more word; arrays broadcast."""
+    """The state of a hash, uint32, after absorbing one more word; arrays broadcast."""
     return mixed(state ^ word) + jnp.uint32(_START)
 
 

@@ -1,6 +1,7 @@
-"""Images to pixels, by a checkpoint's preprocessor_config.json: resize, crop, rescale, normalize.
+"""Turns images into pixels as a checkpoint's preprocessor_config.json says: resize, crop, rescale,
+normalize.
 
-Equal to the image processors of transformers that use Pillow.
+The results equal those of the image processors of transformers that use Pillow.
 """
 
 from collections.abc import Mapping
@@ -43,11 +44,11 @@ class Preprocessing:
 
     def __post_init__(self) -> None:
         if self.size is not None and self.shortest_edge is not None:
-            raise ConfigError("an image is resized to a size or to a shortest edge, not to both")
+            raise ConfigError("give a size or a shortest edge, not both")
         if self.resample not in set(Image.Resampling):
-            raise ConfigError(f"resample={self.resample} is not a filter of Pillow")
+            raise ConfigError(f"resample={self.resample} is not a Pillow filter")
         if (self.mean is None) != (self.std is None):
-            raise ConfigError("mean and std belong together")
+            raise ConfigError("give both mean and std, or neither")
 
 
 @dataclass(frozen=True)
@@ -119,12 +120,14 @@ def read_preprocessing(directory: Path) -> Preprocessing:
     for suffix in _SUFFIXES:
         kind_name = kind_name.removesuffix(suffix)
     if kind_name not in _KINDS:
-        raise fields.fail(name, f"supported are the processors of {', '.join(_KINDS)}")
+        raise fields.fail(
+            name, f"this processor is not supported; choose one of {', '.join(_KINDS)}"
+        )
     if (
         kind_name != "Yolos" and not _KINDS[kind_name].tiles
     ):  # which pads images to the largest of them
-        fields.refuse("do_pad", False, why="images are not padded")
-    fields.refuse("keep_aspect_ratio", False, why="images get the size that the model takes")
+        fields.refuse("do_pad", False, why="padding is not supported")
+    fields.refuse("keep_aspect_ratio", False, why="keeping the aspect ratio is not supported")
     kind = _KINDS[kind_name]
     mean, std = kind.moments
     normalized = fields.flag("do_normalize", kind.normalizes)
@@ -173,7 +176,10 @@ def _resized(fields: Fields, kind: _Kind) -> dict[str, Any]:
     size = fields.object("size", Fields(kind.size, fields.where))
     if "shortest_edge" in size:
         if kind.longest is None:
-            size.refuse("longest_edge", why="only the shortest edge can be given")
+            size.refuse(
+                "longest_edge",
+                why="longest_edge is not supported for this processor; give only shortest_edge",
+            )
         return _edges(
             kind, size.positive("shortest_edge"), size.positive("longest_edge", kind.longest)
         )
@@ -196,7 +202,7 @@ def _edges(kind: _Kind, shortest: int, longest: int | None) -> dict[str, Any]:
 def _convnext_sizes(fields: Fields, resized: Mapping[str, Any]) -> dict[str, Any]:
     """Sizes of ConvNeXt: small images are resized slightly larger and cropped, others warped."""
     if "shortest_edge" not in resized:
-        raise fields.fail("size", "this processor needs a shortest edge")
+        raise fields.fail("size", "this processor needs shortest_edge")
     edge = resized["shortest_edge"]
     if edge >= _WARP_SIZE:
         return {"size": (edge, edge)}
@@ -212,7 +218,7 @@ def _square_or_sides(fields: Fields, name: str, default: int | None) -> tuple[in
 
 
 def open_image(file: Path) -> Image.Image:
-    """The image of a file, in red, green and blue.
+    """The image in a file, as RGB.
 
     Raises InputError if it cannot be read.
     """
@@ -224,7 +230,7 @@ def open_image(file: Path) -> Image.Image:
 
 
 def pixels_of(image: Image.Image, settings: Preprocessing) -> np.ndarray:
-    """Pixels FP32 [H, W, 3] of an image."""
+    """The preprocessed pixels of an image, FP32 [H, W, 3]."""
     size = settings.size if settings.shortest_edge is None else _scaled(image, settings)
     image, resample = image.convert("RGB"), Image.Resampling(settings.resample)
     if settings.longer_first is not None:

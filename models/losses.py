@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 
 class TokenLosses(NamedTuple):
-    """The losses of targets, FP32 [...]."""
+    """The losses per target, FP32 [...]."""
 
     nats: jax.Array  # -log softmax(logits)[target]
     loss: jax.Array  # the same with smoothed labels and the z-loss, if there are any
@@ -16,7 +16,7 @@ class TokenLosses(NamedTuple):
 def cross_entropy(logits: jax.Array, targets: jax.Array, axes: tuple[str, ...] = ()) -> jax.Array:
     """-log softmax(logits)[target] in nats: logits [..., V], targets [...] -> FP32 [...].
 
-    Along mesh `axes` each core has the logits of a part of the vocabulary, [..., V/cores].
+    Along mesh `axes`, each core has the logits of a part of the vocabulary, [..., V/cores].
     """
     return token_losses(logits, targets, axes).nats
 
@@ -29,12 +29,12 @@ def token_losses(
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
 ) -> TokenLosses:
-    """Cross entropy as above; with a share `label_smoothing` of the label spread evenly over the
-    vocabulary (Szegedy et al., 2016), and z_loss · log²(Σ exp logits) (Chowdhery et al., "PaLM",
-    2022).
+    """Cross entropy as above; a share `label_smoothing` of each label is spread evenly over the
+    vocabulary (Szegedy et al., 2016), and z_loss · log²(Σ exp logits) is added (Chowdhery et al.,
+    "PaLM", 2022).
 
-    The target's logit is picked by a comparison, not a gather, so that a vocabulary split over
-    devices stays split.
+    The target's logit is selected by comparison rather than by a gather, so that a vocabulary split
+    over devices stays split.
     """
     logits = logits.astype(jnp.float32)
     own = jnp.arange(logits.shape[-1])

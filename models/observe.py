@@ -1,4 +1,4 @@
-"""What a model computes inside: the stream after every block, and where attention looks."""
+"""The inner values of a model: the residual stream after every block, and the attention weights."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,9 +18,9 @@ Notes = dict[str, jax.Array]
 
 
 class Inside(NamedTuple):
-    """The output of a call, and what was computed on the way, in order unless `jax.jit` sorts it.
-    Keys are paths in the model, such as `blocks.0` and `blocks.0.attention`; what runs again is
-    `blocks.0#2` then."""
+    """The output of a call and the values computed on the way, in order unless `jax.jit` sorts
+    them. Keys are paths in the model, such as `blocks.0` and `blocks.0.attention`; a block that
+    runs again gets the key `blocks.0#2`."""
 
     output: Any
     hidden: Notes  # of every block, [B, T, D] or [B, H, W, C]
@@ -28,10 +28,11 @@ class Inside(NamedTuple):
 
 
 def observe(model: nnx.Module, *inputs: Any, call: str = "__call__", **named: Any) -> Inside:
-    """Calls a model, or its method `call`, and tells what is inside. Works within `jax.jit`.
+    """Calls a model, or its method `call`, and returns its inner values too. Works within
+    `jax.jit`.
 
-    Attention is seen where it is a `models.layers.attention.Attention`; families with scores of
-    their own (DeBERTa, Swin, LeViT) have hidden states alone.
+    Attention weights are recorded for `models.layers.attention.Attention`; families with other
+    attention layers (DeBERTa, Swin, LeViT) give only hidden states.
     """
     hidden: Notes = {}
     attentions: Notes = {}

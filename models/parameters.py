@@ -1,8 +1,8 @@
-"""A model's weights as a flat dictionary: path, such as `blocks.0.mlp.up.kernel`, to array.
+"""A model's weights as a flat dictionary from paths, such as `blocks.0.mlp.up.kernel`, to arrays.
 
-Running statistics (`nnx.BatchStat`) are among them: they are stored and sharded like weights, but
-`statistics` names them, so that no optimizer takes them for its own. So are the histories of
-delayed scaling, which `amax_histories` names.
+It includes running statistics (`nnx.BatchStat`), which are stored and sharded like weights;
+`statistics` selects them, so that no optimizer treats them as weights. It also includes the
+histories of delayed scaling, which `amax_histories` selects.
 """
 
 from collections.abc import Mapping
@@ -30,14 +30,14 @@ def split(model: nnx.Module) -> tuple[nnx.GraphDef[Any], Parameters]:
 
 
 def merge(graph: nnx.GraphDef[Any], parameters: Mapping[str, jax.Array]) -> Any:
-    """The model of `split` with the given weights."""
+    """The model that `split` took apart, with the given weights."""
     values = {_path(name): value for name, value in parameters.items()}
     state: nnx.State[Any, Any] = nnx.State(nnx.traversals.unflatten_mapping(values))
     return nnx.merge(graph, state)
 
 
 def axis_names_of(graph: nnx.GraphDef[Any], parameters: Mapping[str, Any]) -> AxisNames:
-    """The names of the axes of parameters; these are arrays, or anything with their shapes."""
+    """The axis names of parameters, given as arrays or as anything with their shapes."""
     state = nnx.state(merge(graph, parameters), _STORED)
     return {
         _name(path): variable.get_metadata(AXES)
@@ -47,12 +47,12 @@ def axis_names_of(graph: nnx.GraphDef[Any], parameters: Mapping[str, Any]) -> Ax
 
 
 def statistics(model: nnx.Module) -> Parameters:
-    """The running statistics alone, which training moves without gradients."""
+    """Only the running statistics, which training updates without gradients."""
     return _flat(nnx.state(model, nnx.BatchStat))
 
 
 def amax_histories(model: nnx.Module) -> Parameters:
-    """The histories of delayed scaling alone: the state of a training run, not of a model."""
+    """Only the histories of delayed scaling: the state of a training run, not of a model."""
     return _flat(nnx.state(model, AmaxHistory))
 
 

@@ -32,14 +32,14 @@ from models.weights.save import SHARD_BYTES, save_checkpoint
 
 
 class Described(NamedTuple):
-    """The contents of a config.json."""
+    """A config.json, and the architecture and config it describes."""
 
     architecture: Architecture
     config: Any
     fields: Fields
 
     def axis_names(self) -> AxisNames:
-        """The names of the axes of every parameter."""
+        """The axis names of every parameter."""
         return axis_names_of(*self.architecture.abstract(self.config))
 
 
@@ -53,17 +53,17 @@ class Pretrained(NamedTuple):
     parameters: Parameters
 
     def axis_names(self) -> AxisNames:
-        """The names of the axes of every parameter."""
+        """The axis names of every parameter."""
         return axis_names_of(self.graph, self.parameters)
 
 
 def describe(path: Path, *, dtype: str | None = None, param_dtype: str | None = None) -> Described:
     """The architecture and config of a directory, of a config.json, or of a published name such as
-    "Qwen/Qwen3-8B" (a key of models.published.table.PUBLISHED) that is no directory here.
+    "Qwen/Qwen3-8B" (a key of models.published.table.PUBLISHED) if there is no such directory.
 
-    `dtype` is that of the activations, `param_dtype` that of the weights in memory; both are the
-    file's unless given. Raises ConfigError if the file cannot be read or asks for something that
-    is not supported.
+    `dtype` is the dtype of activations, `param_dtype` that of the weights in memory; both default
+    to the file's. Raises ConfigError if the file cannot be read or asks for something that is not
+    supported.
     """
     name = path.as_posix()
     if name in PUBLISHED and not path.exists():
@@ -76,7 +76,7 @@ def describe(path: Path, *, dtype: str | None = None, param_dtype: str | None = 
 def config(name: str, *, dtype: str | None = None) -> Any:
     """The config of a well-known checkpoint by its published name, without any file.
 
-    Raises ConfigError, which lists the names, if it is not known.
+    Raises ConfigError, which lists the names, if the name is unknown.
     """
     if name not in PUBLISHED:
         raise ConfigError(f"{name!r} is unknown; choose one of {', '.join(PUBLISHED)}")
@@ -86,7 +86,7 @@ def config(name: str, *, dtype: str | None = None) -> Any:
 def describe_fields(
     fields: Fields, *, dtype: str | None = None, param_dtype: str | None = None
 ) -> Described:
-    """The architecture and config of fields that have been read."""
+    """The architecture and config that these fields describe."""
     fields = text_fields(fields)
     architecture = architecture_of(fields)
     config = architecture.config_of(fields)
@@ -107,12 +107,13 @@ def load(
     on_tensor: OnTensor | None = None,
     on_plan: Callable[[int], None] | None = None,
 ) -> Pretrained:
-    """The model of a directory, its weights sharded over the mesh or on the first device.
+    """Loads the model in a directory, with its weights sharded over the mesh or on the first
+    device.
 
-    With `pad`, sizes that the mesh does not divide are filled up with zeros, if the architecture
-    can: the config says the larger ones. Such a model is not for saving.
-    `on_plan` is called once with the bytes of all parameters, `on_tensor` with those of each that
-    has been read. Raises ConfigError, ShardingError or WeightsError; see there.
+    With `pad`, sizes that the mesh does not divide are padded with zeros, if the architecture
+    supports it; the config then has the larger sizes. Do not save such a model.
+    `on_plan` is called once with the bytes of all parameters, `on_tensor` with the bytes of each
+    tensor that was read. Raises ConfigError, ShardingError or WeightsError; see there.
     """
     described = describe(directory, dtype=dtype, param_dtype=param_dtype)
     tensors = open_tensors(directory)
@@ -145,8 +146,8 @@ def load(
 def abstract_narrow(
     described: Described, storage: Storage, kernels: Collection[str], *, cache_scales: bool
 ) -> tuple[nnx.GraphDef[Any], Parameters]:
-    """As `Architecture.abstract`, with narrow kernels at these paths, and with scales for a narrow
-    cache of keys and values if asked for."""
+    """As `Architecture.abstract`, with narrow kernels at these paths and, if asked for, with scales
+    for a narrow key/value cache."""
 
     def build() -> nnx.Module:
         model = described.architecture.build(described.config)
@@ -161,7 +162,7 @@ def abstract_narrow(
 def save(directory: Path, pretrained: Pretrained, *, shard_bytes: int = SHARD_BYTES) -> None:
     """Writes config.json and weights in the architecture's usual layout; overwrites nothing.
 
-    Raises WeightsError if a file exists already or cannot be written.
+    Raises WeightsError if a file already exists or cannot be written.
     """
     architecture = pretrained.architecture
     fields = {

@@ -1,8 +1,6 @@
-"""Prompts of generation: rows of unequal length aligned at their end, and the cache filled with
-them.
+"""Prompts for generation: rows of unequal length are aligned at their ends, and fill the cache.
 
-All rows then write the same cache slot; the unused slots at the beginning of a row are hidden from
-it.
+All rows then write the same cache slot; the unused slots at the beginning of a row are masked.
 """
 
 from collections.abc import Mapping
@@ -25,8 +23,8 @@ class Decoder(Protocol):
     """The interface of a model for generation; the cache is any tree of arrays [B, …]."""
 
     def init_cache(self, batch: int, length: int, **inputs: jax.Array) -> Any:
-        """An empty cache of `length` slots. An encoder-decoder runs its encoder over `inputs`
-        here and keeps what the decoder looks at."""
+        """An empty cache of `length` slots. An encoder-decoder runs its encoder on `inputs` here
+        and keeps what the decoder attends to."""
 
     def extend(
         self,
@@ -39,14 +37,15 @@ class Decoder(Protocol):
     ) -> tuple[jax.Array, Any]:
         """Logits of tokens [B, T] in slots start … start + T - 1, and the extended cache.
 
-        The first pad[b] slots of row b hold no text: nothing may look at them, and position 0 is
-        the slot after them. `last`: only the logits [B, 1, V] of that index in `tokens` are wanted,
-        and what follows it in `tokens` is no text.
+        The first pad[b] slots of row b hold no text: nothing may attend to them, and position 0 is
+        the slot after them. With `last`, only the logits [B, 1, V] at that index in `tokens` are
+        returned, and whatever follows it in `tokens` is padding.
         """
 
 
 def aligned(prompt: np.ndarray, real: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """The rows' real tokens aligned at their end [B, T'], and the unused places before them [B]."""
+    """The rows' real tokens aligned at their ends [B, T'], and the number of unused slots before
+    them [B]."""
     if real is None:
         return prompt.astype(np.int32), np.zeros(len(prompt), np.int32)
     rows = [row[keep] for row, keep in zip(prompt, real.astype(bool), strict=True)]
@@ -59,44 +58,45 @@ def aligned(prompt: np.ndarray, real: np.ndarray | None) -> tuple[np.ndarray, np
 def check_room(
     length: int, pad: np.ndarray, max_new_tokens: int, context: int, restart: bool
 ) -> None:
-    """Raises GenerationError for prompts that are empty or do not fit the context, or if the new
-    tokens do not fit and the text is not to restart."""
+    """Raises GenerationError if a prompt is empty or does not fit the context, or if the new tokens
+    do not fit and the text may not restart."""
     if length == 0 or (pad == length).any():
         raise GenerationError("the prompt is empty: give at least one token")
     if context < 2:
-        raise GenerationError(f"context={context} is too short: at least 2 is needed")
+        raise GenerationError(f"context={context} is too short: it must be at least 2")
     if length > context:
         raise GenerationError(
-            f"the prompt has {length} tokens, but the model's context holds {context}. Shorten it."
+            f"the prompt has {length} tokens, but the model's context is {context}. Shorten the "
+            "prompt."
         )
     if not restart and length + max_new_tokens > context:
         raise GenerationError(
-            f"a prompt of {length} tokens and {max_new_tokens} new ones do not fit the model's "
-            f"context of {context}. Ask for at most {context - length} new tokens."
+            f"a prompt of {length} tokens and {max_new_tokens} new tokens do not fit into the "
+            f"model's context of {context}. Ask for at most {context - length} new tokens."
         )
 
 
 def check_vocabulary(text: np.ndarray, parameters: Mapping[str, jax.Array]) -> None:
-    """Raises GenerationError for tokens outside the embedding table of a model that has one."""
+    """Raises GenerationError for tokens outside the model's embedding table, if it has one."""
     if "embedding.table" not in parameters:
         return
     vocab_size = parameters["embedding.table"].shape[0]
     unknown = np.unique(text[(text < 0) | (text >= vocab_size)])
     if unknown.size:
         raise GenerationError(
-            f"the prompt holds the token {unknown[0]}, but the model's vocabulary has {vocab_size} "
-            "tokens, counted from 0. Check that the tokenizer is the model's."
+            f"the prompt has the token ID {unknown[0]}, but the model's vocabulary has only "
+            f"{vocab_size} tokens, counted from 0. Check that the tokenizer belongs to the model."
         )
 
 
 def hidden(pad: np.ndarray, dropped: int) -> np.ndarray | None:
-    """Unused slots of each row once `dropped` places at the beginning are gone; None if none."""
+    """Unused slots of each row once `dropped` slots at the beginning are gone; None if none."""
     left = np.maximum(pad - dropped, 0)
     return left if left.any() else None
 
 
 def power_of_two(length: int) -> int:
-    """At least as long, so that few lengths are compiled."""
+    """A power of two that is at least as large, so that few lengths are compiled."""
     return max(CHUNK, 1 << (length - 1).bit_length())
 
 
@@ -110,11 +110,11 @@ def prefill(
     *,
     copies: int = 1,
 ) -> tuple[jax.Array, Any]:
-    """Logits [B · copies, V] after the window [B, T], and a cache of so many slots, each row
+    """Logits [B · copies, V] after the window [B, T], and a cache of that many slots, with each row
     `copies` times.
 
-    What pads the window to a power of two leaves in the cache is overwritten before any token looks
-    at it.
+    What the padding of the window to a power of two leaves in the cache is overwritten before any
+    token attends to it.
     """
     length = window.shape[1]
     padded = np.pad(window, ((0, 0), (0, min(capacity, power_of_two(length)) - length)))

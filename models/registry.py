@@ -65,7 +65,8 @@ _OF_BOTH = ("dtype", "torch_dtype", "quantization_config")  # may stand beside `
 
 
 def text_fields(fields: Fields) -> Fields:
-    """The config.json of the language model of a checkpoint that sees images too; others stay."""
+    """The language model's config.json if the checkpoint is multimodal; otherwise the fields
+    unchanged."""
     names = fields.list("architectures", [])
     if not names or names[0] not in LANGUAGE_MODELS:
         return fields
@@ -76,10 +77,10 @@ def text_fields(fields: Fields) -> Fields:
 
 
 def architecture_of(fields: Fields) -> Architecture:
-    """The row for a config.json: by the first of `architectures` or by `_class_name`, else by
-    `model_type`.
+    """The architecture of a config.json: by the first of `architectures` or by `_class_name`, else
+    by `model_type`.
 
-    Raises ConfigError, which lists what there is, if it is not supported.
+    Raises ConfigError, which lists the supported ones, if it is not supported.
     """
     names = fields.list("architectures", [])
     if "_class_name" in fields:  # of diffusers
@@ -93,6 +94,6 @@ def architecture_of(fields: Fields) -> Architecture:
         return by_type[0]
     asked = names[0] if names else f"model_type {fields.values.get('model_type')!r}"
     raise ConfigError(
-        f"{fields.where} asks for {asked}, which is not supported. There are: "
+        f"{fields.where} asks for {asked}, which is not supported. Supported are "
         f"{', '.join(sorted(ARCHITECTURES))}."
     )

@@ -1,4 +1,4 @@
-"""Choice of the next token from logits."""
+"""Sampling of the next token from logits."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is drawn; the cuts apply in the order temperature, top-k, top-p, min-p.
+    """How a token is sampled: temperature, top-k, top-p and min-p, applied in this order.
 
     Raises ValueError if a field is out of range.
     """
@@ -21,7 +21,9 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not self.temperature >= 0:
-            raise ValueError(f"temperature={self.temperature} is negative; use 0 for greedy")
+            raise ValueError(
+                f"temperature={self.temperature} is negative; use 0 for greedy decoding"
+            )
         if self.top_k < 0:
             raise ValueError(f"top_k={self.top_k} is negative; use 0 for no limit")
         if not 0 < self.top_p <= 1:
@@ -31,7 +33,7 @@ class Sampling:
 
 
 def sample(logits: jax.Array, key: jax.Array, sampling: Sampling) -> jax.Array:
-    """One token per row: logits [B, V] -> int32 [B]. Equally likely tokens at a cut all stay."""
+    """One token per row: logits [B, V] -> int32 [B]. Tokens that tie at a cutoff are all kept."""
     if sampling.temperature == 0:
         return jnp.argmax(logits, axis=-1).astype(jnp.int32)
     logits = logits.astype(jnp.float32) / sampling.temperature

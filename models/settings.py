@@ -1,7 +1,7 @@
-"""Fields of model configs: each says once its name in config.json, its meaning and its range.
+"""Fields of model configs: each declares its name in config.json, its meaning and its range.
 
 Reading and writing config.json follow from the fields; a family's table says which of the names it
-knows, and what the reference library takes for one that is missing.
+knows and the reference library's default for a missing one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,8 @@ POSITIVE = Range(1e-30, 1e30)
 
 @dataclass(frozen=True)
 class Setting:
-    """What is known of a field: its name in config.json, if it has one, and what it may be."""
+    """The metadata of a field: its name in config.json, if it has one, its meaning and its
+    range."""
 
     key: str | None
     meaning: str
@@ -51,7 +52,7 @@ class Setting:
 def setting(
     key: str | None, meaning: str, within: Range | None = None, *, default: Any = MISSING
 ) -> Any:
-    """A field of a frozen record. Every number of a tuple must lie in the range."""
+    """A field of a frozen dataclass. Every number of a tuple must lie within the range."""
     return field(default=default, metadata={SETTING: Setting(key, meaning, within)})
 
 
@@ -61,9 +62,7 @@ def check_settings(record: Any) -> None:
         value = getattr(record, name)
         if not _fits(value, known):
             key = "" if known.key is None else f", {known.key!r} in config.json"
-            raise ConfigError(
-                f"{name}={value!r} ({known.meaning}{key}): {known.range} is needed there"
-            )
+            raise ConfigError(f"{name}={value!r} ({known.meaning}{key}) must be {known.range}")
 
 
 def read_settings(
@@ -73,11 +72,11 @@ def read_settings(
     otherwise: Mapping[str, Any] | None = None,
     given: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The arguments of a record that `values` has, by the names of its fields.
+    """The arguments for `record` that `values` gives, by field name.
 
-    Names in config.json that the family does not know are not looked at. `otherwise` is for fields
-    that are null or not known, `given` for those that config.json does not decide. Raises
-    ConfigError for a value of another type or out of range.
+    Names in config.json that the family does not know are ignored. `otherwise` is for fields that
+    are null or unknown, `given` for fields that config.json does not decide. Raises ConfigError
+    for a value of the wrong type or out of range.
     """
     otherwise = otherwise or {}
     arguments = {**otherwise, **(given or {})}
@@ -87,22 +86,22 @@ def read_settings(
             continue
         value = _READERS[_kind(types[name])](values, known.key, otherwise.get(name))
         if value is None and NoneType not in get_args(types[name]):
-            raise values.fail(known.key, f"{known.range or 'a value'} is needed")
+            raise values.fail(known.key, f"it must be {known.range or 'given'}")
         if not _fits(value, known):
-            raise values.fail(known.key, f"{known.range} is needed")
+            raise values.fail(known.key, f"it must be {known.range}")
         arguments[name] = value
     return arguments
 
 
 def read_model(record: type[Any], values: Fields, **given: Any) -> Any:
-    """A model's config: what `values` has, and `given`; `dtype` is that of the weights."""
+    """A model's config from `values` and `given`; `dtype` is the dtype of the weights."""
     dtype = read_dtype(values)
     everything = {"dtype": dtype, "param_dtype": dtype, **given}
     return record(**read_settings(record, values, given=everything))
 
 
 def write_settings(record: Any) -> dict[str, Any]:
-    """The fields of config.json that say what is in the record."""
+    """The fields of config.json that represent the record."""
     return {
         known.key: list(value) if isinstance(value, tuple) else value
         for name, known in _settings(type(record)).items()

@@ -1,12 +1,12 @@
-"""From names of axes to shardings: models name the axes of their parameters where they make them,
-and this file maps the names to mesh axes.
+"""Shardings from axis names: models name the axes of their parameters where they create them, and
+this file maps the names to mesh axes.
 
 Mesh axes: `stage` (stacked blocks, and the vocabulary where it divides it), `data` (rows of the
-batch), `fsdp` (rows too, and the weights between uses), `expert` (rows too, and the experts),
-`context` (positions of each row), `model` (heads, feed-forward width, vocabulary), `kv_replica`
-(as `model`, but for keys and values: cores along it hold the same heads of those) and
-`attention_data` (as `model`, but for attention: cores along it have the same heads, and rows of
-their own). A mesh need not have them all.
+batch), `fsdp` (rows as well, and the weights between uses), `expert` (rows as well, and the
+experts), `context` (positions of each row), `model` (heads, feed-forward width, vocabulary),
+`kv_replica` (like `model`, but its cores hold the same key/value heads) and `attention_data` (like
+`model`, but for attention its cores have the same heads and rows of their own). A mesh need not
+have all of them.
 """
 
 import math
@@ -47,17 +47,18 @@ WHERE_EVEN: AxisRules = {"vocab": ("stage",)}
 
 
 def axis_names(path: str, names: AxisNames) -> tuple[str, ...]:
-    """The names of the axes of the parameter at `path`.
+    """The axis names of the parameter at `path`.
 
-    A path such as `blocks.*.mlp.up.kernel`, of the stacked parameters of all blocks, has the axis
-    `layers` first. Raises ShardingError if the parameter has no names.
+    A path such as `blocks.*.mlp.up.kernel`, of the stacked parameters of all blocks, has `layers`
+    as its first axis. Raises ShardingError if the parameter has no names.
     """
     if ".*." in path:
         return ("layers", *axis_names(path.replace(".*.", ".0."), names))
     if path not in names:
         raise ShardingError(
-            f"the axes of the parameter {path!r} have no names. Give them where its variable is "
-            "made: nnx.Param(values, axes=(…)), a name of models/sharding.py for each axis."
+            f"the axes of the parameter {path!r} have no names. Name them where the variable is "
+            "created: nnx.Param(values, axes=(…)), with a name from models/sharding.py for each "
+            "axis."
         )
     return names[path]
 
@@ -65,7 +66,7 @@ def axis_names(path: str, names: AxisNames) -> tuple[str, ...]:
 def partition_spec(
     path: str, axes: AxisNames, rules: AxisRules, mesh_axes: Sequence[str] = MESH_AXES
 ) -> PartitionSpec:
-    """The partition of the parameter at `path` over a mesh of these axes.
+    """The partition spec of the parameter at `path` over a mesh with these axes.
 
     Raises ShardingError if its axes have no names.
     """
@@ -74,12 +75,12 @@ def partition_spec(
 
 
 def split_axes(spec: PartitionSpec) -> tuple[tuple[str, ...], ...]:
-    """The mesh axes of every array axis."""
+    """The mesh axes that split each array axis."""
     return tuple((part,) if isinstance(part, str) else tuple(part or ()) for part in spec)
 
 
 def make_spec(axes: Iterable[Sequence[str]]) -> PartitionSpec:
-    """The inverse: of the mesh axes of every array axis."""
+    """The inverse: the spec for the mesh axes of every array axis."""
     return PartitionSpec(
         *(tuple(part) if len(part) > 1 else next(iter(part), None) for part in axes)
     )
@@ -105,8 +106,8 @@ def _checked_spec(
     spec = partition_spec(path, axes, rules, mesh.axis_names)
     if len(names) != len(shape):
         raise ShardingError(
-            f"{path} has the shape {list(shape)}, but names for {len(names)} axes: {list(names)}. "
-            "Correct them where its variable is made."
+            f"{path} has the shape {list(shape)}, but {len(names)} axis names: {list(names)}. "
+            "Correct them where the variable is created."
         )
     spec = make_spec(
         [axis for axis in split if axis not in WHERE_EVEN.get(name, ())]
@@ -119,8 +120,8 @@ def _checked_spec(
         if size % parts:
             over = "·".join(split)
             raise ShardingError(
-                f"the mesh splits {name} over {over}={parts}, which does not divide "
-                f"{name}={size} of {path} {list(shape)}. Choose a mesh whose {over} divides {size}."
+                f"the mesh splits {name} over {over}={parts}, which does not divide {name}={size} "
+                f"of {path} {list(shape)}. Choose a mesh whose {over} divides {size}."
             )
     return spec
 
@@ -133,7 +134,7 @@ def batch_spec(mesh_axes: Sequence[str], rank: int = 2) -> PartitionSpec:
 
 
 def batch_shards(mesh: Mesh) -> int:
-    """The number of parts into which the rows of a batch are split."""
+    """The number of parts that the rows of a batch are split into."""
     size = 1
     for axis in BATCH_AXES:
         size *= mesh.shape.get(axis, 1)

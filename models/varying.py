@@ -1,4 +1,4 @@
-"""What differs between the cores of a `jax.shard_map` region, as JAX's types know it."""
+"""Values that differ between the cores of a `jax.shard_map` region, as JAX's types track them."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ def varying_axes(x: jax.Array) -> frozenset[str]:
 
 
 def vary(tree: Any, axes: tuple[str, ...]) -> Any:
-    """The same arrays, of which every core along `axes` has its own.
+    """The same arrays, marked as varying along `axes`, where every core has its own.
 
-    Gradients of them are each core's own, too: not added up over cores.
+    Gradients with respect to them also stay on each core; they are not summed over cores.
     """
 
     def own(x: jax.Array) -> jax.Array:

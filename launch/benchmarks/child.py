@@ -212,13 +212,13 @@ TASKS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("task", choices=sorted(TASKS))
-    parser.add_argument("--calls", type=int, default=10_000, help="calls to make or to time")
     parser.add_argument(
-        "--module", help="module or package of the backend that the task looks into"
+        "--calls", type=int, default=10_000, help="number of calls to make or to time"
     )
-    parser.add_argument("--alone", action="store_true", help="without any plugin of JAX")
-    parser.add_argument("--row", help="of the calls that are timed")
-    parser.add_argument("--directory", help="of the checkpoint that the task loads")
+    parser.add_argument("--module", help="module or package of the backend that the task inspects")
+    parser.add_argument("--alone", action="store_true", help="run without any JAX plugin")
+    parser.add_argument("--row", help="calls to time")
+    parser.add_argument("--directory", help="directory of the checkpoint to load")
     arguments = parser.parse_args()
     print(json.dumps(TASKS[arguments.task](arguments)))
     sys.stdout.flush()

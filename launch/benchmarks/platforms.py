@@ -56,7 +56,7 @@ def devices(platform: str, count: int) -> list[jax.Device]:
     available = jax.devices(platform)
     if len(available) < count:
         raise ValueError(
-            f"asked for {count} devices of platform {platform}, found {len(available)}; "
-            "set the number of devices before the first use of JAX"
+            f"asked for {count} devices of platform {platform}, but found {len(available)}; set "
+            "the number of devices before the first use of JAX"
         )
     return available[:count]

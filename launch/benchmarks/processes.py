@@ -50,7 +50,7 @@ def run_child(platform: str, task: Sequence[str], variables: Mapping[str, str]) 
     )
     if process.returncode:
         raise RuntimeError(
-            f"benchmark process {' '.join(task)} on {platform} ended with "
+            f"benchmark process {' '.join(task)} on {platform} exited with code "
             f"{process.returncode}: {process.stderr[-800:]}"
         )
     numbers: dict[str, float] = json.loads(process.stdout.splitlines()[-1])
@@ -85,8 +85,8 @@ def many_cores(settings: Settings, repetitions: int, number: str) -> Measurement
     runs = [run_child(settings.platform, ["many_cores"], variables) for _ in range(repetitions)]
     if runs[0]["devices"] != ULTRASERVER_DEVICES:
         raise RuntimeError(
-            f"asked for {ULTRASERVER_DEVICES} devices, found {runs[0]['devices']:.0f} "
-            f"on {settings.platform}"
+            f"asked for {ULTRASERVER_DEVICES} devices on {settings.platform}, but found "
+            f"{runs[0]['devices']:.0f}"
         )
     return summary([run[number] for run in runs], {"first_step_seconds": runs[0]["first_step"]})
 

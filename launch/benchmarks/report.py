@@ -62,7 +62,7 @@ def chosen(rows: Iterable[Row], pattern: str) -> list[Row]:
     chosen = [row for row in rows if fnmatch(row.name, pattern)]
     if not chosen:
         names = ", ".join(row.name for row in rows)
-        raise ValueError(f"asked for rows {pattern!r}, found none; there are: {names}")
+        raise ValueError(f"no row matches {pattern!r}; the rows are: {names}")
     return chosen
 
 

@@ -24,9 +24,9 @@ def run_directory(text: str) -> Path:
     if scheme == "file" and rest.startswith("/"):
         return Path(rest)
     raise CheckpointError(
-        f"--checkpoint_dir={text}: checkpoints are written to file systems with locks and atomic "
-        "renames (local disks, NFS, Lustre), not to object stores. Give a path, and copy finished "
-        "checkpoints, whose folders never change, to the store."
+        f"--checkpoint_dir={text} is an object store, but checkpoints need a file system with "
+        "locks and atomic renames (local disk, NFS, Lustre). Give a path, and copy finished "
+        "checkpoints to the store; their folders never change."
     )
 
 
@@ -43,8 +43,8 @@ class RunLock:
             self._file = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise CheckpointError(
-                f"cannot write to --checkpoint_dir={directory}: {error.strerror}. Give a directory "
-                "that can be written to."
+                f"cannot write to --checkpoint_dir={directory}: {error.strerror}. Give a writable "
+                "directory."
             ) from error
         try:
             self._acquire()
@@ -78,7 +78,7 @@ class RunLock:
         except OSError as error:
             raise CheckpointError(
                 f"cannot lock --checkpoint_dir={self._directory}: {error.strerror}. Give a "
-                "directory on a file system with locks."
+                "directory on a file system that supports locks."
             ) from error
         holder = {"pid": os.getpid(), "host": socket.gethostname()}
         try:

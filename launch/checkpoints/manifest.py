@@ -47,7 +47,7 @@ def _missing(directory: Path, files: dict[str, Any], required: tuple[str, ...]) 
     folders = {Path(name).parts[0] for name in files}
     for folder in required:
         if folder not in folders:
-            return f"{NAME} lists no file of {folder}"
+            return f"{NAME} lists no file in {folder}"
     there = {str(file.relative_to(directory)) for file in _files(directory, tuple(folders))}
     unlisted = sorted(there - files.keys())
     return f"{NAME} does not list {unlisted[0]}" if unlisted else None
@@ -60,7 +60,7 @@ def _different(directory: Path, files: dict[str, Any]) -> str | None:
         if size != expected["size"]:
             return f"{name} has {size} bytes instead of {expected['size']}"
         if _entry(file) != expected:
-            return f"the content of {name} differs from its checksum"
+            return f"the content of {name} does not match its checksum"
     return None
 
 

@@ -39,7 +39,7 @@ def sound_steps(directory: Path, *, move_aside: bool) -> Iterator[int]:
             continue
         kept_at = _move_aside(directory, step) if move_aside else directory / str(step)
         say(
-            f"WARNING: checkpoint {step} in {directory} is damaged: {damage}. It is kept at "
+            f"WARNING: checkpoint {step} in {directory} is damaged: {damage}. It is kept as "
             f"{kept_at}; falling back to the checkpoint before it."
         )
 
@@ -96,8 +96,8 @@ def restore(directory: Path, step: int, item: str, target: Any, order: Order | N
             return convert(checkpointer.restore(place, read_as), target, stored, order)
         except (ValueError, KeyError, FileNotFoundError) as error:
             raise CheckpointError(
-                f"the {item} in {place} do not have the shapes that were asked for: {error}. Use "
-                "the model flags this checkpoint was made with, or another --checkpoint_dir."
+                f"the {item} in {place} do not have the requested shapes: {error}. Use the model "
+                "flags that this checkpoint was made with, or another --checkpoint_dir."
             ) from error
 
 

@@ -45,7 +45,7 @@ def restore_state(
     state = target._replace(**{PARAMETERS: parameters})
     if lacking:
         names = ", ".join(_MEANT.get(name, name) for name in lacking)
-        say(f"WARNING: checkpoint {step} in {directory} lacks {names}: started afresh")
+        say(f"WARNING: checkpoint {step} in {directory} lacks {names}: starting them afresh")
         state = start(parameters)
     restored = {
         name: restore(directory, step, name, tree, order)

@@ -126,7 +126,7 @@ class CheckpointWriter:
         free = shutil.disk_usage(self._directory).free
         if free < needed:
             raise self._failure(
-                OSError(f"it takes {needed:,} bytes, and {free:,} are free on the disk")
+                OSError(f"it needs {needed:,} bytes, but only {free:,} are free on the disk")
             )
 
     def _failure(self, error: Exception) -> CheckpointError:

@@ -19,43 +19,42 @@ class DataConfig:
 
     data: str | None = setting(
         None,
-        "Files, folders, patterns or names of bundled data, with commas between them; PATH:WEIGHT "
-        "draws that part of the rows from it. Default: the topics of the Python language "
-        "reference.",
+        "Comma-separated files, folders, patterns or names of bundled data; PATH:WEIGHT sets a "
+        "source's share of the rows. Default: the topics of the Python language reference.",
     )
     data_format: str | None = setting(
-        None, "text, jsonl, parquet, arrow or images; default: what the names of the files say."
+        None, "text, jsonl, parquet, arrow or images; default: inferred from the file names."
     )
     held_out_data: str | None = setting(
         None, "Like --data, for evaluation; default: a held-out part of --data."
     )
-    held_out_fraction: float = setting(0.08, "The share of --data that is held out.", lowest=0.0)
+    held_out_fraction: float = setting(0.08, "Fraction of --data to hold out.", lowest=0.0)
     held_out_limit: int = setting(
         1_000,
-        "How many held-out documents or windows are evaluated; they are drawn once.",
+        "How many held-out documents or windows to evaluate; they are chosen once.",
         lowest=1,
     )
     text_field: str = setting(
-        "text", "Field of a record with its text, or with its tokens as a list of integers."
+        "text", "Field of a record that holds its text, or its tokens as a list of integers."
     )
     packing: str | None = setting(
         None,
-        "How documents become rows. windows: windows anywhere in the concatenated "
-        "documents; padded: one row per document; first_fit: as many whole documents as "
-        "fit, which do not attend to each other; concat_then_split: the same without "
-        "padding, cut where a row is full. Default: windows for plain text, first_fit "
-        "for records.",
+        "How documents become rows. windows: windows from anywhere in the concatenated "
+        "documents; padded: one row per document; first_fit: as many whole documents as fit, "
+        "which do not attend to each other; concat_then_split: the same without padding, "
+        "splitting documents where a row is full. Default: windows for plain text, first_fit for "
+        "records.",
         choices=PACKINGS,
     )
     long_documents: str = setting(
-        "split", "What happens to documents that are longer than a row.", choices=LONG_DOCUMENTS
+        "split", "What to do with documents that are longer than a row.", choices=LONG_DOCUMENTS
     )
     document_end: str | None = setting(
-        None, "Token that is added after each document, such as <|endoftext|>."
+        None, "Token to add after each document, such as <|endoftext|>."
     )
     bad_records: str = setting(
         "error",
-        "Whether a record that cannot be read ends the run, or is left out.",
+        "Whether an unreadable record ends the run or is left out.",
         choices=BAD_RECORDS,
     )
 

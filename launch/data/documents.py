@@ -82,8 +82,9 @@ def read_documents(
         for (place, _), (tokens, counted) in zip(batch, coded, strict=True):
             if tokens.size and not 0 <= tokens.min() <= tokens.max() < vocab_size:
                 raise DataError(
-                    f"{place}: tokens lie between {tokens.min()} and {tokens.max()}, but the model "
-                    f"has {vocab_size}. Use the tokens of the model's own tokenizer, or the text."
+                    f"{place}: the token IDs range from {tokens.min()} to {tokens.max()}, but the "
+                    f"model's vocabulary has {vocab_size} tokens. Use token IDs from the model's "
+                    "own tokenizer, or the text."
                 )
             arrays.append(tokens.astype(dtype, copy=False))
             if counted is not None:
@@ -97,8 +98,8 @@ def _end_token(config: DataConfig, tokenizer: Tokenizer) -> np.ndarray:
     number = tokenizer.token(config.document_end)
     if number is None:
         raise DataError(
-            f"--document_end={config.document_end} is not a token of the tokenizer, whose unit is "
-            f"one {tokenizer.unit}. Name one of its special tokens."
+            f"--document_end={config.document_end} is not a single token of the tokenizer, which "
+            f"splits text into {tokenizer.unit}s. Name one of its special tokens."
         )
     return np.array([number], np.int32)
 
@@ -142,6 +143,6 @@ def _text(record: Record, name: str) -> str | np.ndarray:
     if isinstance(value, list) and all(type(token) is int for token in value):
         return np.array(value, np.int64)
     raise RecordError(
-        f"{record.place}: expected a text or a list of integers in the field {name!r}, not "
+        f"{record.place}: expected a string or a list of integers in the field {name!r}, not "
         f"{shortened(value)}. Name another field with --text_field."
     )

@@ -42,8 +42,8 @@ def _split_tokens(
         smaller = min(fraction, 1 - fraction) or 1
         needed = int((seq_len + 1) / smaller) + 1
         raise DataError(
-            f"the text has {len(tokens)} tokens: too small for windows of --seq_len={seq_len}. "
-            f"Use at least {needed} tokens of text, or a smaller --seq_len."
+            f"the text has {len(tokens)} tokens, which is too few for windows of "
+            f"--seq_len={seq_len}. Use at least {needed} tokens of text, or a smaller --seq_len."
         )
     end = len(tokens) - size
     return _range(documents, 0, end), _range(documents, end, len(tokens))
@@ -67,7 +67,7 @@ def _split_documents(
     count = max(1, round(len(documents) * fraction)) if fraction else 0
     if count >= len(documents):
         raise DataError(
-            f"there are {len(documents)} documents, too few to hold {fraction:.0%} out. Name "
+            f"there are only {len(documents)} documents, too few to hold out {fraction:.0%}. Name "
             "others for evaluation with --held_out_data, set --held_out_fraction=0, or choose "
             "--packing=windows."
         )

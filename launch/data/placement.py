@@ -25,7 +25,8 @@ class Placement:
         if not len(self.rows):
             raise MeshError(
                 f"process {jax.process_index()} of {jax.process_count()} has no device in the "
-                "mesh. Choose a mesh of all devices with --mesh, or start fewer processes."
+                "mesh. Choose a mesh that includes all devices with --mesh, or start fewer "
+                "processes."
             )
 
     def place(self, local: Batch) -> Batch:

@@ -63,7 +63,7 @@ class Counts:
             "unreadable": "cannot be read and are left out",
             "empty": "are empty and left out",
             "dropped": "are longer than a row and left out",
-            "truncated": "are longer than a row and lose their ends",
+            "truncated": "are longer than a row and truncated",
             "split": "are longer than a row and split",
         }
         numbers = asdict(self)
@@ -89,6 +89,6 @@ def missing_field(place: str, name: str, there: Collection[str]) -> RecordError:
     """That what stands at a place has no field of the name."""
     names = ", ".join(map(repr, there)) or "none"
     return RecordError(
-        f"{place}: no field {name!r}; the fields are {names}. Name the field that is meant, such "
-        "as with --text_field."
+        f"{place}: no field {name!r}; the fields are {names}. Name the right field, for instance "
+        "with --text_field."
     )

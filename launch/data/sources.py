@@ -38,7 +38,7 @@ def open_sources(text: str | None, format_name: str | None) -> list[Source]:
     """
     if format_name is not None and format_name not in FORMATS:
         raise DataError(
-            f"--data_format={format_name} is not known; the formats are {', '.join(FORMATS)}."
+            f"--data_format={format_name} is unknown; choose one of {', '.join(FORMATS)}."
         )
     parts = [part for part in (text or PYTHON_REFERENCE).split(",") if part]
     sources = [_open(*_weighted(part), format_name) for part in parts]
@@ -50,7 +50,7 @@ def open_sources(text: str | None, format_name: str | None) -> list[Source]:
             "all of them, or for none."
         )
     if not sources:
-        raise DataError(f"--data={text} names nothing. Give files, folders or patterns.")
+        raise DataError(f"--data={text} names no source. Give files, folders or patterns.")
     return sources
 
 
@@ -85,7 +85,7 @@ def _open(name: str, weight: float | None, format_name: str | None) -> Source:
     if len(formats) > 1:
         raise DataError(
             f"--data={name} holds files of several formats, {', '.join(sorted(formats))}. Choose "
-            "one with --data_format, or name the sources one by one with commas between them."
+            "one with --data_format, or name the sources individually, separated by commas."
         )
     return Source(name, formats.pop(), tuple(files), weight)
 
@@ -114,8 +114,8 @@ def _files(path: Path, format_name: str | None) -> Sequence[Path]:
     if not chosen:
         suffixes = [suffix for form in FORMATS.values() for suffix in form.suffixes]
         raise DataError(
-            f"--data={path} holds no file of a known format: names end in {', '.join(suffixes)}. "
-            "Choose another folder, or --data_format."
+            f"--data={path} holds no file of a known format: file names must end in "
+            f"{', '.join(suffixes)}. Choose another folder, or --data_format."
         )
     return chosen
 

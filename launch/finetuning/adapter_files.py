@@ -87,8 +87,8 @@ def load_adapter(directory: Path, base: Described) -> tuple[Adapted, dict[str, n
     """
     if not (directory / CONFIG_FILE).is_file():
         raise ModelError(
-            f"there are no adapters in {directory}: it has no {CONFIG_FILE}. Give a directory in "
-            "PEFT's layout, such as the adapter-STEPS that a run of launch.finetune leaves."
+            f"{directory} holds no adapters: it has no {CONFIG_FILE}. Give a directory in PEFT's "
+            "layout, such as the adapter-STEPS directory that launch.finetune writes."
         )
     fields = read_fields(directory / CONFIG_FILE)
     _check_plain(fields)
@@ -193,9 +193,10 @@ def _refuse(
         return
     listed = ", ".join(list(names)[:LISTED]) + (" …" if len(names) > LISTED else "")
     raise ModelError(
-        f"the adapter in {directory}, made for {fields.text('base_model_name_or_path', 'a model')}"
-        f", does not belong to this {base.architecture.name}: it {what} {listed}. Give the "
-        "adapter of this model, or the model of this adapter."
+        f"the adapter in {directory}, made for "
+        f"{fields.text('base_model_name_or_path', 'a model')}, does not fit this "
+        f"{base.architecture.name}: it {what} {listed}. Give the adapter of this model, or the "
+        "model of this adapter."
     )
 
 

@@ -73,7 +73,7 @@ class Writer:
         for those whose `weight` is 0."""
         if self.template is None:
             raise RecordError(
-                f"{record.place}: a conversation needs a chat template, and the model has none. "
+                f"{record.place}: a conversation needs a chat template, but the model has none. "
                 "Give one with --chat_template, such as chatml."
             )
         variables = {
@@ -127,7 +127,7 @@ def checked_messages(record: Record, messages: Any) -> Messages:
         # Tables of parquet and arrow have all fields in every row.
         return [{k: v for k, v in m.items() if v is not None or k == "content"} for m in messages]
     raise RecordError(
-        f"{record.place}: expected a list of messages with a role each, such as "
+        f"{record.place}: expected a list of messages, each with a role, such as "
         f'[{{"role": "user", "content": "…"}}], not {shortened(messages)}.'
     )
 
@@ -153,8 +153,8 @@ def _write(
     if template.marks_answers:
         if len(generated) != len(numbers):
             raise DataError(
-                f"the chat template of {template.where} marks {len(generated)} answers of "
-                f"{len(numbers)}. Correct its generation blocks, or give another template."
+                f"the chat template of {template.where} marks {len(generated)} of {len(numbers)} "
+                "answers. Correct its generation blocks, or give another template."
             )
         return text, list(zip(numbers, generated, strict=True))
     return text, [
@@ -175,8 +175,8 @@ def _span(
     if not (text.startswith(until) and until.startswith(prompt)):
         raise DataError(
             f"the chat template of {template.where} writes message {number + 1} of "
-            f"{len(messages)} differently when others follow, so its answer cannot be found in "
-            "the text. Mark answers in the template with {% generation %} … {% endgeneration %}, "
-            "or end the conversation there."
+            f"{len(messages)} differently when others follow, so its answer cannot be located in "
+            "the text. Mark answers in the template with {% generation %} … "
+            "{% endgeneration %}, or end the conversation there."
         )
     return len(prompt), len(until)

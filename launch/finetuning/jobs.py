@@ -125,8 +125,8 @@ def _check_mesh(name: str, task: Task, config: TrainConfig) -> None:
         size = getattr(parallelism, setting)
         if size > 1:
             raise MeshError(
-                f"--{setting}={size} is for the loss of next tokens, as in --task=sft, and "
-                f"{name} needs its texts as a whole. Use the other ways to share out a run."
+                f"--{setting}={size} supports only the next-token loss, as in --task=sft, but "
+                f"{name} needs whole texts. Use other kinds of parallelism."
             )
 
 
@@ -135,8 +135,8 @@ def _check_packing(name: str, task: Task, config: TrainConfig) -> None:
     ways = ("padded", "first_fit") if task.packs else ("padded",)
     if task.read is not None and config.data.packing not in (None, *ways):
         raise DataError(
-            f"--packing={config.data.packing} is not for {name}, whose examples have rows of their "
-            f"own: {' or '.join(f'--packing={way}' for way in ways)} is, or leave it out."
+            f"--packing={config.data.packing} is not supported for {name}. Use "
+            f"{' or '.join(f'--packing={way}' for way in ways)}, or leave it out."
         )
 
 
@@ -202,7 +202,9 @@ def _opening(files: Path, settings: TuningSettings) -> tuple[int, ...]:
     tokens = opening(read_instructions(files), settings.language)
     known = tuple(token for token in tokens if token is not None)
     if len(known) < len(tokens):
-        raise DataError("the model knows several languages: say which the texts are in, --language")
+        raise DataError(
+            "the model is multilingual: set --language to the language of the transcripts"
+        )
     return known
 
 
@@ -223,8 +225,8 @@ def _subject(task: Task, base: Described, tokenizer: Tokenizer) -> Subject:
     mask = next((number for number in masks if number is not None), None)
     if task.head == "fill-mask" and mask is None:
         raise ModelError(
-            f"the tokenizer of {base.fields.where} has no token {' or '.join(MASKS)}, which "
-            "stands for a hidden one. Choose a model that was trained to fill masks."
+            f"the tokenizer of {base.fields.where} has no mask token ({' or '.join(MASKS)}). "
+            "Choose a model that was trained for masked language modelling."
         )
     module = nnx.eval_shape(lambda: base.architecture.build(base.config))
     return Subject(

@@ -144,8 +144,8 @@ def with_recorded_adapters(base: Described, recorded: Sequence[tuple[str, int, f
     absent = [name for name, _, _ in recorded if name not in layers]
     if absent:
         raise ModelError(
-            f"there are adapters of {', '.join(absent[:LISTED])}, which {base.architecture.name} "
-            "does not have. They are of another model."
+            f"the adapters include {', '.join(absent[:LISTED])}, which {base.architecture.name} "
+            "does not have. They belong to another model."
         )
     adapters = [Adapter(layers[name], rank, scale) for name, rank, scale in recorded]
     return with_adapters(base, adapters, HEADS.get(base.architecture.task, ()), LoRA())
@@ -222,9 +222,7 @@ def _chosen(layers: Sequence[Layer], targets: str, architecture: str) -> list[La
             raise ModelError(_unknown(targets, absent, layers, architecture))
         chosen = [layer for layer in layers if any(ends_with(layer.name, name) for name in names)]
     if not chosen:
-        raise ModelError(
-            f"{architecture} has no linear layers inside, so LoRA has nothing to adapt"
-        )
+        raise ModelError(f"{architecture} has no linear layers that LoRA can adapt")
     return chosen
 
 
@@ -235,7 +233,7 @@ def _unknown(
     return (
         f"--target_modules={targets}: {architecture} has no linear layer called "
         f"{', '.join(absent) or 'nothing'}. It has {', '.join(there[:LISTED])}; {ALL_LINEAR} "
-        "stands for all."
+        "selects them all."
     )
 
 

@@ -36,7 +36,7 @@ def labelled_image(record: Record, reading: Reading) -> Row:
     known = isinstance(image, Path | np.ndarray) or (isinstance(image, Mapping) and image)
     if not known:
         raise RecordError(
-            f"{record.place}: expected the path, the bytes or the numbers of an image, not a "
+            f"{record.place}: expected an image as a path, as bytes or as an array, not a "
             f"{type(image).__name__}."
         )
     label = reading.label(record, field_of(record, "label"))
@@ -48,7 +48,7 @@ def image_row(row: Row, preprocessing: Preprocessing) -> Row:
     try:
         pixels = pixels_of_image(_open(row["image"]), preprocessing)
     except (ModelsError, OSError) as error:
-        raise DataError(f"an image cannot be used: {error}") from error
+        raise DataError(f"cannot use an image: {error}") from error
     return {"pixels": pixels, "labels": row["labels"], "weights": row["weights"]}
 
 
@@ -71,8 +71,8 @@ def transcribed_sound(record: Record, reading: Reading) -> Row | None:
     sound, text = field_of(record, AUDIO), field_of(record, "text")
     if not isinstance(sound, str | Path | Mapping) or not isinstance(text, str):
         raise RecordError(
-            f"{record.place}: expected `audio`, the path of a WAV file or an `array` with its "
-            "`sampling_rate`, and `text`."
+            f"{record.place}: expected `text`, and `audio` as the path of a WAV file or an "
+            "`array` with its `sampling_rate`."
         )
     opening = np.array(reading.opening, np.int32)
     said = reading.writer.tokenizer.encode(text, marks=False)
@@ -96,8 +96,8 @@ def sound_row(row: Row, settings: Spectrogram) -> Row:
         rate = sound.get("sampling_rate")
         if rate != settings.sampling_rate or sound.get("array") is None:
             raise DataError(
-                f"a sound has {rate} samples per second, but the model hears "
-                f"{settings.sampling_rate}. Convert the records."
+                f"a sound has {rate} samples per second, but the model needs "
+                f"{settings.sampling_rate}. Resample the records."
             )
         samples = np.asarray(sound["array"], np.float64)
     else:

@@ -13,36 +13,38 @@ class TuningSettings:
 
     chat_template: str | None = setting(
         None,
-        "Jinja file, or the name of a template of the model or of a bundled one (chatml); default: "
-        "the model's own.",
+        "Jinja file, or the name of one of the model's templates or of a bundled one (chatml); "
+        "default: the model's own.",
     )
     lora_rank: int = setting(
-        0, "Rank of low-rank adapters; 0 trains all weights instead.", lowest=0
+        0, "Rank of the LoRA adapters; 0 trains all weights instead.", lowest=0
     )
-    lora_alpha: float = setting(32.0, "What adapters add is scaled by alpha / rank.", lowest=0.0)
-    lora_dropout: float = setting(0.05, "Dropout of the adapters' inputs.", lowest=0.0)
+    lora_alpha: float = setting(
+        32.0, "LoRA alpha: adapter outputs are scaled by alpha / rank.", lowest=0.0
+    )
+    lora_dropout: float = setting(0.05, "Dropout on the adapters' inputs.", lowest=0.0)
     target_modules: str = setting(
-        ALL_LINEAR, "Layers with adapters, in PEFT's names, such as q_proj,v_proj."
+        ALL_LINEAR, "Layers to adapt, by their PEFT names, such as q_proj,v_proj."
     )
-    use_rslora: bool = setting(False, "Scale what adapters add by alpha / sqrt(rank) (rsLoRA).")
+    use_rslora: bool = setting(False, "Scale adapter outputs by alpha / sqrt(rank) (rsLoRA).")
     merge_lora: bool = setting(
-        False, "Write the merged model at the end, instead of the adapters in PEFT's layout."
+        False, "Write the merged model at the end, instead of adapters in PEFT's layout."
     )
     adapter: str | None = setting(
-        None, "Directory of adapters in PEFT's layout to start from, instead of new ones."
+        None, "Directory of adapters in PEFT's layout to start from, instead of new adapters."
     )
     dpo_beta: float = setting(
-        0.1, "How strongly DPO keeps to the reference model (beta).", lowest=0.0
+        0.1, "DPO's beta: how closely the model stays to the reference model.", lowest=0.0
     )
     dpo_label_smoothing: float = setting(
-        0.0, "Probability that the labels of a pair are swapped.", lowest=0.0
+        0.0, "Label smoothing: probability that the labels of a pair are swapped.", lowest=0.0
     )
-    orpo_lambda: float = setting(0.1, "Weight of ORPO's odds ratio.", lowest=0.0)
+    orpo_lambda: float = setting(0.1, "Weight of ORPO's odds-ratio loss.", lowest=0.0)
     language: str | None = setting(
         None, "Language of the transcripts, such as en; default: the checkpoint's."
     )
     mlm_probability: float = setting(
-        0.15, "Probability that a token is masked, for fill-mask.", lowest=0.0
+        0.15, "Probability of masking a token, for fill-mask.", lowest=0.0
     )
 
     def __post_init__(self) -> None:

@@ -73,8 +73,8 @@ def _sibling(architecture: Architecture, head: str, path: Path) -> Architecture:
     if not siblings:
         there = sorted(known.name for known in ARCHITECTURES.values() if known.task == head)
         raise ModelError(
-            f"--model={path} is {architecture.name}, whose family has no model for {head}. Such "
-            f"models are {', '.join(there)}."
+            f"--model={path} is {architecture.name}, whose family has no model for {head}. Choose "
+            f"one of {', '.join(there)}."
         )
     return siblings[0]
 
@@ -102,7 +102,7 @@ def first_parameters(
     new = shapes_of(model).keys() - loaded.keys()
     if new and directory is not None:
         listed = ", ".join(sorted(new)[:LISTED])
-        announce(f"new, with random values: {listed}{' …' if len(new) > LISTED else ''}")
+        announce(f"initialised randomly: {listed}{' …' if len(new) > LISTED else ''}")
     shardings = {name: target.sharding for name, target in targets.items()}
     drawn = random_parameters(model, new, seed, shardings) if new else {}
     return {

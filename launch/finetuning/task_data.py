@@ -61,7 +61,7 @@ def open_examples(
         ]
     if not all(rows):
         raise DataError(
-            f"--data={config.data} holds no example to train on: {counts}. Name other data, or "
+            f"--data={config.data} holds no examples to train on: {counts}. Name other data, or "
             "raise --seq_len."
         )
     size = sum(len(source) for source in rows)

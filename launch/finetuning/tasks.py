@@ -100,7 +100,7 @@ def _sequence_to_sequence(settings: TuningSettings, subject: Subject) -> Objecti
 TASKS: Mapping[str, Task] = {
     "sft": Task(
         "text-generation",
-        "messages; or prompt and completion; or text. Answers alone are learnt",
+        "messages; or prompt and completion; or text. The loss covers only the answers",
         None,
         _sft,
         unit="token",
@@ -108,7 +108,7 @@ TASKS: Mapping[str, Task] = {
     ),
     "dpo": Task(
         "text-generation",
-        "prompt, chosen and rejected, texts or messages",
+        "prompt, chosen and rejected, as text or as messages",
         text_examples.preference,
         _dpo,
         reference=True,
@@ -118,7 +118,7 @@ TASKS: Mapping[str, Task] = {
     ),
     "orpo": Task(
         "text-generation",
-        "prompt, chosen and rejected, texts or messages",
+        "prompt, chosen and rejected, as text or as messages",
         text_examples.preference,
         _orpo,
         texts=2,
@@ -143,7 +143,7 @@ TASKS: Mapping[str, Task] = {
     ),
     "question-answering": Task(
         "question-answering",
-        "question, context, answers with text and answer_start",
+        "question, context, and answers with text and answer_start",
         text_examples.answered_question,
         _question_answering,
     ),
@@ -157,7 +157,7 @@ TASKS: Mapping[str, Task] = {
     ),
     "text-to-text": Task(
         "text2text-generation",
-        "source and target, texts",
+        "source and target text",
         text_examples.source_and_target,
         _sequence_to_sequence,
         texts=2,

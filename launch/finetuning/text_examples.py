@@ -101,8 +101,8 @@ def labelled_words(record: Record, reading: Reading) -> Row | None:
     lists = isinstance(words, list) and isinstance(labels, list) and len(words) == len(labels)
     if not (lists and all(isinstance(word, str) for word in words)):
         raise RecordError(
-            f"{record.place}: expected as many labels as words in `tokens`, two lists of the same "
-            "length."
+            f"{record.place}: expected one label for each word in `tokens`, in two lists of the "
+            "same length."
         )
     numbers = np.array([reading.label(record, label) for label in labels], np.int32)
     starts = np.cumsum([0, *(len(word) + 1 for word in words)])[:-1]
@@ -213,7 +213,9 @@ def _pair(record: Record) -> tuple[Any, Any, Any]:
     chosen, rejected = field_of(record, "chosen"), field_of(record, "rejected")
     prompt = record.fields.get("prompt")
     if isinstance(chosen, str) != isinstance(rejected, str):
-        raise RecordError(f"{record.place}: `chosen` and `rejected` are not of the same kind.")
+        raise RecordError(
+            f"{record.place}: `chosen` and `rejected` must both be text or both be messages."
+        )
     if prompt is not None:
         if isinstance(prompt, str) and not isinstance(chosen, str):
             prompt = [{"role": "user", "content": prompt}]
@@ -252,7 +254,7 @@ def _text(record: Record, names: Sequence[str]) -> str:
     value = _first(record, names)
     if not isinstance(value, str):
         raise RecordError(
-            f"{record.place}: expected a text in {names[0]!r}, not {shortened(value)}."
+            f"{record.place}: expected a string in {names[0]!r}, not {shortened(value)}."
         )
     return value
 

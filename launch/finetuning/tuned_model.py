@@ -108,13 +108,13 @@ class TunedModel:
         whole = self.adapted is None or merge
         target = directory / f"{'model' if whole else 'adapter'}-{step}"
         if target.exists():
-            say(f"{target} is there already and stays as it is")
+            say(f"{target} already exists and is left unchanged")
             return
         if not whole and self.adapted is not None:
             save_adapter(target, self.adapted, parameters, base=str(source))
         else:
             pretrained.save(target, self.merged(parameters))
-        say(f"{target} holds {'the model' if whole else 'the adapters'} now")
+        say(f"{target} now holds {'the model' if whole else 'the adapters'}")
 
     def merged(self, parameters: Parameters) -> Pretrained:
         """The base with what was learnt, of the parameters of the model."""

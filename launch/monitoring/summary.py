@@ -39,10 +39,10 @@ class Summary:
         rows = {"steps": f"{count:,} (from {self._before} to {self._before + count})"}
         if count:
             rows["tokens"] = f"{tokens:,}"
-            rows["loss"] = f"{self._losses[0]:.4f} at first, {self._losses[-1]:.4f} at last"
+            rows["loss"] = f"{self._losses[0]:.4f} at the start, {self._losses[-1]:.4f} at the end"
         if self._evaluations:
             rows["held-out loss"] = self._evaluations[-1]
-        rows["time here"] = f"{_text(seconds)}, {tokens / seconds:,.0f} tokens/s in all"
+        rows["time on the host"] = f"{_text(seconds)}, {tokens / seconds:,.0f} tokens/s overall"
         if self._on_device is not None:
             rows["step on the device"] = str(self._on_device).replace(" on the device", "")
             rows["steps on the device"] = (
@@ -50,7 +50,7 @@ class Summary:
                 f"{self._tokens_per_step / self._on_device.seconds:,.0f} tokens/s"
             )
         if self._memory:
-            rows["memory of a core"] = self._memory
+            rows["memory per core"] = self._memory
         return rows
 
     def __str__(self) -> str:

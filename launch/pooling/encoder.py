@@ -48,8 +48,8 @@ class SentenceEncoder:
         config = read_sentence_config(directory, LAST)
         if config.similarity not in SIMILARITIES:
             raise ModelError(
-                f"{directory} compares vectors by {config.similarity!r}; supported are "
-                f"{', '.join(SIMILARITIES)}"
+                f"{directory} compares vectors by {config.similarity!r}, which is not supported; "
+                f"choose one of {', '.join(SIMILARITIES)}"
             )
         files = transformer_folder(directory)
         model = load_with_progress(files, mesh, dtype=dtype)
@@ -75,7 +75,7 @@ class SentenceEncoder:
         items = [self._text(self._before(prompt) + text) for text in texts]
         empty = [place for place, item in enumerate(items) if not item.tokens]
         if empty:
-            raise DataError(f"text {empty[0]} has no token: give at least one character")
+            raise DataError(f"text {empty[0]} has no tokens: give at least one character")
         waiting = sorted(range(len(items)), key=lambda place: -len(items[place].tokens))
         vectors: dict[int, np.ndarray] = {}
         while waiting:
@@ -95,7 +95,7 @@ class SentenceEncoder:
             return ""
         if name not in self.config.prompts:
             raise DataError(
-                f"the model has no prompt {name!r}; there are "
+                f"the model has no prompt {name!r}; it has "
                 f"{', '.join(self.config.prompts) or 'none'}"
             )
         return self.config.prompts[name]

@@ -77,7 +77,7 @@ def task_head(model: Pretrained) -> TaskHead:
     task = model.architecture.task
     if task not in HEADS:
         raise ModelError(
-            f"{model.architecture.name} is made for {task}: it has no vectors or classes of whole "
-            f"texts. Those for {', '.join(HEADS)} have."
+            f"{model.architecture.name} is made for {task}, so it has no embeddings or classes of "
+            f"whole texts. Choose a model for {', '.join(HEADS)}."
         )
     return HEADS[task]

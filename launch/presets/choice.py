@@ -55,20 +55,22 @@ def choose(preset: str | None, scale: str, file: str | None, *, tunes: bool = Fa
         return _read(Path(file))
     if preset is None:
         if scale != FULL:
-            raise SettingsError(f"--scale={scale} is of a preset: give a --preset too.")
+            raise SettingsError(f"--scale={scale} needs a --preset.")
         return Choice({}, None)
     if preset not in RECIPES:
         raise SettingsError(
-            f"--preset={preset} is unknown.{_alike(preset)} --preset=help lists the "
-            f"{len(RECIPES)} there are."
+            f"--preset={preset} is unknown.{_alike(preset)} --preset=help lists all "
+            f"{len(RECIPES)} presets."
         )
     recipe = RECIPES[preset]
     if tunes != (recipe.task is not None):
         raise SettingsError(
-            f"--preset={preset} trains on plain text: python -m launch.train --preset={preset}"
+            f"--preset={preset} trains on plain text. Use python -m launch.train --preset={preset}"
             if tunes
-            else f"--preset={preset} tunes a model for a task ({recipe.task}): "
-            f"python -m launch.finetune --preset={preset} --model=DIR --data=FILE"
+            else (
+                f"--preset={preset} tunes a model for a task ({recipe.task}). Use python -m "
+                f"launch.finetune --preset={preset} --model=DIR --data=FILE"
+            )
         )
     if scale != FULL:
         recipe = recipe.tiny(scale)

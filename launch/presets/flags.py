@@ -19,17 +19,20 @@ def _check_length(given: Collection[str]) -> None:
     """Raises SettingsError if both flags that say how long a run is are given."""
     if {"steps", "num_train_epochs"} <= set(given):
         raise SettingsError(
-            "--steps and --num_train_epochs both say how long the run is. Leave one of them out."
+            "--steps and --num_train_epochs both set the length of the run. Leave one of them out."
         )
 
 
 def define_preset_flags() -> None:
     """--preset, --scale and --config."""
-    flags.DEFINE_string("preset", None, "A published training by name; help lists them.")
+    flags.DEFINE_string("preset", None, "Name of a published training recipe; help lists them.")
     flags.DEFINE_enum(
-        "scale", FULL, SCALES, "Scale of the preset: as published, or a twin for 8 or 32 cores."
+        "scale",
+        FULL,
+        SCALES,
+        "Scale of the preset: as published, or a scaled-down version for 8 or 32 cores.",
     )
-    flags.DEFINE_string("config", None, "The run.json of another run, to start the same one.")
+    flags.DEFINE_string("config", None, "The run.json of another run, to repeat it.")
 
 
 def chosen(

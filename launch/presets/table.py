@@ -11,8 +11,8 @@ from dataclasses import replace
 from launch.presets.recipe import Recipe
 from models.published import decoders as models
 
-MLP_TOO = "recomputes whole blocks; the original, attention scores and MLPs"
-LENGTH = "4096 positions, which the original leaves open"
+MLP_TOO = "recomputes whole blocks; the original recomputes attention scores and MLPs"
+LENGTH = "4096 positions; the original does not say"
 
 _LLAMA_3_8B = Recipe(
     model=models.LLAMA_3_8B, instances=4, tensor=32, global_batch=1024, seq_len=8192,
@@ -46,7 +46,7 @@ RECIPES: Mapping[str, Recipe] = {
     "hf_llama3_8B": _LLAMA_3_8B,
     "hf_llama3_8B_trn2": replace(
         _LLAMA_3_8B, instances=1, target="trn2.48xlarge", tensor=16,
-        note="recomputes attention scores; the original's flash attention kernel never keeps them",
+        note="recomputes attention scores; the original's flash attention kernel never stores them",
     ),
     "hf_llama3.1_8B": replace(
         _LLAMA_3_8B, model=models.LLAMA_3_1_8B, instances=32, learning_rate=1.5e-5,
@@ -59,7 +59,7 @@ RECIPES: Mapping[str, Recipe] = {
     "hf_llama3_70B_trn2": replace(
         _LLAMA_3_70B, instances=8, target="trn2.48xlarge", pipeline=4, steps=10_000,
         recompute="dots",
-        note="recomputes all but products with weights; the original, norms and activations",
+        note="recomputes all but products with weights; the original recomputes norms, activations",
     ),
     "hf_llama3.1_405B_trn1": replace(
         _LLAMA_3_70B, model=models.LLAMA_3_1_405B, instances=64, pipeline=32, global_batch=256,
@@ -88,7 +88,7 @@ RECIPES: Mapping[str, Recipe] = {
     "megatron_mixtral_8x7b_dropless": replace(_DROPLESS, instances=16),
     "megatron_gpt": replace(
         _MEGATRON_7B, seq_len=2048, learning_rate=1.5e-4, final_rate=1e-5, warmup_steps=750,
-        weight_decay=0.01, note="a Llama in place of the GPT",
+        weight_decay=0.01, note="uses a Llama instead of the GPT",
     ),
     "megatron_llama_7B": _MEGATRON_7B,
     "megatron_mistral": replace(_MEGATRON_7B, model=models.MISTRAL_7B),

@@ -41,15 +41,15 @@ def quantise_directory(
     storage = settings.storage
     if storage.exponents and (target := lacks_microscaling()):
         raise SettingsError(
-            f"--weights={settings.weights} needs Trainium3, but the target is {target}: set "
-            "NEURONJAX_TARGET to one of trn3, or choose int8 or float8_e4m3"
+            f"--weights={settings.weights} needs Trainium3, but the target is {target}. Set "
+            "NEURONJAX_TARGET to a trn3 target, or choose int8 or float8_e4m3."
         )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise CheckpointError(f"--out={out} holds something already: give a new or empty directory")
+        raise CheckpointError(f"--out={out} is not empty. Give a new or empty directory.")
     writer = load_run(checkpoint_dir, mesh) if model is None else load_directory(model, mesh)
     trained, tokenizer, _ = writer
     if any(".kernel_narrow." in name for name in trained.parameters):
-        raise SettingsError(f"--model={model} is quantised already: give the original weights")
+        raise SettingsError(f"--model={model} is already quantised. Give the original weights.")
     data = open_text(
         data_config,
         tokenizer,
@@ -59,12 +59,12 @@ def quantise_directory(
     )
     held_out = list(held_out_batches(islice(data.held_out, settings.report_rows), BATCH))
     if not held_out:
-        raise DataError("nothing is held out of the data: raise --held_out_fraction")
+        raise DataError("no data is held out for the report. Raise --held_out_fraction.")
     reference = as_reference(trained, dtype)
     chosen, left = choose(kernels(trained), storage, settings.ignored, trained.parameters)
     if not chosen:
         raise SettingsError(f"no layer can be stored as {settings.weights}: {left}")
-    say(f"{len(chosen)} kernels become {settings.weights}, {len(left)} stay as they are")
+    say(f"{len(chosen)} kernels are quantised to {settings.weights}, {len(left)} stay as they are")
     batches = make_batches(data.rows, min(BATCH, settings.calibration_rows))
     rows = -(-settings.calibration_rows // BATCH)
     seen = observe(reference, (np.asarray(next(batches)["tokens"]) for _ in range(rows)))

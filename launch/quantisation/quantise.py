@@ -58,7 +58,7 @@ def choose(
     for entry in ignored:
         if not any(_matches(entry, kernel.layer) for kernel in every):
             some = ", ".join(kernel.layer for kernel in every[:4])
-            raise SettingsError(f"--ignore={entry} matches no layer; there are {some}, …")
+            raise SettingsError(f"--ignore={entry} matches no layer; the layers include {some}, …")
     chosen, left = [], {}
     for kernel in every:
         if any(_matches(entry, kernel.layer) for entry in ignored):

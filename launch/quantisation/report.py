@@ -53,7 +53,7 @@ class Accuracy:
             f"perplexity {self.perplexity:.4f}, reference {self.reference_perplexity:.4f} "
             f"({self.perplexity_change:+.3%}) over {self.tokens} tokens",
             f"logits: relative error {self.logits_error:.2e}, KL {self.kl_divergence:.2e} nats, "
-            f"same likeliest token {self.same_token:.2%}",
+            f"same most likely token {self.same_token:.2%}",
             f"weights: {self.weight_bytes:,} bytes, reference {self.reference_bytes:,}",
         ]
         worst = sorted(self.layers, key=lambda name: self.layers[name].outputs, reverse=True)[:5]
@@ -62,7 +62,7 @@ class Accuracy:
             f"outputs {self.layers[name].outputs:.2e}"
             for name in worst
         ]
-        lines += [f"  left as it is: {name} ({why})" for name, why in self.left.items()]
+        lines += [f"  not quantised: {name} ({why})" for name, why in self.left.items()]
         return "\n".join(lines)
 
     def save(self, file: Path) -> None:

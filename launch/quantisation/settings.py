@@ -23,37 +23,37 @@ OBSERVERS = ("minmax", "mse")
 class QuantisationSettings:
     """Raises SettingsError for what there is not, or does not go together."""
 
-    weights: str = setting("int8", "Format of the weights of linear maps.", choices=WEIGHTS)
+    weights: str = setting("int8", "Format of the weights of linear layers.", choices=WEIGHTS)
     strategy: str | None = setting(
         None,
-        "What shares a scale; channel: each output has its own. Default: channel, or "
-        "blocks of 32 inputs with the MX formats.",
+        "What shares a scale. channel: each output has its own. Default: channel, or blocks of "
+        "32 inputs for the MX formats.",
         choices=STRATEGIES,
     )
-    block: str = setting("128x128", "Outputs x inputs of a block, with --strategy=block.")
+    block: str = setting("128x128", "Outputs x inputs of a block, for --strategy=block.")
     observer: str = setting(
         "mse",
-        "How scales are chosen. minmax: from the largest number; mse: large numbers are "
-        "clipped where that reduces the error, weighted by the calibration inputs.",
+        "How scales are chosen. minmax: from the largest magnitude; mse: outliers are clipped "
+        "where that reduces the error, weighted by the calibration inputs.",
         choices=OBSERVERS,
     )
     ignore: str | None = setting(
         None,
-        "Layers to leave unquantized: names in the checkpoint, or regular expressions "
-        "after re:, separated by commas.",
+        "Layers to leave unquantized: comma-separated names in the checkpoint, or regular "
+        "expressions prefixed with re:.",
     )
     calibration_rows: int = setting(16, "Rows of data used for calibration.", lowest=1)
     report_rows: int = setting(64, "Held-out rows used for the accuracy report.", lowest=1)
     kv_cache_scales: bool = setting(
-        False, "Store scales for an FP8 cache, taken from the keys and values of the calibration."
+        False, "Store scales for an FP8 cache, calibrated on keys and values."
     )
 
     def __post_init__(self) -> None:
         check_settings(self)
         if self.strategy is not None and WEIGHTS[self.weights].exponents:
             raise SettingsError(
-                f"--strategy={self.strategy}: --weights={self.weights} has a scale for "
-                f"{MX_BLOCK} inputs of an output. Leave --strategy out."
+                f"--strategy={self.strategy} does not apply to --weights={self.weights}, which "
+                f"has one scale for every {MX_BLOCK} inputs of an output. Leave --strategy out."
             )
 
     @property

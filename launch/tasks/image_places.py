@@ -72,14 +72,16 @@ def detect_objects(request: Request) -> None:
 
 def _files(request: Request) -> tuple[Path, Path | None]:
     """The image, and the PNG file to write if there is one."""
-    file, *targets = parts_of(request, "an image's file, or that and a PNG file to write", count=1)
+    file, *targets = parts_of(
+        request, "an image file, optionally with a PNG file to write", count=1
+    )
     target = Path(targets[0]) if targets else None
     if target is not None and (
         target.suffix.lower() != _SUFFIX or target.exists() or not target.parent.is_dir()
     ):
         raise DataError(
-            f"the image cannot be written to {target}: give a new file whose name ends in "
-            f"{_SUFFIX}, in a directory that exists"
+            f"the image cannot be written to {target}. Give a new file whose name ends in "
+            f"{_SUFFIX}, in an existing directory."
         )
     return Path(file), target
 
@@ -108,9 +110,7 @@ def _depths(graph: Any, parameters: Any, pixels: jax.Array, size: tuple[int, int
 
 
 TASKS = (
-    Task("image-segmentation", "the file of an image | a PNG file to write (optional)", segment),
-    Task("object-detection", "the file of an image", detect_objects),
-    Task(
-        "depth-estimation", "the file of an image | a PNG file to write (optional)", estimate_depth
-    ),
+    Task("image-segmentation", "an image file | a PNG file to write (optional)", segment),
+    Task("object-detection", "an image file", detect_objects),
+    Task("depth-estimation", "an image file | a PNG file to write (optional)", estimate_depth),
 )

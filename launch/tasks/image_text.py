@@ -88,11 +88,11 @@ def _prompt(
     count = int(np.sum(tokens == model.config.image_token))
     if count != model.config.image_tokens:
         raise DataError(
-            f"the prompt of {directory} has {count} tokens of images, but one image has "
-            f"{model.config.image_tokens}. Check that the tokenizer is the model's, and that its "
-            f"chat template writes {marks.image} for an image."
+            f"the prompt of {directory} has {count} image tokens, but one image has "
+            f"{model.config.image_tokens}. Check that the tokenizer belongs to the model, and "
+            f"that its chat template writes {marks.image} for an image."
         )
     return tokens
 
 
-TASK = Task("image-text-to-text", "an image file | what is asked about it", _run)
+TASK = Task("image-text-to-text", "an image file | a question about it", _run)

@@ -34,7 +34,7 @@ def classify_image(request: Request) -> None:
 
 def match_texts(request: Request) -> None:
     """The texts and their probabilities, the best description of the image first."""
-    file, *texts = parts_of(request, "an image's file and texts that may describe it", count=2)
+    file, *texts = parts_of(request, "an image file and texts that may describe it", count=2)
     pixels = read_pixels(request.directory, Path(file))
     encoder = open_clip_text(request.directory)
     model = open_model(request)
@@ -76,12 +76,12 @@ def _features(graph: Any, parameters: Any, pixels: jax.Array) -> Any:
 
 
 TASKS = (
-    Task("image-classification", "the file of an image", classify_image),
+    Task("image-classification", "an image file", classify_image),
     Task(
         "zero-shot-image-classification",
-        "the file of an image | a text that may describe it | another | …",
+        "an image file | a text that may describe it | another | …",
         match_texts,
     ),
-    Task("image-feature-extraction", "the file of an image", extract_image_features),
-    Task("automatic-speech-recognition", "a file of sound", recognize_speech),
+    Task("image-feature-extraction", "an image file", extract_image_features),
+    Task("automatic-speech-recognition", "a sound file", recognize_speech),
 )

@@ -18,7 +18,7 @@ from models.images import open_image
 
 SUFFIX = ".png"
 _TARGET = "the PNG file to write"
-_NEGATIVE = "what is not wanted (optional)"
+_NEGATIVE = "a negative prompt (optional)"
 
 
 def paint(request: Request) -> None:
@@ -32,7 +32,7 @@ def paint(request: Request) -> None:
 
 def paint_over(request: Request) -> None:
     """Writes the image that another becomes, and says where."""
-    names = "a prompt, an image's file and the PNG file to write"
+    names = "a prompt, an image file and the PNG file to write"
     prompt, image, name, *negatives = parts_of(request, names, count=3)
     file = _new_file(name)
     source = open_image(Path(image))
@@ -44,14 +44,14 @@ def paint_over(request: Request) -> None:
 
 def inpaint(request: Request) -> None:
     """Writes an image of which a part is painted anew, and says where."""
-    names = "a prompt, an image's file, its mask's file and the PNG file to write"
+    names = "a prompt, an image file, its mask file and the PNG file to write"
     prompt, image, mask, name, *negatives = parts_of(request, names, count=4)
     file = _new_file(name)
     source, part = open_image(Path(image)), open_image(Path(mask)).convert("L")
     if source.size != part.size:
         raise DataError(
             f"the mask {mask} has {part.width} x {part.height} pixels, but {image} has "
-            f"{source.width} x {source.height}: both must have as many"
+            f"{source.width} x {source.height}. Both must have the same size."
         )
     painter = _painter(request)
     size = _fitting(source, painter.pipeline.multiple)
@@ -68,8 +68,8 @@ def _new_file(name: str) -> Path:
     file = Path(name)
     if file.suffix.lower() != SUFFIX or file.exists() or not file.parent.is_dir():
         raise DataError(
-            f"the image cannot be written to {file}: give a new file whose name ends in {SUFFIX}, "
-            "in a directory that exists"
+            f"the image cannot be written to {file}. Give a new file whose name ends in {SUFFIX}, "
+            "in an existing directory."
         )
     return file
 
@@ -134,13 +134,13 @@ TASKS = (
     Task(TEXT_TO_IMAGE, f"a prompt | {_TARGET} | {_NEGATIVE}", paint),
     Task(
         IMAGE_TO_IMAGE,
-        f"a prompt | the file of an image | {_TARGET} | {_NEGATIVE}",
+        f"a prompt | an image file | {_TARGET} | {_NEGATIVE}",
         paint_over,
     ),
     Task(
         INPAINTING,
-        "a prompt | the file of an image | that of its mask, white where it is to be repainted | "
-        f"{_TARGET} | {_NEGATIVE}",
+        f"a prompt | an image file | its mask file, white where it is to be repainted | {_TARGET} "
+        f"| {_NEGATIVE}",
         inpaint,
     ),
 )

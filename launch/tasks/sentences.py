@@ -34,6 +34,4 @@ def _run(request: Request) -> None:
     write_rows(zip(others, encoder.similarity(vectors[:1], vectors[1:])[0], strict=True))
 
 
-TASK = Task(
-    NAME, "a text, whose vector is written; or a text | another | …, compared with it", _run
-)
+TASK = Task(NAME, "a text to embed, or a text | another | … to compare it with", _run)

@@ -40,8 +40,8 @@ def read_series(file: Path, length: int, channels: int) -> np.ndarray:
     for number, row in enumerate(rows, 1):
         if len(row) != channels or not _are_numbers(row):
             raise DataError(
-                f"row {number} of {file} is {','.join(row)[:80]!r}, but the model needs {channels} "
-                "finite numbers between commas"
+                f"row {number} of {file} is {','.join(row)[:80]!r}, but it must be {channels} "
+                "finite numbers, separated by commas"
             )
     if len(rows) < length:
         raise DataError(f"{file} has {len(rows)} rows of numbers, but the model needs {length}")

@@ -75,7 +75,7 @@ def _sound(request: Request) -> np.ndarray:
     """What the model of the request hears, a batch of one."""
     architecture = describe(request.directory).architecture
     if architecture.family not in _EARS:
-        raise ConfigError(f"{architecture.name} does not take sound by itself")
+        raise ConfigError(f"{architecture.name} does not accept sound on its own")
     return _EARS[architecture.family](request)[None]
 
 
@@ -109,9 +109,9 @@ def _features(graph: Any, parameters: Any, sound: jax.Array) -> Any:
 
 
 TASKS = (
-    Task("audio-classification", "a file of sound", classify_sound),
-    Task("audio-feature-extraction", "a file of sound", extract_sound_features),
-    Task("audio-frame-classification", "a file of sound", classify_frames),
-    Task("audio-xvector", "a file of sound", extract_speaker),
-    Task("ctc-speech-recognition", "a file of sound", recognize_letters),
+    Task("audio-classification", "a sound file", classify_sound),
+    Task("audio-feature-extraction", "a sound file", extract_sound_features),
+    Task("audio-frame-classification", "a sound file", classify_frames),
+    Task("audio-xvector", "a sound file", extract_speaker),
+    Task("ctc-speech-recognition", "a sound file", recognize_letters),
 )

@@ -91,7 +91,7 @@ def task_for(architecture: Made, requested: str | None, tasks: Mapping[str, Task
         name = architecture.task
     if name not in tasks:
         raise ModelError(
-            f"{architecture.name} is supported, but the task {name!r} is not; there are "
+            f"{architecture.name} does not support the task {name!r}; its tasks: "
             f"{', '.join(sorted(tasks)) or 'none'}"
         )
     if name not in (architecture.task, *ALSO.get(architecture.task, ())):

@@ -41,8 +41,8 @@ class Reader(NamedTuple):
         length = max(len(text.ids) for text in texts)
         if length > self.model.config.max_seq_len:
             raise DataError(
-                f"the text has {length} tokens, but the model's context holds "
-                f"{self.model.config.max_seq_len}. Shorten it."
+                f"the text has {length} tokens, but the model's context is "
+                f"{self.model.config.max_seq_len}. Shorten the text."
             )
         names = {"tokens": "ids", "real": "attention_mask", "types": "type_ids"}
         if getattr(self.model.config, "type_vocab_size", 0) < 2:
@@ -87,7 +87,7 @@ def parts_of(request: Request, names: str, *, count: int) -> list[str]:
     """The parts of the input, at least `count`. Raises DataError if one is missing or empty."""
     parts = [part.strip() for part in request.input.split(SEPARATOR)]
     if len(parts) < count or not all(parts):
-        raise DataError(f"--input={request.input!r} is not {names}, with {SEPARATOR!r} between")
+        raise DataError(f"--input={request.input!r} is not {names}, separated by {SEPARATOR!r}")
     return parts
 
 

@@ -24,8 +24,8 @@ def fill_mask(request: Request) -> None:
     places = [i for i, token in enumerate(text.ids) if token in masks]
     if not places:
         raise DataError(
-            f"--input={request.input!r} holds no masked token: write {' or '.join(MASKS)}, "
-            "whichever the tokenizer knows, where a word is to be found"
+            f"--input={request.input!r} has no mask token. Write {' or '.join(MASKS)}, whichever "
+            "the tokenizer has, in place of the word to predict."
         )
     probabilities = softmax(reader.outputs(reader.rows([text]))["logits"][0])
     for chances in probabilities[places]:
@@ -42,7 +42,7 @@ def classify_text(request: Request) -> None:
     logits = reader.outputs(inputs)["logits"][0]
     problem_type = reader.problem_type(len(logits))
     if problem_type not in _PROBABILITIES:
-        raise reader.model.fields.fail("problem_type", f"known are {', '.join(_PROBABILITIES)}")
+        raise reader.model.fields.fail("problem_type", f"choose one of {', '.join(_PROBABILITIES)}")
     probabilities = _PROBABILITIES[problem_type](logits)
     names = reader.labels(len(probabilities))
     write_rows((names[i], probabilities[i]) for i in np.argsort(-probabilities))

@@ -30,7 +30,8 @@ def _read(fields: Fields, *, is_classifier: bool) -> ASTConfig:
     patch = fields.positive("patch_size")
     if patch > min(size):
         raise ConfigError(
-            f"a spectrogram of {size[1]} frames with {size[0]} mel bands holds no patch of {patch}"
+            f"patch_size={patch} is larger than the spectrogram ({size[1]} frames, {size[0]} mel "
+            "bands)"
         )
     dtype = read_dtype(fields)
     backbone = read_vit(

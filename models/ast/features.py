@@ -33,7 +33,9 @@ class Spectrogram:
 
     def __post_init__(self) -> None:
         if self.hop < 1:
-            raise ConfigError(f"sampling_rate={self.sampling_rate}: a frame would have no samples")
+            raise ConfigError(
+                f"sampling_rate={self.sampling_rate} is too low: a frame would have no samples"
+            )
 
     @property
     def frame(self) -> int:
@@ -57,9 +59,11 @@ def read_spectrogram(directory: Path) -> Spectrogram:
     """
     fields = read_fields(directory / PREPROCESSOR_FILE)
     fields.refuse(
-        "feature_extractor_type", "ASTFeatureExtractor", why="only that of AST is supported here"
+        "feature_extractor_type",
+        "ASTFeatureExtractor",
+        why="only ASTFeatureExtractor is supported here",
     )
-    fields.refuse("padding_value", 0, 0.0, why="spectrograms are padded with zeros")
+    fields.refuse("padding_value", 0, 0.0, why="only padding with zeros is supported")
     return Spectrogram(
         num_mels=fields.positive("num_mel_bins", 128),
         sampling_rate=fields.positive("sampling_rate", 16_000),
@@ -77,8 +81,8 @@ def log_mel(sound: np.ndarray, settings: Spectrogram) -> np.ndarray:
     """
     if sound.ndim != 1 or len(sound) < settings.frame:
         raise InputError(
-            f"the sound has the shape {list(sound.shape)}, but one channel of at least "
-            f"{settings.frame} samples ({_FRAME} seconds) is needed"
+            f"the sound has the shape {list(sound.shape)}, but it must be one channel of at least "
+            f"{settings.frame} samples ({_FRAME} seconds)"
         )
     frames = np.lib.stride_tricks.sliding_window_view(sound.astype(np.float64), settings.frame)
     frames = frames[:: settings.hop][: settings.num_frames]

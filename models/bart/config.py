@@ -25,28 +25,34 @@ class BartConfig:
     """
 
     start_token: int = setting(
-        "decoder_start_token_id", "what the decoder's text begins with", default=2
+        "decoder_start_token_id", "first token of the decoder's input", default=2
     )
-    vocab_size: int = setting("vocab_size", "tokens", TOKENS, default=50_265)
-    max_seq_len: int = setting("max_position_embeddings", "longest text", TOKENS, default=1024)
-    num_layers: int = setting("encoder_layers", "blocks of the encoder", LAYERS, default=12)
-    num_decoder_layers: int = setting("decoder_layers", "blocks of the decoder", LAYERS, default=12)
+    vocab_size: int = setting("vocab_size", "vocabulary size", TOKENS, default=50_265)
+    max_seq_len: int = setting(
+        "max_position_embeddings", "longest text, in tokens", TOKENS, default=1024
+    )
+    num_layers: int = setting("encoder_layers", "number of encoder layers", LAYERS, default=12)
+    num_decoder_layers: int = setting(
+        "decoder_layers", "number of decoder layers", LAYERS, default=12
+    )
     dim: int = setting("d_model", "width of the residual stream", WIDTH, default=1024)
     hidden_dim: int = setting(
-        "encoder_ffn_dim", "width of the encoder's feed-forward blocks", WIDTH, default=4096
+        "encoder_ffn_dim", "width of the encoder's feed-forward block", WIDTH, default=4096
     )
     decoder_hidden_dim: int = setting(
-        "decoder_ffn_dim", "width of the decoder's feed-forward blocks", WIDTH, default=4096
+        "decoder_ffn_dim", "width of the decoder's feed-forward block", WIDTH, default=4096
     )
     num_heads: int = setting(
-        "encoder_attention_heads", "heads of the encoder's attention", WIDTH, default=16
+        "encoder_attention_heads", "number of attention heads in the encoder", WIDTH, default=16
     )
     num_decoder_heads: int = setting(
-        "decoder_attention_heads", "heads of the decoder's attention", WIDTH, default=16
+        "decoder_attention_heads", "number of attention heads in the decoder", WIDTH, default=16
     )
-    act: str = setting("activation_function", "of the feed-forward blocks", default="gelu")
+    act: str = setting(
+        "activation_function", "activation of the feed-forward block", default="gelu"
+    )
     scale_embedding: bool = setting(
-        "scale_embedding", "vectors of tokens are multiplied by sqrt(dim)", default=False
+        "scale_embedding", "whether token embeddings are multiplied by sqrt(dim)", default=False
     )
     initializer_range: float = setting(
         "init_std", "standard deviation of the initial weights", DEVIATION, default=0.02
@@ -59,8 +65,8 @@ class BartConfig:
         for name in ("num_heads", "num_decoder_heads"):
             if self.dim % getattr(self, name):
                 raise ConfigError(
-                    f"dim={self.dim} is not a multiple of {name}={getattr(self, name)}: every "
-                    "head has the same width"
+                    f"dim={self.dim} is not a multiple of {name}={getattr(self, name)}. All heads "
+                    "must have the same width."
                 )
         activation(self.act)
 

@@ -15,7 +15,9 @@ from models.weights.fields import Fields, read_dtype
 
 
 def _bart(fields: Fields) -> BartConfig:
-    fields.refuse("tie_word_embeddings", True, why="BART's head is its token table")
+    fields.refuse(
+        "tie_word_embeddings", True, why="the output layer must share the embedding table"
+    )
     dtype = read_dtype(fields)
     given = {"dtype": dtype, "param_dtype": dtype}
     return BartConfig(**read_settings(BartConfig, fields, given=given))

@@ -23,12 +23,10 @@ class Tower:
 
     dim: int = setting("hidden_size", "width of the residual stream", WIDTH)
     hidden_dim: int = setting("intermediate_size", "width of the feed-forward block", WIDTH)
-    num_layers: int = setting("num_hidden_layers", "layers", LAYERS)
-    num_heads: int = setting("num_attention_heads", "attention heads", WIDTH)
-    act: str = setting("hidden_act", "of the feed-forward block", default="quick_gelu")
-    norm_eps: float = setting(
-        "layer_norm_eps", "added to the variance in LayerNorm", EPS, default=1e-5
-    )
+    num_layers: int = setting("num_hidden_layers", "number of layers", LAYERS)
+    num_heads: int = setting("num_attention_heads", "number of attention heads", WIDTH)
+    act: str = setting("hidden_act", "activation of the feed-forward block", default="quick_gelu")
+    norm_eps: float = setting("layer_norm_eps", "LayerNorm epsilon", EPS, default=1e-5)
     initializer_range: float = setting(
         "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
     )
@@ -56,7 +54,7 @@ class TextConfig:
     """The text tower."""
 
     tower: Tower
-    vocab_size: int = setting("vocab_size", "tokens", TOKENS, default=49408)
+    vocab_size: int = setting("vocab_size", "vocabulary size", TOKENS, default=49408)
     max_seq_len: int = setting(
         "max_position_embeddings", "longest text, in tokens", TOKENS, default=77
     )
@@ -71,15 +69,16 @@ class VisionConfig:
     """The vision tower. Raises ConfigError if the image holds no patch."""
 
     tower: Tower
-    image_size: int = setting("image_size", "height and width, in pixels", WIDTH, default=224)
-    patch_size: int = setting("patch_size", "of one token, in pixels", WIDTH, default=32)
-    num_channels: int = setting("num_channels", "of the images", WIDTH, default=3)
+    image_size: int = setting("image_size", "image height and width, in pixels", WIDTH, default=224)
+    patch_size: int = setting("patch_size", "patch height and width, in pixels", WIDTH, default=32)
+    num_channels: int = setting("num_channels", "channels of the input image", WIDTH, default=3)
 
     def __post_init__(self) -> None:
         check_settings(self)
         if self.image_size < self.patch_size:
             raise ConfigError(
-                f"an image of {self.image_size} pixels holds no patch of {self.patch_size}"
+                f"patch_size={self.patch_size} is larger than the image ({self.image_size} x "
+                f"{self.image_size} pixels)"
             )
 
     @property
@@ -94,11 +93,11 @@ class CLIPConfig:
     text: TextConfig | None
     vision: VisionConfig | None
     projection_dim: int | None = setting(
-        None, "width of the common space; None = no projections", WIDTH, default=None
+        None, "width of the shared embedding space; None = no projections", WIDTH, default=None
     )
     logit_scale: float = setting(
         "logit_scale_init_value",
-        "initial logarithm of the factor on the cosine",
+        "initial logarithm of the cosine similarity's scale",
         Range(-80, 80),
         default=2.6592,
     )
@@ -108,4 +107,4 @@ class CLIPConfig:
     def __post_init__(self) -> None:
         check_settings(self)
         if self.text is None and self.vision is None:
-            raise ConfigError("a CLIP model needs a text tower or a vision tower")
+            raise ConfigError("a CLIP model needs a text tower, a vision tower or both")

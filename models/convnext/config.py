@@ -14,19 +14,21 @@ class ConvNextConfig:
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    num_channels: int = setting("num_channels", "of the images", WIDTH, default=3)
+    num_channels: int = setting("num_channels", "channels of the input image", WIDTH, default=3)
     patch_size: tuple[int, int] = setting(
-        "patch_size", "of the first convolution, in pixels", WIDTH, default=(4, 4)
+        "patch_size", "patch height and width, in pixels", WIDTH, default=(4, 4)
     )
     stage_channels: tuple[int, ...] = setting(
         "hidden_sizes", "channels of each stage", WIDTH, default=(96, 192, 384, 768)
     )
     depths: tuple[int, ...] = setting(
-        "depths", "blocks of each stage", LAYERS, default=(3, 3, 9, 3)
+        "depths", "number of blocks in each stage", LAYERS, default=(3, 3, 9, 3)
     )
-    act: str = setting("hidden_act", "between the products of a block", default="gelu")
+    act: str = setting(
+        "hidden_act", "activation between the linear layers of a block", default="gelu"
+    )
     norm_eps: float = setting(
-        "layer_norm_eps", "added to the variance in the last norm", EPS, default=1e-12
+        "layer_norm_eps", "epsilon of the final LayerNorm", EPS, default=1e-12
     )
     layer_scale: bool = True  # a factor per channel of what a block adds
     response_norm: bool = False  # V2: a norm of channels by their magnitudes over the image
@@ -41,7 +43,7 @@ class ConvNextConfig:
         check_settings(self)
         if len(self.stage_channels) != len(self.depths):
             raise ConfigError(
-                f"there are channels for {len(self.stage_channels)} stages, but depths for "
+                f"stage_channels has {len(self.stage_channels)} stages, but depths has "
                 f"{len(self.depths)}"
             )
         activation(self.act)

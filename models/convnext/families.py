@@ -24,7 +24,7 @@ def _backbone(fields: Fields, is_second: bool, **changes: Any) -> ConvNextConfig
     }
     config = ConvNextConfig(**read_settings(ConvNextConfig, fields, given=given))
     if stages != len(config.depths):
-        raise fields.fail("num_stages", f"depths are given for {len(config.depths)} stages")
+        raise fields.fail("num_stages", f"depths has {len(config.depths)} stages")
     return config
 
 

@@ -16,43 +16,52 @@ class CvtConfig:
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    num_channels: int = setting("num_channels", "of the images", WIDTH, default=3)
+    num_channels: int = setting("num_channels", "channels of the input image", WIDTH, default=3)
     patch_sizes: tuple[int, ...] = setting(
-        "patch_sizes", "windows that make tokens", WIDTH, default=(7, 3, 3)
+        "patch_sizes", "kernel size of each stage's token embedding", WIDTH, default=(7, 3, 3)
     )
     patch_strides: tuple[int, ...] = setting(
-        "patch_stride", "of these windows", WIDTH, default=(4, 2, 2)
+        "patch_stride", "stride of each stage's token embedding", WIDTH, default=(4, 2, 2)
     )
     patch_paddings: tuple[int, ...] = setting(
-        "patch_padding", "zeros around the image", COUNT, default=(2, 1, 1)
+        "patch_padding", "zero padding of each stage's token embedding", COUNT, default=(2, 1, 1)
     )
     dims: tuple[int, ...] = setting(
         "embed_dim", "width of the residual stream", WIDTH, default=(64, 192, 384)
     )
-    num_heads: tuple[int, ...] = setting("num_heads", "attention heads", WIDTH, default=(1, 3, 6))
-    depths: tuple[int, ...] = setting("depth", "blocks", LAYERS, default=(1, 2, 10))
+    num_heads: tuple[int, ...] = setting(
+        "num_heads", "number of attention heads in each stage", WIDTH, default=(1, 3, 6)
+    )
+    depths: tuple[int, ...] = setting(
+        "depth", "number of blocks in each stage", LAYERS, default=(1, 2, 10)
+    )
     mlp_ratios: tuple[float, ...] = setting(
-        "mlp_ratio", "by which a block is wider inside", POSITIVE, default=(4.0, 4.0, 4.0)
+        "mlp_ratio", "expansion ratio of the feed-forward block", POSITIVE, default=(4.0, 4.0, 4.0)
     )
     qkv_biases: tuple[bool, ...] = setting(
-        "qkv_bias", "biases of queries, keys and values", default=(True, True, True)
+        "qkv_bias", "biases of the query, key and value projections", default=(True, True, True)
     )
     class_tokens: tuple[bool, ...] = setting(
-        "cls_token", "a token beside the patches", default=(False, False, True)
+        "cls_token", "whether a stage has a class token", default=(False, False, True)
     )
     windows: tuple[int, ...] = setting(
-        "kernel_qkv", "of the convolutions in attention", WIDTH, default=(3, 3, 3)
+        "kernel_qkv",
+        "kernel size of the convolutional projections in attention",
+        WIDTH,
+        default=(3, 3, 3),
     )
     key_paddings: tuple[int, ...] = setting(
-        "padding_kv", "zeros around keys and values", COUNT, default=(1, 1, 1)
+        "padding_kv", "zero padding of the key and value projections", COUNT, default=(1, 1, 1)
     )
     key_strides: tuple[int, ...] = setting(
-        "stride_kv", "of keys and values", WIDTH, default=(2, 2, 2)
+        "stride_kv", "stride of the key and value projections", WIDTH, default=(2, 2, 2)
     )
     query_paddings: tuple[int, ...] = setting(
-        "padding_q", "zeros around queries", COUNT, default=(1, 1, 1)
+        "padding_q", "zero padding of the query projection", COUNT, default=(1, 1, 1)
     )
-    query_strides: tuple[int, ...] = setting("stride_q", "of queries", WIDTH, default=(1, 1, 1))
+    query_strides: tuple[int, ...] = setting(
+        "stride_q", "stride of the query projection", WIDTH, default=(1, 1, 1)
+    )
     initializer_range: float = setting(
         "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
     )
@@ -66,21 +75,27 @@ class CvtConfig:
             value = getattr(self, entry.name)
             if isinstance(value, tuple) and len(value) < len(self.depths):
                 raise ConfigError(
-                    f"{entry.name}={value}: there are {len(self.depths)} stages by their depths"
+                    f"{entry.name}={value} has {len(value)} values, but depths has "
+                    f"{len(self.depths)} stages. Give a value for each stage."
                 )
         if not self.class_tokens[len(self.depths) - 1]:
-            raise ConfigError("the last stage needs a class token, which a classifier looks at")
+            raise ConfigError("the last stage needs a class token, which the classifier reads")
         for stage, dim in enumerate(self.dims[: len(self.depths)]):
             heads, window = self.num_heads[stage], self.windows[stage]
             if dim % heads:
-                raise ConfigError(f"stage {stage} is {dim} wide, not a multiple of {heads} heads")
+                raise ConfigError(
+                    f"stage {stage} has a width of {dim}, which is not a multiple of its {heads} "
+                    "heads"
+                )
             if self.query_strides[stage] != 1 or 2 * self.query_paddings[stage] != window - 1:
                 raise ConfigError(
-                    f"stage {stage} needs a query for every token: an odd window, stride_q = 1 and "
-                    f"padding_q = {window // 2} for a window of {window}"
+                    f"stage {stage} has windows={window}, "
+                    f"query_strides={self.query_strides[stage]} and "
+                    f"query_paddings={self.query_paddings[stage]}, which does not give one query "
+                    "per token. Use an odd kernel_qkv, stride_q=1 and padding_q=kernel_qkv // 2."
                 )
             if self.class_tokens[stage] and dim != self.dims[-1]:
                 raise ConfigError(
-                    f"stage {stage} is {dim} wide, but a class token is {self.dims[-1]}: give one "
-                    "to the last stage alone"
+                    f"stage {stage} has a class token and a width of {dim}, but the last stage "
+                    f"has a width of {self.dims[-1]}. Give only the last stage a class token."
                 )

@@ -124,8 +124,8 @@ class Stage(nnx.Module):
         batch, rows, columns, dim = x.shape
         if not rows * columns:
             raise InputError(
-                f"the images are too small: a stage turns {size[0]} x {size[1]} places into "
-                f"{rows} x {columns}. Give larger ones."
+                f"the images are too small: a stage turns {size[0]} x {size[1]} positions into "
+                f"{rows} x {columns}. Use larger images."
             )
         x = x.reshape(batch, -1, dim)
         if self.class_token is not None:

@@ -29,34 +29,32 @@ class DecoderConfig:
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    vocab_size: int = setting("vocab_size", "tokens; one per byte", TOKENS, default=256)
-    num_layers: int = setting("num_hidden_layers", "decoder blocks", LAYERS, default=4)
+    vocab_size: int = setting("vocab_size", "vocabulary size", TOKENS, default=256)
+    num_layers: int = setting("num_hidden_layers", "number of layers", LAYERS, default=4)
     dim: int = setting("hidden_size", "width of the residual stream", WIDTH, default=192)
     hidden_dim: int = setting(
         "intermediate_size", "width of the feed-forward block", WIDTH, default=512
     )
-    num_heads: int = setting("num_attention_heads", "query heads", WIDTH, default=4)
+    num_heads: int = setting("num_attention_heads", "number of query heads", WIDTH, default=4)
     num_kv_heads: int = setting(
         "num_key_value_heads",
-        "key and value heads; each serves num_heads / num_kv_heads queries",
+        "number of key/value heads; each serves num_heads / num_kv_heads query heads",
         WIDTH,
         default=2,
     )
     head_dim: int = setting(
         "head_dim",
-        "width of one head; even if rotary positions turn its pairs",
+        "width of one head; even if it has rotary positions",
         WIDTH,
         default=48,
     )
     max_seq_len: int = setting(
-        "max_position_embeddings", "longest context, in tokens", TOKENS, default=128
+        "max_position_embeddings", "longest text, in tokens", TOKENS, default=128
     )
     rotary: Rotary = field(default_factory=Rotary)
-    norm_eps: float = setting(
-        "rms_norm_eps", "added to the mean square, or the variance, in norms", EPS, default=1e-5
-    )
+    norm_eps: float = setting("rms_norm_eps", "norm epsilon", EPS, default=1e-5)
     tie_embeddings: bool = setting(
-        "tie_word_embeddings", "the head is the transposed embedding table", default=True
+        "tie_word_embeddings", "whether the output layer shares the embedding table", default=True
     )
     initializer_range: float = setting(
         "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
@@ -65,12 +63,12 @@ class DecoderConfig:
     param_dtype: str = "float32"  # of the stored weights
 
     # What only some families have; the defaults are Llama's.
-    act: str = setting("hidden_act", "of the feed-forward block", default="silu")
+    act: str = setting("hidden_act", "activation of the feed-forward block", default="silu")
     attention_bias: bool = setting(
-        "attention_bias", "biases of queries, keys and values", default=False
+        "attention_bias", "biases of the query, key and value projections", default=False
     )
     attention_out_bias: bool = setting(
-        "attention_bias", "a bias of what attention puts out", default=False
+        "attention_bias", "bias of attention's output projection", default=False
     )
     mlp_bias: bool = setting("mlp_bias", "biases of the feed-forward block", default=False)
     gated_mlp: bool = True  # a product of two projections; otherwise one projection
@@ -83,41 +81,47 @@ class DecoderConfig:
     shared_norm: bool = False  # … of one norm
     learned_positions: bool = False  # a table of max_seq_len vectors is added to the embeddings
     sliding_window: int | None = setting(
-        None, "a query sees that many keys, itself included, …", TOKENS, default=None
+        None, "sliding window, in tokens, including the query's own", TOKENS, default=None
     )
-    sliding_layers: tuple[int, ...] = ()  # … in these layers
-    sliding_rotary: Rotary | None = None  # of these layers, if another
+    sliding_layers: tuple[int, ...] = ()  # layers with a sliding window
+    sliding_rotary: Rotary | None = None  # of these layers, if it differs
     attention_chunk_size: int | None = setting(
         "attention_chunk_size",
-        "texts are cut into chunks of this many tokens, which do not see each other, …",
+        "size, in tokens, of chunks that do not attend to each other",
         TOKENS,
         default=None,
     )
-    chunked_layers: tuple[int, ...] = ()  # … in these layers
+    chunked_layers: tuple[int, ...] = ()  # layers with chunked attention
     no_rotary_layers: tuple[int, ...] = ()  # layers that do not know positions, …
     temperature: Temperature | None = None  # … except by this
     attention_scale: float | None = setting(
-        "attention_multiplier", "of the scores; None = 1 / sqrt(head_dim)", FINITE, default=None
+        "attention_multiplier",
+        "factor on the attention scores; None = 1 / sqrt(head_dim)",
+        FINITE,
+        default=None,
     )
     attention_scale_by_layer: bool = setting(
         "scale_attn_by_inverse_layer_idx",
-        "scores of layer i are also divided by i + 1",
+        "whether attention scores of layer i are also divided by i + 1",
         default=False,
     )
     attention_sinks: bool = False  # heads have a score of one more key, whose value is zero
     attention_softcap: float | None = setting(
-        None, "largest magnitude of the scores", POSITIVE, default=None
+        None, "soft cap on the attention scores", POSITIVE, default=None
     )
     logit_softcap: float | None = setting(
-        "final_logit_softcapping", "largest magnitude of the logits", POSITIVE, default=None
+        "final_logit_softcapping", "soft cap on the logits", POSITIVE, default=None
     )
     embedding_multiplier: float = setting(
-        "embedding_multiplier", "of the embeddings", FINITE, default=1.0
+        "embedding_multiplier", "factor on the embeddings", FINITE, default=1.0
     )
     residual_multiplier: float = setting(
-        "residual_multiplier", "of what each block adds to the residual stream", FINITE, default=1.0
+        "residual_multiplier",
+        "factor on each block's output before it is added to the residual stream",
+        FINITE,
+        default=1.0,
     )
-    logit_divisor: float = setting("logits_scaling", "of the logits", POSITIVE, default=1.0)
+    logit_divisor: float = setting("logits_scaling", "divisor of the logits", POSITIVE, default=1.0)
     head_bias: bool = False  # of the logits
     vocab_padding: int = 0  # rows behind the vocabulary that tables are filled up with
     head: TextHeadConfig | None = None  # in place of logits of the next token
@@ -129,25 +133,25 @@ class DecoderConfig:
         if self.num_heads % self.num_kv_heads:
             raise ConfigError(
                 f"num_heads={self.num_heads} is not a multiple of "
-                f"num_kv_heads={self.num_kv_heads}: every key-value head serves the same number "
-                "of query heads"
+                f"num_kv_heads={self.num_kv_heads}. Every key/value head must serve the same "
+                "number of query heads."
             )
         for rotary in filter(None, map(self.layer_rotary, range(self.num_layers))):
             self._check_rotary(rotary)
         if self.shared_norm and not self.parallel_residual:
             raise ConfigError(
-                "shared_norm needs parallel_residual: otherwise attention and the feed-forward "
+                "shared_norm needs parallel_residual: without it, attention and the feed-forward "
                 "block have different inputs"
             )
         if self.sliding_layers and not self.sliding_window:
             raise ConfigError(
                 f"layers {list(self.sliding_layers)} have a sliding window, but "
-                f"sliding_window={self.sliding_window}: give its size in tokens"
+                f"sliding_window={self.sliding_window}. Give its size in tokens."
             )
         if self.chunked_layers and not self.attention_chunk_size:
             raise ConfigError(
-                f"layers {list(self.chunked_layers)} see chunks of a text, but "
-                f"attention_chunk_size={self.attention_chunk_size}: give their size in tokens"
+                f"layers {list(self.chunked_layers)} use chunked attention, but "
+                f"attention_chunk_size={self.attention_chunk_size}. Give the chunk size in tokens."
             )
         activation(self.act)
 
@@ -155,16 +159,17 @@ class DecoderConfig:
         width = rotary.width(self.head_dim)
         if width % 2:
             raise ConfigError(
-                f"head_dim={self.head_dim} is odd: rotary positions turn pairs"
+                f"head_dim={self.head_dim} is odd, but rotary positions rotate pairs of dimensions"
                 if width == self.head_dim
-                else f"rotary fraction {rotary.fraction} of head_dim={self.head_dim} turns {width} "
-                "numbers, which is odd: rotary positions turn pairs"
+                else f"a rotary fraction of {rotary.fraction} of head_dim={self.head_dim} is "
+                f"{width} dimensions, which is odd, but rotary positions rotate pairs of "
+                "dimensions"
             )
         for factors in filter(None, (rotary.short_factors, rotary.long_factors)):
             if len(factors) != width // 2:
                 raise ConfigError(
-                    f"longrope has {len(factors)} factors, but {width // 2} pairs of numbers turn: "
-                    "one factor per pair is needed"
+                    f"longrope has {len(factors)} factors, but needs {width // 2}: one for each "
+                    "pair of rotated dimensions"
                 )
 
     def window(self, layer: int) -> Reach:

@@ -141,8 +141,8 @@ def _abstract(
     """As `make_eagle`, with the decoder's parameters too."""
     if config.dim != decoder.dim:
         raise ConfigError(
-            f"the head is {config.dim} wide, but the decoder that it guesses for {decoder.dim}: it "
-            "was made for another one"
+            f"the EAGLE head has a width of {config.dim}, but the decoder has {decoder.dim}. The "
+            "head was made for another model."
         )
     config = replace(
         config, num_layers=1, dtype=decoder.dtype, param_dtype=decoder.param_dtype, experts=None
@@ -172,7 +172,7 @@ def load_eagle(
     """
     config = describe(directory).config
     if not isinstance(config, DecoderConfig):
-        raise ConfigError(f"the head of {directory} is not a decoder block")
+        raise ConfigError(f"the EAGLE head in {directory} is not a decoder block")
     tensors = open_tensors(directory)
     names = {EAGLE_KEYS.canonical(name) for name in tensors}
     shape = EagleShape("fc.bias" in names, "model.layers.0.input_layernorm.weight" in names)

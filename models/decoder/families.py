@@ -81,7 +81,7 @@ def llama_json(config: DecoderConfig) -> dict[str, Any]:
     }
     again = _llama(Fields(values, "config").of_family(LLAMA_FIELDS, {}))
     if replace(again, dtype=config.dtype) != config:
-        raise ConfigError(f"{config} has settings that Llama does not have")
+        raise ConfigError(f"these settings cannot be expressed in Llama's config.json: {config}")
     return values
 
 
@@ -100,7 +100,7 @@ def _sliding_layers(
     types = fields.list("layer_types")
     known = sorted(("full_attention", kind))
     if len(types) < len(layers) or not all(name in known for name in types):
-        raise fields.fail("layer_types", f"one of {known} per layer is needed")
+        raise fields.fail("layer_types", f"it must name one of {known} for each layer")
     return tuple(i for i in layers if types[i] == kind)
 
 
@@ -110,7 +110,7 @@ def _no_rotary_layers(fields: Fields) -> tuple[int, ...]:
     layers = _all_layers(fields)
     turns = fields.list("no_rope_layers", [(i + 1) % interval != 0 for i in layers])
     if len(turns) < len(layers):
-        raise fields.fail("no_rope_layers", "one number per layer is needed")
+        raise fields.fail("no_rope_layers", "it must have one number for each layer")
     return tuple(i for i in layers if not turns[i])
 
 
@@ -154,7 +154,9 @@ def _smollm3(fields: Fields) -> DecoderConfig:
 
 def _gemma3(fields: Fields) -> DecoderConfig:
     fields.refuse("use_bidirectional_attention", False, why="only causal attention is supported")
-    fields.refuse("attn_logit_softcapping", why="transformers ignores it, so its effect is unclear")
+    fields.refuse(
+        "attn_logit_softcapping", why="its effect is unclear, because transformers ignores it"
+    )
     pattern = fields.positive("sliding_window_pattern")
     rotary, sliding_rotary = _gemma3_rotaries(fields)
     return _llama(
@@ -279,7 +281,7 @@ def _layer_norms(fields: Fields, **changes: Any) -> DecoderConfig:
 
 
 def _gpt2(fields: Fields) -> DecoderConfig:
-    fields.refuse("add_cross_attention", False, why="only models without an encoder are supported")
+    fields.refuse("add_cross_attention", False, why="cross-attention is not supported")
     return _layer_norms(
         fields,
         hidden_dim=fields.positive("intermediate_size", 4 * fields.positive("hidden_size")),

@@ -188,7 +188,7 @@ class Decoder(nnx.Module):
         if segments is not None and positions is not None and pad is None:
             return self._packed_positions(segments, positions)
         if segments is not None or positions is not None:
-            raise InputError("packed rows need both segments and positions, and no pad")
+            raise InputError("packed rows need both segments and positions, and cannot have pad")
         if self.context is None and pad is not None:
             return self._positions(length, length, 0, pad, length)
         if self.context is None:
@@ -196,7 +196,7 @@ class Decoder(nnx.Module):
             masks = self._masks(None, places, length)
             return Positions(masks, self._turns(places, length), places)
         if pad is not None:
-            raise InputError("texts whose positions several cores share have no pad")
+            raise InputError("pad is not supported with context parallelism")
         whole = length * self.context.size
         places = self.context.own_positions(whole)
         return Positions(self._masks(None, places, whole), self._turns(places, whole), places)

@@ -21,7 +21,9 @@ class TextDecoder(nnx.Module):
 
     def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs) -> None:
         if config.head is None:
-            raise ConfigError("a decoder of texts needs head, the config of what it puts out")
+            raise ConfigError(
+                "a decoder that reads texts needs head, the config of its output head"
+            )
         self.config = config
         self.decoder = Decoder(config, rngs=rngs)
         self.head = TextHead(

@@ -94,8 +94,8 @@ def check_latents(latents: jax.Array, channels: int, multiple: int) -> None:
     check_pixels(latents, None, channels)
     if any(size % multiple for size in latents.shape[1:3]):
         raise InputError(
-            f"the latents are {latents.shape[1]} x {latents.shape[2]}, but this denoiser divides "
-            f"them by {multiple}: both must be multiples of {multiple}"
+            f"the latents are {latents.shape[1]} x {latents.shape[2]}, but both sides must be "
+            f"multiples of {multiple} for this denoiser"
         )
 
 

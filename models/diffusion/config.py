@@ -23,29 +23,27 @@ class UNetConfig:
     Levels are counted from the finest. Raises ConfigError if the dimensions do not fit together.
     """
 
-    sample_size: int = setting(
-        None, "height and width of the latents it was made for", WIDTH, default=96
-    )
-    in_channels: int = setting(None, "of the latents it takes", WIDTH, default=4)
-    out_channels: int = setting(None, "of the latents it gives", WIDTH, default=4)
+    sample_size: int = setting(None, "height and width of the training latents", WIDTH, default=96)
+    in_channels: int = setting(None, "channels of the input latents", WIDTH, default=4)
+    out_channels: int = setting(None, "channels of the output latents", WIDTH, default=4)
     channels: tuple[int, ...] = setting(
-        None, "of each level", WIDTH, default=(320, 640, 1280, 1280)
+        None, "channels of each level", WIDTH, default=(320, 640, 1280, 1280)
     )
     layers: int = setting(
         None,
-        "residual blocks of a level on the way down; there is one more on the way up",
+        "residual blocks per down level; an up level has one more",
         LAYERS,
         default=2,
     )
     heads: tuple[int, ...] = (5, 10, 20, 20)  # of each level's attention
     depths: tuple[int, ...] = setting(
-        None, "transformer blocks of each attention", LAYERS, default=(1, 1, 1, 1)
+        None, "transformer blocks per attention layer, for each level", LAYERS, default=(1, 1, 1, 1)
     )
     down_attention: tuple[bool, ...] = (True, True, True, False)  # levels that have attention …
     up_attention: tuple[bool, ...] = (True, True, True, False)  # … on the way up
     context_dim: int = 1024  # width of the prompt's embeddings
-    groups: int = setting(None, "of channels, in the norms", WIDTH, default=32)
-    norm_eps: float = setting(None, "added to the variance in norms", EPS, default=1e-5)
+    groups: int = setting(None, "number of groups in the group norms", WIDTH, default=32)
+    norm_eps: float = setting(None, "norm epsilon", EPS, default=1e-5)
     cosine_first: bool = True  # in the embedding of time
     frequency_shift: float = 0.0  # in the embedding of time
     linear_projections: bool = True  # how the file stores the maps around attention
@@ -58,13 +56,13 @@ class UNetConfig:
         check_settings(self)
         if self.guidance_dim is not None and self.guidance_dim < 4:
             raise ConfigError(
-                f"the guidance's embedding has {self.guidance_dim} places, but 4 are needed"
+                f"guidance_dim={self.guidance_dim} is too small: it must be at least 4"
             )
         per_level = (self.heads, self.depths, self.down_attention, self.up_attention)
         if any(len(values) != len(self.channels) for values in per_level):
             raise ConfigError(
-                f"there are {len(self.channels)} levels, but {[len(v) for v in per_level]} numbers "
-                "of heads, depths, attention down and attention up"
+                f"channels has {len(self.channels)} levels, but heads, depths, down_attention and "
+                f"up_attention have {[len(v) for v in per_level]}"
             )
         _check_channels(self.channels, self.groups)
         for channels, heads in zip(self.channels, self.heads, strict=True):
@@ -108,20 +106,20 @@ class AutoencoderConfig:
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    image_channels: int = setting(None, "of the images", WIDTH, default=3)
-    latent_channels: int = setting(None, "of the latents", WIDTH, default=4)
+    image_channels: int = setting(None, "channels of the images", WIDTH, default=3)
+    latent_channels: int = setting(None, "channels of the latents", WIDTH, default=4)
     channels: tuple[int, ...] = setting(
-        None, "of each level, from the finest", WIDTH, default=(128, 256, 512, 512)
+        None, "channels of each level, from the finest", WIDTH, default=(128, 256, 512, 512)
     )
     layers: int = setting(
         None,
-        "residual blocks of an encoder's level; the decoder's have one more",
+        "residual blocks per encoder level; a decoder level has one more",
         LAYERS,
         default=2,
     )
-    groups: int = setting(None, "of channels, in the norms", WIDTH, default=32)
+    groups: int = setting(None, "number of groups in the group norms", WIDTH, default=32)
     scaling_factor: float = setting(
-        None, "multiplies latents for the denoiser", POSITIVE, default=0.18215
+        None, "factor on the latents before the denoiser", POSITIVE, default=0.18215
     )
     shift_factor: float = 0.0  # subtracted from latents before that
     quant_conv: bool = True  # a linear map after the encoder
@@ -142,7 +140,7 @@ class AutoencoderConfig:
 
 def _check_channels(channels: tuple[int, ...], groups: int) -> None:
     if not channels:
-        raise ConfigError("there is no level: give the channels of at least one")
+        raise ConfigError("channels is empty: give the channels of at least one level")
     uneven = [width for width in channels if width % groups]
     if uneven:
-        raise ConfigError(f"{uneven} channels do not fall into {groups} groups")
+        raise ConfigError(f"{uneven} channels are not multiples of {groups} groups")

@@ -30,7 +30,10 @@ class ControlConfig(UNetConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.image_widths or min(self.image_widths) < 1:
-            raise ConfigError(f"image_widths={list(self.image_widths)}: positive ones are needed")
+            raise ConfigError(
+                f"image_widths={list(self.image_widths)} must not be empty, and all widths must "
+                "be positive"
+            )
 
     @property
     def reduction(self) -> int:
@@ -91,8 +94,8 @@ class ControlNet(Descent):
         expected = tuple(size * config.reduction for size in latents.shape[1:3])
         if image.shape[1:3] != expected:
             raise InputError(
-                f"the image that controls is {image.shape[1]} x {image.shape[2]}, but "
-                f"{expected[0]} x {expected[1]} is painted: both must be equal"
+                f"the ControlNet's image is {image.shape[1]} x {image.shape[2]}, but the image to "
+                f"generate is {expected[0]} x {expected[1]}. Both must have the same size."
             )
         image = image[..., ::-1] if config.blue_first else image
         emb = self.embed(time, pooled, ids, None)

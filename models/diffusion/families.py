@@ -62,7 +62,7 @@ def _per_level(fields: Fields, name: str, default: int, levels: int) -> tuple[in
         return (fields.positive(name, default),) * levels
     values = fields.list(name)
     if len(values) != levels or not all(isinstance(v, int) and v > 0 for v in values):
-        raise fields.fail(name, f"a positive integer for each of the {levels} levels is needed")
+        raise fields.fail(name, f"it must have a positive integer for each of the {levels} levels")
     return tuple(values)
 
 
@@ -71,7 +71,7 @@ def _attention_of(
 ) -> tuple[bool, ...]:
     types = fields.list(name, default)
     if not set(types) <= set(kinds):
-        raise fields.fail(name, f"supported are {', '.join(kinds)}")
+        raise fields.fail(name, f"choose from {', '.join(kinds)}")
     return tuple(kinds[type_] for type_ in types)
 
 
@@ -91,7 +91,7 @@ def _control(fields: Fields) -> ControlConfig:
     _refuse_others(fields, _CONTROL_FIXED)
     order = fields.text("controlnet_conditioning_channel_order", "rgb")
     if order not in ("rgb", "bgr"):
-        raise fields.fail("controlnet_conditioning_channel_order", "rgb or bgr is needed")
+        raise fields.fail("controlnet_conditioning_channel_order", "choose rgb or bgr")
     half = _descent(fields)
     return ControlConfig(
         **half,
@@ -131,7 +131,7 @@ def _descent(fields: Fields) -> dict[str, Any]:
 
 
 def _time_ids(fields: Fields) -> TimeIds | None:
-    fields.refuse("addition_embed_type", "text_time", why="supported is only text_time")
+    fields.refuse("addition_embed_type", "text_time", why="only text_time is supported")
     if "addition_embed_type" not in fields:
         return None
     return TimeIds(

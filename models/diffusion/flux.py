@@ -157,13 +157,13 @@ class Flux(nnx.Module):
     ) -> jax.Array:
         """Time, guidance and pooled prompt as a vector [B, D]."""
         if pooled is None:
-            raise InputError("this denoiser needs the pooled prompt")
+            raise InputError("this denoiser needs the pooled prompt embedding")
         dtype = self.config.dtype
         condition = self.time(waves(time, _WAVES).astype(dtype)) + self.pooled(pooled.astype(dtype))
         if self.guidance is None:
             return condition
         if guidance is None:
-            raise InputError("this denoiser needs to know the guidance")
+            raise InputError("this denoiser needs the guidance scale")
         return condition + self.guidance(waves(1000 * guidance, _WAVES).astype(dtype))
 
     def _turns(self, length: int, rows: int, columns: int) -> tuple[Turn, Turn]:

@@ -134,7 +134,7 @@ def kind_of(directory: Path) -> Kind:
     fields = read_fields(directory / INDEX_FILE)
     name = fields.text("_class_name")
     if name not in KINDS:
-        raise fields.fail("_class_name", f"supported are {', '.join(KINDS)}")
+        raise fields.fail("_class_name", f"choose one of {', '.join(KINDS)}")
     kind = KINDS[name]
     there = [
         (encoder, tokenizer)
@@ -142,7 +142,7 @@ def kind_of(directory: Path) -> Kind:
         if _is_there(fields, encoder)
     ]
     if not there or (kind.needs_all and len(there) < len(kind.encoders)):
-        raise fields.fail(kind.encoders[-1], "nothing encodes a prompt")
+        raise fields.fail(kind.encoders[-1], "a text encoder is missing")
     encoders, tokenizers = zip(*there, strict=True)
     return replace(kind, encoders=encoders, tokenizers=tokenizers)
 

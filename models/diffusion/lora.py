@@ -43,7 +43,7 @@ _OTHERS: Mapping[str, str] = {
     r"dora_scale|lora_magnitude_vector": "DoRA",
     r"hada_w": "LoHa",
     r"lokr_w": "LoKr",
-    r"lora_mid": "LoCon with a core of its own",
+    r"lora_mid": "LoCon with Tucker decomposition",
     r"lora_B\.bias": "a LoRA with biases",
 }
 """What a name has of other methods -> their name."""
@@ -76,12 +76,12 @@ class _Pair:
     def change(self, file: Path, settings: Mapping[str, Any]) -> np.ndarray:
         """FP32 [out, …]. Raises WeightsError if a matrix is missing or they do not fit."""
         if not {"down", "up"} <= set(self.tensors):
-            raise WeightsError(f"{file} has only half of the LoRA of {self.name}")
+            raise WeightsError(f"{file} has only one of the two LoRA matrices of {self.name}")
         down, up = (_read(self.tensors[role]) for role in ("down", "up"))
         if up.ndim < 2 or down.ndim < 2 or up.size != up.shape[0] * down.shape[0]:
             raise WeightsError(
-                f"{file}: the LoRA of {self.name} has matrices {list(down.shape)} and "
-                f"{list(up.shape)}, which do not fit"
+                f"{file}: the LoRA matrices of {self.name} have the shapes {list(down.shape)} and "
+                f"{list(up.shape)}, which do not fit together"
             )
         rank = len(down)
         scale = _scale(self.name, rank, settings)
@@ -98,7 +98,9 @@ def fuse(pipeline: Pipeline, file: Path, scale: float = 1.0) -> Pipeline:
     model.
     """
     if not math.isfinite(scale):
-        raise WeightsError(f"the LoRA of {file} cannot be scaled by {scale}")
+        raise WeightsError(
+            f"the scale of the LoRA {file} is {scale}, but it must be a finite number"
+        )
     settings = _settings(file)
     models = dict(pipeline.folders())
     layers = {folder: _layers(folder, model) for folder, model in models.items()}
@@ -115,8 +117,8 @@ def fuse(pipeline: Pipeline, file: Path, scale: float = 1.0) -> Pipeline:
     if unknown:
         more = ", …" if len(unknown) > LISTED else ""
         raise WeightsError(
-            f"{file} belongs to another model: {pipeline.kind.name} has no layer for "
-            f"{len(unknown)} of its LoRA: {', '.join(unknown[:LISTED])}{more}"
+            f"{file} belongs to another model: {pipeline.kind.name} lacks {len(unknown)} of its "
+            f"layers: {', '.join(unknown[:LISTED])}{more}"
         )
     return pipeline.with_models(
         {folder: model._replace(parameters=changed[folder]) for folder, model in models.items()}
@@ -129,10 +131,12 @@ def _pairs(file: Path, denoiser: str) -> dict[tuple[str, str], _Pair]:
     for name, tensor in read_header(file).items():
         for pattern, method in _OTHERS.items():
             if re.search(pattern, name):
-                raise WeightsError(f"{file} holds {method} ({name}): only plain LoRA is supported")
+                raise WeightsError(
+                    f"{file} holds {method} ({name}), but only plain LoRA is supported"
+                )
         match = _NAME.fullmatch(name.replace(".processor.", "."))
         if match is None:
-            raise WeightsError(f"{file} holds {name!r}, which does not belong to a LoRA")
+            raise WeightsError(f"{file} holds {name!r}, which is not part of a LoRA")
         folder, layer = _split(match["layer"], denoiser)
         role = _ROLES.get(match["role"], match["role"])
         pair = pairs.setdefault((folder, _flat(layer)), _Pair(layer))
@@ -202,8 +206,8 @@ def _added(
     [stored] = stored_shapes(group, shapes)
     if change.size != math.prod(stored) or len(change) != stored[0]:
         raise WeightsError(
-            f"{where} changes a weight {list(change.shape)}, but that of the model is "
-            f"{list(stored)}: it belongs to another model"
+            f"{where} has the shape {list(change.shape)}, but the model's weight has "
+            f"{list(stored)}. The LoRA belongs to another model."
         )
     parts = group.row.transform.split([change.reshape(stored)], list(shapes.values()))
     for name, part in zip(group.parameters, parts, strict=True):
@@ -237,5 +241,5 @@ def _scale(layer: str, rank: int, settings: Mapping[str, Any]) -> float:
         if re.fullmatch(rf"(.*\.)?({pattern})", layer):
             alpha = value
     if not isinstance(alpha, int | float):
-        raise WeightsError(f"the LoRA of {layer} has the alpha {alpha!r}: a number is needed")
+        raise WeightsError(f"the LoRA of {layer} has alpha={alpha!r}, but it must be a number")
     return float(alpha) / (math.sqrt(rank) if settings.get("use_rslora") else rank)

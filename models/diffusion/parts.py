@@ -99,7 +99,7 @@ def load(
         architecture = pretrained.describe(path).architecture.name
         if architecture not in architectures:
             raise ConfigError(
-                f"{path} holds a {architecture}; it must hold {' or '.join(architectures)}"
+                f"{path} holds a {architecture}, but it must hold {' or '.join(architectures)}"
             )
         return load_part(path, mesh, dtype=dtype)
 
@@ -128,7 +128,7 @@ def _check_channels(directory: Path, pipeline: Pipeline) -> None:
     if wide != latent and not pipeline.sees_mask:
         raise ConfigError(
             f"{directory}: the denoiser takes {wide} channels, but the autoencoder's latents have "
-            f"{latent}; there must be as many, or {2 * latent + 1} for inpainting"
+            f"{latent}. It must take {latent}, or {2 * latent + 1} for inpainting."
         )
 
 
@@ -145,8 +145,8 @@ def _check_control(directory: Path, pipeline: Pipeline) -> None:
         )
     if theirs.reduction != pipeline.autoencoder.config.reduction:
         raise ConfigError(
-            f"{directory}: this ControlNet sees {theirs.reduction} pixels of an image for each "
-            f"latent, but the autoencoder makes one of {pipeline.autoencoder.config.reduction}"
+            f"{directory}: this ControlNet reduces images by a factor of {theirs.reduction}, but "
+            f"the autoencoder by {pipeline.autoencoder.config.reduction}. Both must be equal."
         )
 
 
@@ -157,7 +157,9 @@ def save(directory: Path, pipeline: Pipeline, source: Path) -> None:
     Raises WeightsError if the directory holds something already, or cannot be written.
     """
     if directory.exists() and any(directory.iterdir()):
-        raise WeightsError(f"{directory} is not empty, and nothing is overwritten: give another")
+        raise WeightsError(
+            f"{directory} is not empty, and nothing is overwritten. Give another directory."
+        )
     models = dict(pipeline.folders())
     directory.mkdir(parents=True, exist_ok=True)
     for folder, model in models.items():

@@ -47,8 +47,8 @@ def first_noise(pipeline: Pipeline, request: Request, count: int, key: jax.Array
     reduction = pipeline.autoencoder.config.reduction
     if request.height % reduction or request.width % reduction:
         raise InputError(
-            f"the image is to be {request.height} x {request.width} pixels, but both must be "
-            f"multiples of {reduction}"
+            f"the image size is {request.height} x {request.width} pixels, but height and width "
+            f"must be multiples of {reduction}"
         )
     shape = (
         count,
@@ -84,16 +84,17 @@ def make_images(
     Diffusion Guidance", 2022.
     """
     if pipeline.sees_mask and (source is None or source.mask is None):
-        raise InputError("this denoiser is made for inpainting: it needs an image and a mask")
+        raise InputError("this denoiser is made for inpainting: give it an image and a mask")
     if (pipeline.control is None) != (hint is None):
         raise InputError(
-            "a ControlNet needs an image to see, and only pipelines with a ControlNet can use one"
+            "a pipeline with a ControlNet needs an image for it, and one without a ControlNet "
+            "cannot use one"
         )
     start = 0 if source is None else source.start(request.num_steps)
     places = noise.shape[1] * noise.shape[2] // pipeline.denoiser.config.multiple**2
     planned = plan(pipeline.schedule.at_size(places), request.num_steps, start)
     if planned.steps.fresh.any() and fresh is None:
-        raise InputError(f"{pipeline.schedule.sampler} needs new noise for every step")
+        raise InputError(f"{pipeline.schedule.sampler} needs fresh noise for every step")
     rows = [Steps(*(column[i] for column in planned.steps)) for i in range(len(planned.steps.time))]
     model = pipeline.denoiser
     guidance = None

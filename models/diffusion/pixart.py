@@ -125,7 +125,7 @@ class PixArt(nnx.Module):
         if self.size is None or self.ratio is None:
             return condition
         if ids is None:
-            raise InputError("this denoiser needs the ids of the image's size")
+            raise InputError("this denoiser needs the image size IDs")
         size, ratio = ids[:, :2], ids[:, :1] / ids[:, 1:2]
         embedded = [
             embedding(waves(numbers.reshape(-1), _WAVES).astype(dtype)).reshape(len(ids), -1)

@@ -82,12 +82,12 @@ def plan(schedule: Schedule, num_steps: int, start: int = 0) -> Plan:
     """
     if not 1 <= num_steps <= schedule.longest:
         raise InputError(
-            f"{num_steps} steps are asked for, but the schedule has {schedule.longest} times: "
-            "choose a number from 1 to that"
+            f"num_steps={num_steps} is out of range: this scheduler supports 1 to "
+            f"{schedule.longest} steps"
         )
     if start >= num_steps:
         raise InputError(
-            f"{num_steps} steps leave nothing to do: choose more steps, or a higher strength"
+            f"num_steps={num_steps} leaves no steps to run. Use more steps or a higher strength."
         )
     steps, noise = SAMPLERS[schedule.sampler](schedule, num_steps, start)
     return Plan(Steps(*(_as_array(column) for column in steps)), float(noise))

@@ -93,14 +93,14 @@ class Schedule:
         ):
             if getattr(self, name) not in known:
                 raise ConfigError(
-                    f"the schedule's {name} {getattr(self, name)!r} is not supported; there are "
-                    f"{', '.join(known)}"
+                    f"the scheduler's {name}={getattr(self, name)!r} is not supported; choose one "
+                    f"of {', '.join(known)}"
                 )
 
         if self.distilled_steps > self.num_times:
             raise ConfigError(
-                f"a teacher with {self.distilled_steps} steps needs as many times; the schedule "
-                f"has {self.num_times}"
+                f"original_inference_steps={self.distilled_steps} is greater than "
+                f"num_train_timesteps={self.num_times}"
             )
 
     @property
@@ -126,13 +126,15 @@ def read_schedule(path: Path) -> Schedule:
     fields = read_fields(path / SCHEDULER_FILE if path.is_dir() else path)
     sampler = fields.text("_class_name")
     if sampler not in (*_KINDS, FLOW):
-        raise fields.fail("_class_name", f"supported are {', '.join((*_KINDS, FLOW))}")
+        raise fields.fail("_class_name", f"choose one of {', '.join((*_KINDS, FLOW))}")
     if sampler == FLOW:
         return _read_flow(fields)
     check, ends_clean, spacing = _KINDS[sampler]
-    fields.refuse("use_dynamic_shifting", False, why="this sampler is not supported")
+    fields.refuse(
+        "use_dynamic_shifting", False, why="this setting is not supported for this scheduler"
+    )
     for name, allowed in _FIXED.items():
-        fields.refuse(name, *allowed, why="this sampler is not supported")
+        fields.refuse(name, *allowed, why="this setting is not supported for this scheduler")
     check(fields)
     defaults = _BETAS_OF.get(sampler, _USUAL_BETAS)
     return Schedule(
@@ -153,7 +155,7 @@ def read_schedule(path: Path) -> Schedule:
 
 def _read_flow(fields: Fields) -> Schedule:
     for name, allowed in _FIXED.items():
-        fields.refuse(name, *allowed, why="this sampler is not supported")
+        fields.refuse(name, *allowed, why="this setting is not supported for this scheduler")
     fields.refuse("time_shift_type", "exponential", why="only exponential is supported")
     by_size = None
     if fields.flag("use_dynamic_shifting", False):
@@ -186,20 +188,22 @@ _BETAS_OF: Mapping[str, Mapping[str, Any]] = {
 
 def _check_ddim(fields: Fields) -> None:
     if fields.flag("clip_sample", True):
-        raise fields.fail("clip_sample", "latents are not clipped: it must be false")
+        raise fields.fail("clip_sample", "it must be false, because latents are not clipped")
 
 
 def _check_lcm(fields: Fields) -> None:
-    fields.refuse("clip_sample", False, why="latents are not clipped: it must be false")
+    fields.refuse("clip_sample", False, why="it must be false, because latents are not clipped")
 
 
 def _check_pndm(fields: Fields) -> None:
     if not fields.flag("skip_prk_steps", False):
-        raise fields.fail("skip_prk_steps", "Runge-Kutta steps are not supported: it must be true")
+        raise fields.fail(
+            "skip_prk_steps", "it must be true, because Runge-Kutta steps are not supported"
+        )
 
 
 def _check_sigmas(fields: Fields) -> None:
-    fields.refuse("final_sigmas_type", "zero", "sigma_min", why="supported: zero and sigma_min")
+    fields.refuse("final_sigmas_type", "zero", "sigma_min", why="choose zero or sigma_min")
     fields.refuse("euler_at_final", False, why="only false is supported")
 
 

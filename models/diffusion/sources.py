@@ -49,13 +49,13 @@ def make_source(
     1/2 where the image is painted anew. Raises InputError for what does not suit the model.
     """
     if not 0 < strength <= 1:
-        raise InputError(f"the strength is {strength}: it must be above 0 and at most 1")
+        raise InputError(f"strength={strength} must be greater than 0 and at most 1")
     if pipeline.sees_mask and mask is None:
-        raise InputError("this denoiser is made for inpainting: it needs a mask")
+        raise InputError("this denoiser is made for inpainting: give it a mask")
     if mask is not None and mask.shape != pixels.shape[:3]:
         raise InputError(
-            f"the mask is {list(mask.shape)}, but the image {list(pixels.shape)}: both must have "
-            "the same height and width"
+            f"the mask has the shape {list(mask.shape)}, but the image {list(pixels.shape)}. Both "
+            "must have the same height and width."
         )
     model = pipeline.autoencoder
     latents = _latents(model.graph, model.parameters, pixels, noise)

@@ -15,27 +15,27 @@ class FluxConfig:
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    patch_channels: int = setting("in_channels", "of a patch of latents", WIDTH, default=64)
-    num_layers: int = setting(
-        "num_layers", "blocks with weights of their own for the text", LAYERS, default=19
+    patch_channels: int = setting(
+        "in_channels", "channels of a patch of latents", WIDTH, default=64
     )
+    num_layers: int = setting("num_layers", "number of double-stream blocks", LAYERS, default=19)
     num_single_layers: int = setting(
-        "num_single_layers", "blocks with the same weights for both", LAYERS, default=38
+        "num_single_layers", "number of single-stream blocks", LAYERS, default=38
     )
     head_dim: int = setting("attention_head_dim", "width of one head", WIDTH, default=128)
-    num_heads: int = setting("num_attention_heads", "attention heads", WIDTH, default=24)
+    num_heads: int = setting("num_attention_heads", "number of attention heads", WIDTH, default=24)
     context_dim: int = setting(
-        "joint_attention_dim", "width of the prompt's embeddings", WIDTH, default=4096
+        "joint_attention_dim", "width of the prompt embeddings", WIDTH, default=4096
     )
     pooled_dim: int = setting(
-        "pooled_projection_dim", "width of the pooled prompt", WIDTH, default=768
+        "pooled_projection_dim", "width of the pooled prompt embedding", WIDTH, default=768
     )
     is_told_guidance: bool = setting(
-        "guidance_embeds", "it follows the guidance by itself", default=False
+        "guidance_embeds", "whether the model takes the guidance scale as an input", default=False
     )
     rotary_widths: tuple[int, ...] = setting(
         "axes_dims_rope",
-        "of a head, for the kind of token, its row and its column",
+        "rotary widths in a head for the kind of token, its row and its column",
         WIDTH,
         default=(16, 56, 56),
     )
@@ -47,12 +47,13 @@ class FluxConfig:
         widths = self.rotary_widths
         if len(widths) != 3 or sum(widths) != self.head_dim or any(w % 2 for w in widths):
             raise ConfigError(
-                f"axes_dims_rope={list(widths)}: three even numbers are needed whose sum is "
+                f"axes_dims_rope={list(widths)} must be three even numbers that add up to "
                 f"attention_head_dim={self.head_dim}"
             )
         if self.patch_channels % _PATCH**2:
             raise ConfigError(
-                f"in_channels={self.patch_channels} are not those of {_PATCH} x {_PATCH} places"
+                f"in_channels={self.patch_channels} must be a multiple of {_PATCH**2}, for "
+                f"patches of {_PATCH} x {_PATCH}"
             )
 
     @property
@@ -93,28 +94,32 @@ class PixArtConfig:
     """
 
     sample_size: int = setting(
-        "sample_size", "height and width of the latents it was made for", WIDTH, default=128
+        "sample_size", "height and width of the training latents", WIDTH, default=128
     )
-    patch_size: int = setting("patch_size", "height and width of a patch", WIDTH, default=2)
-    in_channels: int = setting("in_channels", "of the latents it takes", WIDTH, default=4)
+    patch_size: int = setting("patch_size", "patch height and width", WIDTH, default=2)
+    in_channels: int = setting("in_channels", "channels of the input latents", WIDTH, default=4)
     out_channels: int = setting(
-        "out_channels", "of what it gives: noise, and perhaps its variance", WIDTH, default=8
+        "out_channels", "channels of the output: noise, and perhaps its variance", WIDTH, default=8
     )
-    num_layers: int = setting("num_layers", "blocks", LAYERS, default=28)
+    num_layers: int = setting("num_layers", "number of layers", LAYERS, default=28)
     head_dim: int = setting("attention_head_dim", "width of one head", WIDTH, default=72)
-    num_heads: int = setting("num_attention_heads", "attention heads", WIDTH, default=16)
-    attention_bias: bool = setting("attention_bias", "of queries, keys and values", default=True)
-    context_dim: int = setting(
-        "caption_channels", "width of the prompt's embeddings", WIDTH, default=4096
+    num_heads: int = setting("num_attention_heads", "number of attention heads", WIDTH, default=16)
+    attention_bias: bool = setting(
+        "attention_bias", "biases of the query, key and value projections", default=True
     )
-    norm_eps: float = setting("norm_eps", "added to the variance in norms", EPS, default=1e-6)
+    context_dim: int = setting(
+        "caption_channels", "width of the prompt embeddings", WIDTH, default=4096
+    )
+    norm_eps: float = setting("norm_eps", "LayerNorm epsilon", EPS, default=1e-6)
     # None = as many times as 64 goes into the sample's size
     interpolation_scale: float | None = setting(
-        "interpolation_scale", "by which positions are divided", POSITIVE, default=None
+        "interpolation_scale", "divisor of the positions", POSITIVE, default=None
     )
     # None = only models for samples of 128
     tells_size: bool | None = setting(
-        "use_additional_conditions", "it is told the size of the image", default=None
+        "use_additional_conditions",
+        "whether the model takes the image size as an input",
+        default=None,
     )
     dtype: str = "float32"  # of activations and operands
     param_dtype: str = "float32"  # of the stored weights
@@ -123,8 +128,9 @@ class PixArtConfig:
         check_settings(self)
         if self.dim % 4 or (self.is_told_size and self.dim % 3):
             raise ConfigError(
-                f"{self.num_heads} heads of {self.head_dim} are {self.dim} wide: positions need a "
-                "multiple of 4, and sizes of the image one of 3 as well"
+                f"num_heads={self.num_heads} and head_dim={self.head_dim} give a width of "
+                f"{self.dim}, but position embeddings need a multiple of 4, and image size "
+                "embeddings also one of 3"
             )
         if self.sample_size % self.patch_size:
             raise ConfigError(

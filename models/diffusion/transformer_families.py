@@ -29,7 +29,7 @@ def _read_flux(fields: Fields) -> FluxConfig:
     fields.refuse(
         "out_channels",
         fields.integer("in_channels"),
-        why="a denoiser gives as many channels as it takes",
+        why="a denoiser must have as many output channels as input channels",
     )
     config: FluxConfig = read_model(FluxConfig, fields)
     return config
@@ -38,7 +38,9 @@ def _read_flux(fields: Fields) -> FluxConfig:
 def _read_pixart(fields: Fields) -> PixArtConfig:
     _refuse_others(fields, _PIXART_FIXED)
     config: PixArtConfig = read_model(PixArtConfig, fields)
-    fields.refuse("cross_attention_dim", config.dim, why=f"the model is {config.dim} wide")
+    fields.refuse(
+        "cross_attention_dim", config.dim, why=f"it must be the model's width, {config.dim}"
+    )
     return config
 
 

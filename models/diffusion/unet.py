@@ -205,14 +205,14 @@ class Descent(nnx.Module):
         condition = None
         if config.guidance_dim is not None:
             if guidance is None:
-                raise InputError("this denoiser needs to know the guidance")
+                raise InputError("this denoiser needs the guidance scale")
             condition = _guidance_waves(guidance, config.guidance_dim).astype(config.dtype)
         embedded = self.time_embedding(self._waves(time, config.channels[0]), condition)
         if config.time_ids is None or self.ids_embedding is None:
             return embedded
         if pooled is None or ids is None:
             raise InputError(
-                "this denoiser needs the pooled prompt and the ids of the image's size"
+                "this denoiser needs the pooled prompt embedding and the image size IDs"
             )
         waves = self._waves(ids.reshape(-1), config.time_ids.dim).reshape(len(ids), -1)
         everything = jnp.concatenate([pooled.astype(config.dtype), waves], axis=-1)

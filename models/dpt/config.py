@@ -20,26 +20,37 @@ class DPTConfig:
 
     backbone: ViTConfig = field(default_factory=lambda: ViTConfig(image_size=(384, 384)))
     blocks: tuple[int, ...] = setting(
-        "backbone_out_indices", "whose outputs are used", Range(0, 10_000), default=(2, 5, 8, 11)
+        "backbone_out_indices",
+        "indices of the backbone layers whose outputs are used",
+        Range(0, 10_000),
+        default=(2, 5, 8, 11),
     )
-    readout: str = setting("readout_type", "what becomes of the class token", default="project")
+    readout: str = setting("readout_type", "use of the class token", default="project")
     factors: tuple[float, ...] = setting(
-        "reassemble_factors", "sizes of the feature maps", POSITIVE, default=(4, 2, 1, 0.5)
+        "reassemble_factors", "scale factor of each feature map", POSITIVE, default=(4, 2, 1, 0.5)
     )
     neck_dims: tuple[int, ...] = setting(
-        "neck_hidden_sizes", "channels of the feature maps", WIDTH, default=(96, 192, 384, 768)
+        "neck_hidden_sizes", "channels of each feature map", WIDTH, default=(96, 192, 384, 768)
     )
-    fusion_dim: int = setting("fusion_hidden_size", "channels of their sums", WIDTH, default=256)
-    head_index: int = setting("head_in_index", "the sum that the head looks at", default=-1)
+    fusion_dim: int = setting(
+        "fusion_hidden_size", "channels of the fused feature maps", WIDTH, default=256
+    )
+    head_index: int = setting(
+        "head_in_index", "index of the fused feature map that the head takes", default=-1
+    )
     batch_norm: bool = setting(
-        "use_batch_norm_in_fusion_residual", "after convolutions of the sums", default=False
+        "use_batch_norm_in_fusion_residual",
+        "whether the fusion blocks use batch norm",
+        default=False,
     )
     fusion_bias: bool = True  # of these convolutions
     projection: bool = setting(
-        "add_projection", "a convolution in front of the head for depth", default=False
+        "add_projection", "whether the depth head starts with a projection", default=False
     )
     auxiliary: bool = setting(
-        "use_auxiliary_head", "a second head for classes, for training", default=True
+        "use_auxiliary_head",
+        "whether there is an auxiliary segmentation head, for training",
+        default=True,
     )
     num_labels: int | None = None  # classes of places; None = their depth
     dtype: str = "float32"  # of activations and matmul operands
@@ -48,30 +59,42 @@ class DPTConfig:
     def __post_init__(self) -> None:
         check_settings(self)
         if self.readout not in READOUTS:
-            raise ConfigError(f"readout={self.readout!r}: supported are {', '.join(READOUTS)}")
+            raise ConfigError(
+                f"readout={self.readout!r} is not supported; choose one of {', '.join(READOUTS)}"
+            )
         if not len(self.chosen) == len(self.neck_dims) == len(self.factors):
             raise ConfigError(
-                f"{len(self.chosen)} outputs of blocks are used, {list(self.chosen)}, but there "
-                f"are {len(self.neck_dims)} neck_dims and {len(self.factors)} factors"
+                "blocks, neck_dims and factors must have the same length, but blocks has "
+                f"{len(self.chosen)} different indices, {list(self.chosen)}, neck_dims has "
+                f"{len(self.neck_dims)} and factors has {len(self.factors)}"
             )
         if self.chosen[-1] >= self.backbone.num_layers:
             raise ConfigError(
-                f"the output of block {self.chosen[-1]} is used, but the backbone has "
-                f"{self.backbone.num_layers}, counted from 0"
+                f"blocks includes layer {self.chosen[-1]}, but the backbone has "
+                f"{self.backbone.num_layers} layers, counted from 0"
             )
         rows, columns = self.backbone.window
         sizes = self.backbone.image_size, self.backbone.patch_size
         if rows != columns or any(math.remainder(*pair) for pair in zip(*sizes, strict=True)):
             raise ConfigError(
-                f"an image of {sizes[0]} pixels is not a square of patches of {sizes[1]}"
+                f"the backbone's image_size={sizes[0]} must be a square multiple of "
+                f"patch_size={sizes[1]}"
             )
         for factor in self.factors:
             if (factor if factor > 1 else 1 / factor) % 1:
-                raise ConfigError(f"factor {factor} is neither a whole number nor one's fraction")
+                raise ConfigError(
+                    f"factors includes {factor}, but every factor must be a whole number or 1 "
+                    "divided by one"
+                )
         if not -len(self.factors) <= self.head_index < len(self.factors):
-            raise ConfigError(f"head_index={self.head_index}: there are {len(self.factors)} sums")
+            raise ConfigError(
+                f"head_index={self.head_index} is out of range: there are {len(self.factors)} "
+                "fused feature maps"
+            )
         if self.projection and self.fusion_dim != PROJECTED:
-            raise ConfigError(f"a projection needs fusion_dim={PROJECTED}, not {self.fusion_dim}")
+            raise ConfigError(
+                f"projection needs fusion_dim={PROJECTED}, but fusion_dim={self.fusion_dim}"
+            )
 
     @property
     def image_size(self) -> tuple[int, int]:

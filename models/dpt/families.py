@@ -41,7 +41,7 @@ def _features(fields: Fields) -> ViTConfig:
 
 def _refuse_other_backbones(fields: Fields) -> None:
     for name in ("is_hybrid", "backbone_config", "backbone"):
-        fields.refuse(name, False, why="the backbone must be the ViT of the same file")
+        fields.refuse(name, False, why="only a ViT backbone in the same checkpoint is supported")
 
 
 ARCHITECTURES = (

@@ -30,18 +30,18 @@ class EncoderConfig:
     """
 
     head: TextHeadConfig
-    vocab_size: int = setting("vocab_size", "tokens", TOKENS)
-    num_layers: int = setting("num_hidden_layers", "layers", LAYERS)
+    vocab_size: int = setting("vocab_size", "vocabulary size", TOKENS)
+    num_layers: int = setting("num_hidden_layers", "number of layers", LAYERS)
     dim: int = setting("hidden_size", "width of the residual stream", WIDTH)
     hidden_dim: int = setting("intermediate_size", "width of the feed-forward block", WIDTH)
-    num_heads: int = setting("num_attention_heads", "attention heads", WIDTH)
-    num_positions: int = setting("max_position_embeddings", "rows of the position table", TOKENS)
+    num_heads: int = setting("num_attention_heads", "number of attention heads", WIDTH)
+    num_positions: int = setting("max_position_embeddings", "number of position embeddings", TOKENS)
     embedding_dim: int = setting(
         "embedding_size", "width of the embeddings, if they are projected to `dim`", WIDTH
     )
     embedding_projection: bool = False
     type_vocab_size: int = setting(
-        "type_vocab_size", "kinds of text in a sequence; 0 = not told apart", COUNT, default=0
+        "type_vocab_size", "number of segment types; 0 = no segment embeddings", COUNT, default=0
     )
     # RoBERTa: positions count the tokens other than this one, and begin one after it.
     position_pad: int | None = None
@@ -59,13 +59,16 @@ class EncoderConfig:
     relative_buckets: int = 0  # MPNet: buckets of a relative position bias; 0 = no bias
     # ALBERT: consecutive layers are one group of blocks, again and again.
     num_groups: int | None = setting(
-        "num_hidden_groups", "None = every layer is a block of its own", LAYERS, default=None
+        "num_hidden_groups",
+        "number of groups of layers that share weights; None = no sharing",
+        LAYERS,
+        default=None,
     )
-    blocks_per_group: int = setting("inner_group_num", "blocks of a group", LAYERS, default=1)
-    norm_eps: float = setting(
-        "layer_norm_eps", "added to the variance in LayerNorm", EPS, default=1e-12
+    blocks_per_group: int = setting(
+        "inner_group_num", "number of blocks in a group", LAYERS, default=1
     )
-    act: str = setting("hidden_act", "of the feed-forward block", default="gelu")
+    norm_eps: float = setting("layer_norm_eps", "LayerNorm epsilon", EPS, default=1e-12)
+    act: str = setting("hidden_act", "activation of the feed-forward block", default="gelu")
     initializer_range: float = setting(
         "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
     )
@@ -76,25 +79,24 @@ class EncoderConfig:
         check_settings(self)
         if self.attention_dim % self.num_heads:
             raise ConfigError(
-                f"dim={self.attention_dim} is not a multiple of num_heads={self.num_heads}: every "
-                "head has the same width"
+                f"dim={self.attention_dim} is not a multiple of num_heads={self.num_heads}. All "
+                "heads must have the same width."
             )
         if self.num_groups is not None and not 0 < self.num_groups <= self.num_layers:
             raise ConfigError(
-                f"num_groups={self.num_groups} groups do not share num_layers={self.num_layers} "
-                "layers: there are at most as many groups as layers"
+                f"num_groups={self.num_groups} must be from 1 to num_layers={self.num_layers}"
             )
         if not self.embedding_projection and self.embedding_dim != self.dim:
             raise ConfigError(
-                f"embedding_dim={self.embedding_dim} differs from dim={self.dim}: set "
-                "embedding_projection"
+                f"embedding_dim={self.embedding_dim} differs from dim={self.dim}. Set "
+                "embedding_projection."
             )
         if self.span is not None:
             self._check_span(self.span)
         if self.rotary is not None and self.head_dim % 2:
             raise ConfigError(
-                f"heads of dim={self.dim} / num_heads={self.num_heads} are {self.head_dim} wide, "
-                "which is odd: rotary positions turn pairs"
+                f"dim={self.dim} / num_heads={self.num_heads} gives a head width of "
+                f"{self.head_dim}, which is odd, but rotary positions rotate pairs of dimensions"
             )
         activation(self.act)
 
@@ -106,12 +108,12 @@ class EncoderConfig:
     def _check_span(self, span: SpanConvolution) -> None:
         if self.dim % (2 * span.num_heads):
             raise ConfigError(
-                f"dim={self.dim} is not a multiple of the {span.num_heads} heads of attention and "
-                f"{span.num_heads} of the convolution"
+                f"dim={self.dim} is not a multiple of {2 * span.num_heads}, the number of heads: "
+                f"{span.num_heads} for attention and as many for the convolution"
             )
         if span.window % 2 == 0:
             raise ConfigError(
-                f"a window of {span.window} tokens is even: a token stands in the middle of it"
+                f"conv_kernel_size={span.window} is even: the kernel size must be odd"
             )
 
     @property

@@ -37,12 +37,13 @@ class Disentangled:
     def __post_init__(self) -> None:
         if not self.scores <= SCORES:
             raise ConfigError(
-                f"disentangled attention with {sorted(self.scores)}; there are {sorted(SCORES)}"
+                f"disentangled attention has unknown scores in {sorted(self.scores)}; choose from "
+                f"{sorted(SCORES)}"
             )
         if self.max_distance < 2 or (self.buckets is not None and self.buckets < 2):
             raise ConfigError(
-                f"distances up to {self.max_distance} in {self.buckets} buckets cannot be told "
-                "apart: both must be 2 at least"
+                f"max_distance={self.max_distance} and buckets={self.buckets} must each be at "
+                "least 2"
             )
 
     @property

@@ -74,10 +74,14 @@ def _encoder(fields: Fields, task: str, heads: Heads, **changes: Any) -> Encoder
     fields.refuse("is_decoder", False, why="only bidirectional attention is supported")
     if "rotary" not in changes:
         fields.refuse(
-            "position_embedding_type", "absolute", why="only absolute positions are supported"
+            "position_embedding_type",
+            "absolute",
+            why="only absolute position embeddings are supported",
         )
     if task == "fill-mask":
-        fields.refuse("tie_word_embeddings", True, why="the output table must be the embedding's")
+        fields.refuse(
+            "tie_word_embeddings", True, why="the output layer must share the embedding table"
+        )
     dtype = read_dtype(fields)
     given = {"head": heads.config(fields, task), "dtype": dtype, "param_dtype": dtype, **changes}
     if not fields.knows("embedding_size"):
@@ -109,7 +113,9 @@ def _albert(fields: Fields, task: str) -> EncoderConfig:
 
 def _electra(fields: Fields, task: str) -> EncoderConfig:
     if task == "multiple-choice":
-        fields.refuse("summary_type", "first", why="only the first token's vector is supported")
+        fields.refuse(
+            "summary_type", "first", why="only the first token's hidden state can be used"
+        )
         fields.refuse("summary_use_proj", True, why="only heads with a projection are supported")
     heads = Heads("gelu", features=None, classify="gelu", choose=fields.text("summary_activation"))
     is_projected = fields.positive("embedding_size") != fields.positive("hidden_size")
@@ -117,10 +123,12 @@ def _electra(fields: Fields, task: str) -> EncoderConfig:
 
 
 def _roformer(fields: Fields, task: str) -> EncoderConfig:
-    fields.refuse("rotary_value", False, why="only queries and keys can turn")
+    fields.refuse("rotary_value", False, why="only queries and keys can be rotated, not values")
     if task == "multiple-choice":
-        fields.refuse("summary_type", "last", why="only the last place's vector is supported")
-        fields.refuse("summary_use_proj", False, why="only heads without projection are supported")
+        fields.refuse("summary_type", "last", why="only the last token's hidden state can be used")
+        fields.refuse(
+            "summary_use_proj", False, why="only heads without a projection are supported"
+        )
     act, dim = fields.text("hidden_act"), fields.positive("hidden_size")
     heads = Heads(act, features=None, classify=act, choose=None, choose_pooling="end")
     width = fields.positive("embedding_size", dim)
@@ -135,7 +143,7 @@ def _roformer(fields: Fields, task: str) -> EncoderConfig:
 
 
 def _deberta_v2(fields: Fields, task: str) -> EncoderConfig:
-    fields.refuse("conv_kernel_size", 0, why="a convolution in the first block is not supported")
+    fields.refuse("conv_kernel_size", 0, why="a convolution after the first layer is not supported")
     buckets = fields.integer("position_buckets", -1)
     norms = fields.text("norm_rel_ebd", "none").lower().split("|")
     return _disentangled(
@@ -148,19 +156,19 @@ def _deberta_v2(fields: Fields, task: str) -> EncoderConfig:
 
 
 def _deberta(fields: Fields, task: str) -> EncoderConfig:
-    fields.refuse("talking_head", False, why="heads that mix their scores are not supported")
+    fields.refuse("talking_head", False, why="talking-heads attention is not supported")
     return _disentangled(fields, task, biases=False)
 
 
 def _disentangled(fields: Fields, task: str, **settings: Any) -> EncoderConfig:
     dim = fields.positive("hidden_size")
     for name in ("embedding_size", "pooler_hidden_size"):
-        fields.refuse(name, dim, why="only the width of the blocks is supported")
+        fields.refuse(name, dim, why=f"only the hidden size, {dim}, is supported")
     if task == "fill-mask":
-        fields.refuse("legacy", True, why="only the head that transformers makes is supported")
+        fields.refuse("legacy", True, why="only the legacy head is supported")
     scores, is_relative = _scores(fields), fields.flag("relative_attention")
     if scores and not is_relative:
-        raise fields.fail("relative_attention", "true is needed with pos_att_type")
+        raise fields.fail("relative_attention", "it must be true when pos_att_type is given")
     farthest = fields.integer("max_relative_positions")
     if farthest < 1:
         farthest = fields.positive("max_position_embeddings")
@@ -186,12 +194,14 @@ def _scores(fields: Fields) -> frozenset[str]:
 def _xlm(fields: Fields, task: str) -> EncoderConfig:
     fields.refuse("is_encoder", True, why="only encoders are supported")
     fields.refuse("causal", False, why="only bidirectional attention is supported")
-    fields.refuse("asm", False, why="only an output table that is the embedding's is supported")
-    fields.refuse("pre_norm", False, why="only norms after the parts of a block are supported")
+    fields.refuse("asm", False, why="the output layer must share the embedding table")
+    fields.refuse("pre_norm", False, why="only post-norm blocks are supported")
     if fields.positive("n_langs") > 1:
-        fields.refuse("use_lang_emb", False, why="vectors of languages are not supported")
+        fields.refuse("use_lang_emb", False, why="language embeddings are not supported")
     if task in ("multiple-choice", "text-classification"):
-        fields.refuse("summary_type", "first", why="only the first token's vector is supported")
+        fields.refuse(
+            "summary_type", "first", why="only the first token's hidden state can be used"
+        )
         for name in ("summary_use_proj", "summary_proj_to_labels"):
             fields.refuse(name, True, why="only heads that project to the labels are supported")
         fields.refuse("summary_activation", None, "", why="only linear heads are supported")
@@ -205,11 +215,16 @@ def _xlm(fields: Fields, task: str) -> EncoderConfig:
 
 
 def _esm(fields: Fields, task: str) -> EncoderConfig:
-    fields.refuse("is_folding_model", False, None, why="only the language model is supported")
-    fields.refuse("add_cross_attention", False, why="only encoders are supported")
+    fields.refuse(
+        "is_folding_model",
+        False,
+        None,
+        why="only the language model is supported, not the folding model",
+    )
+    fields.refuse("add_cross_attention", False, why="cross-attention is not supported")
     kind = fields.text("position_embedding_type", "absolute")
     if kind not in ("absolute", "rotary"):
-        raise fields.fail("position_embedding_type", "absolute or rotary is needed")
+        raise fields.fail("position_embedding_type", "choose absolute or rotary")
     is_rotary = kind == "rotary"
     drops = fields.flag("token_dropout", False)
     return _encoder(
@@ -225,12 +240,14 @@ def _esm(fields: Fields, task: str) -> EncoderConfig:
 
 
 def _mobilebert(fields: Fields, task: str) -> EncoderConfig:
-    shape = "only the block of the published models is supported"
+    shape = "only the blocks of the published models are supported"
     for name in ("use_bottleneck", "key_query_shared_bottleneck", "trigram_input"):
         fields.refuse(name, True, why=shape)
     fields.refuse("use_bottleneck_attention", False, why=shape)
     fields.refuse("normalization_type", "no_norm", why=shape)
-    fields.refuse("classifier_activation", True, why="only a pooler with a layer is supported")
+    fields.refuse(
+        "classifier_activation", True, why="only a pooler with a linear layer is supported"
+    )
     return _encoder(
         fields,
         task,
@@ -244,10 +261,12 @@ def _mobilebert(fields: Fields, task: str) -> EncoderConfig:
 
 
 def _convbert(fields: Fields, task: str) -> EncoderConfig:
-    fields.refuse("num_groups", 1, why="only feed-forward blocks that are one are supported")
+    fields.refuse("num_groups", 1, why="grouped feed-forward blocks are not supported")
     if task == "multiple-choice":
-        fields.refuse("summary_type", "last", why="only the last place's vector is supported")
-        fields.refuse("summary_use_proj", False, why="only heads without projection are supported")
+        fields.refuse("summary_type", "last", why="only the last token's hidden state can be used")
+        fields.refuse(
+            "summary_use_proj", False, why="only heads without a projection are supported"
+        )
     act = fields.text("hidden_act")
     heads = fields.positive("num_attention_heads") // fields.positive("head_ratio")
     return _encoder(

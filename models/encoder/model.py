@@ -258,8 +258,8 @@ class Encoder(nnx.Module):
         [B, T]."""
         if self.config.span is not None and segments is not None:
             raise InputError(
-                "ConvBERT takes no segments: its convolutions would see the texts beside. Give "
-                "each text a row of its own."
+                "ConvBERT does not support segments, because its convolutions would mix "
+                "neighbouring texts. Give each text its own row."
             )
         x = self.embeddings(tokens, types, positions, real, segments)
         slots = jnp.arange(tokens.shape[1])
@@ -275,7 +275,7 @@ class Encoder(nnx.Module):
         """The chances [B, T - 2, T - 2] that residues of proteins [B, T] touch each other, FP32;
         real [B, T] is False at padding. Raises InputError for models that cannot tell."""
         if self.contact_head is None:
-            raise InputError("this model has no head for contacts of residues, as ESM's have")
+            raise InputError("this model has no contact prediction head, unlike ESM models")
         inside = observe(self, tokens, real, call="encode")
         maps = jnp.concatenate(list(inside.attentions.values()), axis=1)
         return self.contact_head(maps, tokens, real)

@@ -39,7 +39,7 @@ def activation(name: str) -> Activation:
     """The function of that name. Raises ConfigError if there is none."""
     if name not in ACTIVATIONS:
         raise ConfigError(
-            f"the activation {name!r} is unknown; choose one of {', '.join(sorted(ACTIVATIONS))}. "
-            "Add it to models/layers/activations.py."
+            f"the activation {name!r} is not supported; choose one of "
+            f"{', '.join(sorted(ACTIVATIONS))}, or add it to models/layers/activations.py"
         )
     return ACTIVATIONS[name]

@@ -13,8 +13,8 @@ def classify(head: Linear | None, x: jax.Array) -> jax.Array:
     """Logits of x [B, D], FP32 [B, L]. Raises ConfigError if there is no classifier."""
     if head is None:
         raise ConfigError(
-            "this model has no classifier, so it gives features but no logits; set num_labels in "
-            "its config, or load a checkpoint for classification"
+            "this model has no classifier and only gives features. Set num_labels in its config, "
+            "or load a checkpoint for classification."
         )
     return head(x).astype(jnp.float32)
 

@@ -38,5 +38,5 @@ def check_length(length: int, longest: int) -> None:
     """Raises InputError if texts of `length` tokens outgrow a model with so many positions."""
     if length > longest:
         raise InputError(
-            f"the text has {length} tokens, but the model's context holds {longest}. Shorten it."
+            f"the text has {length} tokens, but the model's context is {longest}. Shorten the text."
         )

@@ -88,7 +88,7 @@ class StackedLowRank(nnx.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         """What is added to the map's result; x [B, ..., *in_axes]."""
         if self.chosen is None:
-            raise ValueError("call choose_adapters first: it chooses the adapter of each row")
+            raise ValueError("call choose_adapters first, to choose the adapter of each row")
         rows, rank = x.shape[0], self.a.shape[-1]
         outer = x.shape[: x.ndim - self.num_in_axes]
         out_axes = self.b.shape[2:]

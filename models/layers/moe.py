@@ -58,12 +58,12 @@ class Experts:
     def __post_init__(self) -> None:
         if not 0 < self.per_token <= self.count:
             raise ConfigError(
-                f"each token is to visit {self.per_token} of {self.count} experts: choose a number "
-                f"from 1 to {self.count}"
+                f"per_token={self.per_token} is out of range: choose from 1 to {self.count} "
+                "experts per token"
             )
         if self.capacity_factor is not None and not self.capacity_factor > 0:
             raise ConfigError(
-                f"capacity_factor={self.capacity_factor} is not positive; use None for no limit"
+                f"capacity_factor={self.capacity_factor} must be positive; use None for no limit"
             )
 
 

@@ -59,8 +59,8 @@ class Storage:
         blocks = (self.block_in or inputs, self.block_out or outputs)
         if inputs % blocks[0] or outputs % blocks[1] or (self.is_packed and inputs % 2):
             raise ConfigError(
-                f"a kernel of {inputs} inputs and {outputs} outputs does not divide into blocks of "
-                f"{blocks[0]} × {blocks[1]}. Leave it out, or choose smaller blocks."
+                f"a kernel of {inputs} inputs and {outputs} outputs cannot be divided into blocks "
+                f"of {blocks[0]} x {blocks[1]}. Leave it unquantised, or choose smaller blocks."
             )
         return inputs // blocks[0], outputs // blocks[1]
 

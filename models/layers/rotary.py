@@ -41,9 +41,9 @@ class Rotary:
         for name in ("theta", "fraction", "factor", "magnitude"):
             value = getattr(self, name)
             if not 0 < value < math.inf:
-                raise ConfigError(f"rotary positions need {name} above zero, not {value}")
+                raise ConfigError(f"rotary positions need a positive {name}, but {name}={value}")
         if self.fraction > 1:
-            raise ConfigError(f"fraction={self.fraction} of a head must be at most 1")
+            raise ConfigError(f"a rotary fraction must be at most 1, but fraction={self.fraction}")
 
     def width(self, head_dim: int) -> int:
         """R: how many numbers of a head are rotated."""

@@ -23,8 +23,8 @@ class Temperature:
     def __post_init__(self) -> None:
         if self.floor < 1 or not abs(self.strength) < math.inf:
             raise ConfigError(
-                f"the temperature of attention needs a floor above zero and a finite strength, not "
-                f"{self.floor} and {self.strength}"
+                "attention temperature needs a positive floor and a finite strength, but "
+                f"floor={self.floor} and strength={self.strength}"
             )
 
     def factors(self, places: jax.Array) -> jax.Array:

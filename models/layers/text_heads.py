@@ -48,11 +48,12 @@ class TextHeadConfig:
     def __post_init__(self) -> None:
         if self.task not in TASKS:
             raise ConfigError(
-                f"the task {self.task!r} is unknown; choose one of {', '.join(TASKS)}"
+                f"the task {self.task!r} is not supported; choose one of {', '.join(TASKS)}"
             )
         if self.pooling not in POOLINGS:
             raise ConfigError(
-                f"the pooling {self.pooling!r} is unknown; choose one of {', '.join(POOLINGS)}"
+                f"the pooling {self.pooling!r} is not supported; choose one of "
+                f"{', '.join(POOLINGS)}"
             )
         activation(self.act)
 
@@ -165,7 +166,7 @@ class TextHead(nnx.Module):
     def scores(self, x: jax.Array) -> jax.Array:
         """The outputs of vectors [..., D], FP32 [..., num_labels]."""
         if self.output is None:
-            raise TypeError(f"{self.config.task} has no labels")
+            raise TypeError(f"the task {self.config.task} has no labels")
         x = x if self.transform is None else self.transform(x)
         return self.output(x).astype(jnp.float32)
 

@@ -21,26 +21,34 @@ class LevitConfig:
     """
 
     image_size: tuple[int, int] = setting(
-        "image_size", "height and width, which are equal, in pixels", WIDTH, default=(224, 224)
+        "image_size", "image height and width (equal), in pixels", WIDTH, default=(224, 224)
     )
-    num_channels: int = setting("num_channels", "of the images", WIDTH, default=3)
-    window: int = setting("kernel_size", "of the convolutions that make tokens", WIDTH, default=3)
-    stride: int = setting("stride", "of these convolutions", WIDTH, default=2)
-    padding: int = setting("padding", "zeros around their images", COUNT, default=1)
-    patch_size: int = setting("patch_size", "of one token, in pixels", WIDTH, default=16)
+    num_channels: int = setting("num_channels", "channels of the input image", WIDTH, default=3)
+    window: int = setting(
+        "kernel_size", "kernel size of the patch-embedding convolutions", WIDTH, default=3
+    )
+    stride: int = setting("stride", "stride of the patch-embedding convolutions", WIDTH, default=2)
+    padding: int = setting(
+        "padding", "zero padding of the patch-embedding convolutions", COUNT, default=1
+    )
+    patch_size: int = setting("patch_size", "patch height and width, in pixels", WIDTH, default=16)
     dims: tuple[int, ...] = setting(
         "hidden_sizes", "width of the residual stream", WIDTH, default=(128, 256, 384)
     )
     num_heads: tuple[int, ...] = setting(
-        "num_attention_heads", "attention heads", WIDTH, default=(4, 8, 12)
+        "num_attention_heads", "number of attention heads in each stage", WIDTH, default=(4, 8, 12)
     )
-    depths: tuple[int, ...] = setting("depths", "blocks", LAYERS, default=(4, 4, 4))
-    key_dims: tuple[int, ...] = setting("key_dim", "of a head", WIDTH, default=(16, 16, 16))
+    depths: tuple[int, ...] = setting(
+        "depths", "number of blocks in each stage", LAYERS, default=(4, 4, 4)
+    )
+    key_dims: tuple[int, ...] = setting(
+        "key_dim", "width of a head's queries and keys", WIDTH, default=(16, 16, 16)
+    )
     mlp_ratios: tuple[int, ...] = setting(
-        "mlp_ratio", "by which a block is wider inside", WIDTH, default=(2, 2, 2)
+        "mlp_ratio", "expansion ratio of the feed-forward block", WIDTH, default=(2, 2, 2)
     )
     value_ratios: tuple[int, ...] = setting(
-        "attention_ratio", "by which values are wider than keys", WIDTH, default=(2, 2, 2)
+        "attention_ratio", "ratio of value width to key width", WIDTH, default=(2, 2, 2)
     )
     initializer_range: float = setting(
         "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
@@ -56,19 +64,28 @@ class LevitConfig:
             value = getattr(self, entry.name)
             of_stages = isinstance(value, tuple) and entry.name != "image_size"
             if of_stages and len(value) != STAGES:
-                raise ConfigError(f"{entry.name}={value}: a LeViT has {STAGES} stages")
+                raise ConfigError(
+                    f"{entry.name}={value} has {len(value)} values, but a LeViT has {STAGES} stages"
+                )
         if self.dims[0] < 2 ** (NUM_CONVOLUTIONS - 1) or min(self.dims[:2]) < self.key_dims[0]:
-            raise ConfigError(f"dims={self.dims} are too small for heads and convolutions")
+            raise ConfigError(
+                f"dims={self.dims} are too small: the first must be at least "
+                f"{2 ** (NUM_CONVOLUTIONS - 1)}, and the first two at least "
+                f"key_dims[0]={self.key_dims[0]}"
+            )
         if self.image_size[0] != self.image_size[1]:
-            raise ConfigError(f"images of {self.image_size} pixels: a LeViT sees squares")
+            raise ConfigError(
+                f"image_size={self.image_size} is not square: a LeViT only takes square images"
+            )
         made = self.image_size[0]
         for _ in range(NUM_CONVOLUTIONS):
             made = (made + 2 * self.padding - self.window) // self.stride + 1
         if made < 1 or made != self.grid(0):
             raise ConfigError(
-                f"{NUM_CONVOLUTIONS} convolutions make {made} x {made} tokens of an image of "
-                f"{self.image_size} pixels, but patches of {self.patch_size} are {self.grid(0)} x "
-                f"{self.grid(0)}: correct image_size, patch_size, kernel_size, stride or padding"
+                f"the {NUM_CONVOLUTIONS} patch-embedding convolutions turn an image of "
+                f"{self.image_size} pixels into {made} x {made} tokens, but patches of "
+                f"{self.patch_size} pixels give {self.grid(0)} x {self.grid(0)}. Correct "
+                "image_size, patch_size, kernel_size, stride or padding."
             )
 
     def grid(self, stage: int) -> int:

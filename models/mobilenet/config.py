@@ -31,29 +31,40 @@ class MobileNetConfig:
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    num_channels: int = setting("num_channels", "of the images", WIDTH, default=3)
+    num_channels: int = setting("num_channels", "channels of the input image", WIDTH, default=3)
     depth_multiplier: float = setting(
-        "depth_multiplier", "of all numbers of channels", POSITIVE, default=1.0
+        "depth_multiplier", "factor on the channels of all layers", POSITIVE, default=1.0
     )
-    multiple: int = setting("depth_divisible_by", "of which channels are", WIDTH, default=8)
-    least: int = setting("min_depth", "fewest channels", WIDTH, default=8)
+    multiple: int = setting(
+        "depth_divisible_by",
+        "number that all channel counts must be multiples of",
+        WIDTH,
+        default=8,
+    )
+    least: int = setting("min_depth", "smallest number of channels", WIDTH, default=8)
     expand_ratio: float = setting(
-        "expand_ratio", "by which a block is wider inside", POSITIVE, default=6.0
+        "expand_ratio", "expansion ratio of the inverted residuals", POSITIVE, default=6.0
     )
     output_stride: int = setting(
-        "output_stride", "by which the image becomes smaller", WIDTH, default=32
+        "output_stride", "ratio of input to output resolution", WIDTH, default=32
     )
     plain_stem: bool = setting(
-        "first_layer_is_expansion", "no convolution of single pixels in the stem", default=True
+        "first_layer_is_expansion",
+        "whether the stem has no 1 x 1 expansion convolution",
+        default=True,
     )
     wide_end: bool = setting(
-        "finegrained_output", "the last layer does not become narrower", default=True
+        "finegrained_output",
+        "whether the last layer keeps its width at a depth_multiplier below 1",
+        default=True,
     )
-    act: str = setting("hidden_act", "after convolutions", default="relu6")
-    same_padding: bool = setting("tf_padding", "the odd zero stands behind", default=True)
-    norm_eps: float = setting(
-        "layer_norm_eps", "added to the variance in batch norms", EPS, default=0.001
+    act: str = setting("hidden_act", "activation after each convolution", default="relu6")
+    same_padding: bool = setting(
+        "tf_padding",
+        "whether odd padding goes to the bottom and right, as in TensorFlow",
+        default=True,
     )
+    norm_eps: float = setting("layer_norm_eps", "batch norm epsilon", EPS, default=0.001)
     initializer_range: float = setting(
         "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
     )
@@ -66,7 +77,7 @@ class MobileNetConfig:
         check_settings(self)
         if self.output_stride not in OUTPUT_STRIDES:
             raise ConfigError(
-                f"output_stride={self.output_stride}: supported are "
+                f"output_stride={self.output_stride} is not supported; choose one of "
                 f"{', '.join(map(str, OUTPUT_STRIDES))}"
             )
         activation(self.act)

@@ -27,38 +27,44 @@ class MobileViTConfig:
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    num_channels: int = setting("num_channels", "of the images", WIDTH, default=3)
-    patch_size: int = setting("patch_size", "of the places that see each other", WIDTH, default=2)
+    num_channels: int = setting("num_channels", "channels of the input image", WIDTH, default=3)
+    patch_size: int = setting(
+        "patch_size", "patch height and width, in positions of the feature map", WIDTH, default=2
+    )
     dims: tuple[int, ...] = setting(
-        "hidden_sizes", "width of the transformers", WIDTH, default=(144, 192, 240)
+        "hidden_sizes", "width of each stage's transformer", WIDTH, default=(144, 192, 240)
     )
     channels: tuple[int, ...] = setting(
         "neck_hidden_sizes",
-        "after the first convolution, every stage and the last convolution",
+        "channels after the first convolution, each stage and the last convolution",
         WIDTH,
         default=(16, 32, 64, 96, 128, 160, 640),
     )
-    num_heads: int = setting("num_attention_heads", "attention heads", WIDTH, default=4)
+    num_heads: int = setting("num_attention_heads", "number of attention heads", WIDTH, default=4)
     mlp_ratio: float = setting(
-        "mlp_ratio", "by which a transformer is wider inside", POSITIVE, default=2.0
+        "mlp_ratio", "expansion ratio of the feed-forward block", POSITIVE, default=2.0
     )
     expand_ratio: float = setting(
-        "expand_ratio", "by which an inverted residual is wider inside", POSITIVE, default=4.0
+        "expand_ratio", "expansion ratio of the inverted residuals", POSITIVE, default=4.0
     )
-    act: str = setting("hidden_act", "after convolutions and in transformers", default="silu")
-    window: int = setting("conv_kernel_size", "around a transformer", WIDTH, default=3)
+    act: str = setting(
+        "hidden_act", "activation of the convolutions and transformers", default="silu"
+    )
+    window: int = setting(
+        "conv_kernel_size", "kernel size of the convolutions around a transformer", WIDTH, default=3
+    )
     output_stride: int = setting(
-        "output_stride", "by which the image becomes smaller", WIDTH, default=32
+        "output_stride", "ratio of input to output resolution", WIDTH, default=32
     )
-    norm_eps: float = setting(
-        "layer_norm_eps", "added to the variance in LayerNorm", EPS, default=1e-5
+    norm_eps: float = setting("layer_norm_eps", "LayerNorm epsilon", EPS, default=1e-5)
+    qkv_bias: bool = setting(
+        "qkv_bias", "biases of the query, key and value projections", default=True
     )
-    qkv_bias: bool = setting("qkv_bias", "biases of queries, keys and values", default=True)
     head_channels: int = setting(
-        "aspp_out_channels", "of the head for segmentation", WIDTH, default=256
+        "aspp_out_channels", "channels of the segmentation head", WIDTH, default=256
     )
     dilations: tuple[int, ...] = setting(
-        "atrous_rates", "of the windows of the head for segmentation", WIDTH, default=(6, 12, 18)
+        "atrous_rates", "dilation rates of the segmentation head", WIDTH, default=(6, 12, 18)
     )
     initializer_range: float = setting(
         "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
@@ -72,14 +78,19 @@ class MobileViTConfig:
         check_settings(self)
         for name, count in (("dims", len(TRANSFORMERS)), ("channels", _NECKS), ("dilations", 3)):
             if len(getattr(self, name)) != count:
-                raise ConfigError(f"{name}={getattr(self, name)}: {count} numbers are needed")
+                raise ConfigError(
+                    f"{name}={getattr(self, name)} has {len(getattr(self, name))} values, but "
+                    f"{count} are needed"
+                )
         if any(dim % self.num_heads for dim in self.dims):
-            raise ConfigError(f"dims={self.dims} are not multiples of num_heads={self.num_heads}")
+            raise ConfigError(
+                f"dims={self.dims} are not all multiples of num_heads={self.num_heads}"
+            )
         if self.window % 2 == 0:
-            raise ConfigError(f"a window of {self.window} has no middle; give an odd one")
+            raise ConfigError(f"window={self.window} is even: the kernel size must be odd")
         if self.output_stride not in OUTPUT_STRIDES:
             raise ConfigError(
-                f"output_stride={self.output_stride}: supported are "
+                f"output_stride={self.output_stride} is not supported; choose one of "
                 f"{', '.join(map(str, OUTPUT_STRIDES))}"
             )
         activation(self.act)

@@ -29,17 +29,19 @@ class ModernBertConfig:
     local_rotary: Rotary  # of the layers that see their neighbourhood
     local_layers: tuple[int, ...]
     reach: int  # how many tokens to either side a local layer sees
-    vocab_size: int = setting("vocab_size", "tokens", TOKENS)
-    num_layers: int = setting("num_hidden_layers", "layers", LAYERS)
+    vocab_size: int = setting("vocab_size", "vocabulary size", TOKENS)
+    num_layers: int = setting("num_hidden_layers", "number of layers", LAYERS)
     dim: int = setting("hidden_size", "width of the residual stream", WIDTH)
     hidden_dim: int = setting("intermediate_size", "width of the feed-forward block", WIDTH)
-    num_heads: int = setting("num_attention_heads", "attention heads", WIDTH)
+    num_heads: int = setting("num_attention_heads", "number of attention heads", WIDTH)
     max_seq_len: int = setting("max_position_embeddings", "longest text, in tokens", TOKENS)
-    norm_eps: float = setting("norm_eps", "added to the variance in LayerNorm", EPS, default=1e-5)
-    norm_bias: bool = setting("norm_bias", "biases of norms", default=False)
-    attention_bias: bool = setting("attention_bias", "biases of attention", default=False)
+    norm_eps: float = setting("norm_eps", "LayerNorm epsilon", EPS, default=1e-5)
+    norm_bias: bool = setting("norm_bias", "biases of the norms", default=False)
+    attention_bias: bool = setting(
+        "attention_bias", "biases of the attention projections", default=False
+    )
     mlp_bias: bool = setting("mlp_bias", "biases of the feed-forward block", default=False)
-    act: str = setting("hidden_activation", "of the feed-forward block", default="gelu")
+    act: str = setting("hidden_activation", "activation of the feed-forward block", default="gelu")
     initializer_range: float = setting(
         "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
     )
@@ -50,14 +52,14 @@ class ModernBertConfig:
         check_settings(self)
         if self.dim % self.num_heads:
             raise ConfigError(
-                f"dim={self.dim} is not a multiple of num_heads={self.num_heads}: every head has "
-                "the same width"
+                f"dim={self.dim} is not a multiple of num_heads={self.num_heads}. All heads must "
+                "have the same width."
             )
         for rotary in (self.rotary, self.local_rotary):
             if rotary.width(self.head_dim) % 2:
                 raise ConfigError(
-                    f"{rotary.width(self.head_dim)} numbers of each head turn, which is odd: "
-                    "rotary positions turn pairs"
+                    f"the rotary width is {rotary.width(self.head_dim)} per head, but it must be "
+                    "even: rotary positions rotate pairs of dimensions"
                 )
         activation(self.act)
 

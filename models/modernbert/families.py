@@ -35,10 +35,12 @@ def _read_config(task: str, fields: Fields) -> ModernBertConfig:
 
 def _head(fields: Fields, task: str) -> TextHeadConfig:
     if task == "fill-mask":
-        fields.refuse("tie_word_embeddings", True, why="the output table must be the embedding's")
+        fields.refuse(
+            "tie_word_embeddings", True, why="the output layer must share the embedding table"
+        )
     pooling = fields.text("classifier_pooling")
     if pooling not in POOLINGS:
-        raise fields.fail("classifier_pooling", f"supported are {', '.join(POOLINGS)}")
+        raise fields.fail("classifier_pooling", f"choose one of {', '.join(POOLINGS)}")
     return TextHeadConfig(
         task,
         num_labels=count_labels(fields),
@@ -53,7 +55,7 @@ def _head(fields: Fields, task: str) -> TextHeadConfig:
 
 def _rotaries(fields: Fields) -> tuple[Rotary, Rotary]:
     """Of the layers that see everything, and of the local ones."""
-    fields.refuse("rope_scaling", why="only rope_parameters by kind of layer are supported")
+    fields.refuse("rope_scaling", why="rope_parameters must be given per layer type")
     none = Fields({}, fields.where)
     both = fields.object("rope_parameters", none)
     return (
@@ -78,7 +80,7 @@ def _local_layers(fields: Fields) -> tuple[int, ...]:
     types = fields.list("layer_types")
     known = {"full_attention", "sliding_attention"}
     if len(types) < len(layers) or not set(types) <= known:
-        raise fields.fail("layer_types", f"one of {sorted(known)} per layer is needed")
+        raise fields.fail("layer_types", f"it must name one of {sorted(known)} per layer")
     return tuple(i for i in layers if types[i] == "sliding_attention")
 
 

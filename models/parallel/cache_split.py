@@ -68,7 +68,9 @@ class CacheSplit:
         """`dot_product_attention` to keys whose positions are split: query [R, T, N, H], keys and
         values [R, S, K, H], mask [R, T, S]. Raises ShardingError for another mask, or a bias."""
         if bias is not None or mask is None or isinstance(mask, Visibility):
-            raise ShardingError("a cache whose positions are split needs a mask, and has no bias")
+            raise ShardingError(
+                "a cache split by position needs a mask and does not support a bias"
+            )
         scoring = Scoring(
             scale=query.shape[-1] ** -0.5 if scale is None else scale, softcap=softcap
         )

@@ -39,7 +39,8 @@ class ContextParallel:
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise ShardingError(
-                f"there is no context parallelism {self.method!r}; there is {', '.join(METHODS)}"
+                f"the context parallelism method {self.method!r} is not supported; choose one of "
+                f"{', '.join(METHODS)}"
             )
 
     def order(self, length: int) -> np.ndarray:
@@ -50,9 +51,8 @@ class ContextParallel:
         chunks = METHODS[self.method].chunks * self.size
         if length % chunks:
             raise ShardingError(
-                f"{length} positions cannot be shared by context={self.size} with "
-                f"{self.method!r}, which cuts them into {chunks} equal chunks. Choose a multiple "
-                f"of {chunks}."
+                f"{length} positions cannot be split over context={self.size} with "
+                f"{self.method!r}, which needs {chunks} equal chunks. Use a multiple of {chunks}."
             )
         order = balanced(length, self.size) if chunks > self.size else np.arange(length)
         return order.astype(np.int32)
@@ -90,14 +90,13 @@ class ContextParallel:
         """
         if bias is not None or sinks is not None or not isinstance(mask, Visibility):
             raise ShardingError(
-                "context parallelism is for attention of a text to itself, without a bias on its "
-                "scores and without sinks. Use a mesh without context."
+                "context parallelism supports only self-attention without a bias or sinks. Use a "
+                "mesh without context."
             )
         if self.method == "all_to_all" and query.shape[2] % self.size:
             raise ShardingError(
-                f"{query.shape[2]} query heads of a core cannot be shared by "
-                f"context={self.size}, as {self.method!r} needs. Choose a size that divides them, "
-                "or ring attention."
+                f"{self.method!r} cannot split the {query.shape[2]} query heads of a core over "
+                f"context={self.size}. Choose a size that divides them, or ring attention."
             )
         scale = query.shape[-1] ** -0.5 if scale is None else scale
         scoring = Scoring(scale=scale, softcap=softcap)

@@ -67,7 +67,7 @@ class RowSplit:
         """`dot_product_attention` of rows that are split: query [R, T, N, H], keys and values
         [R, S, K, H], mask [R, T, S]. Raises ShardingError for another mask, or a bias."""
         if bias is not None or mask is None or isinstance(mask, Visibility):
-            raise ShardingError("attention whose rows are split needs a mask, and has no bias")
+            raise ShardingError("attention split by rows needs a mask and does not support a bias")
 
         def own(
             query: jax.Array,

@@ -19,27 +19,37 @@ class PatchTSTConfig:
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    num_channels: int = setting("num_input_channels", "series side by side", WIDTH, default=1)
-    context: int = setting("context_length", "times that are known", WIDTH, default=32)
-    horizon: int = setting("prediction_length", "times that are foretold", WIDTH, default=24)
-    patch_length: int = setting("patch_length", "times of a patch", WIDTH, default=1)
-    patch_stride: int = setting("patch_stride", "from one patch to the next", WIDTH, default=1)
-    dim: int = setting("d_model", "width of the residual stream", WIDTH, default=128)
-    hidden_dim: int = setting("ffn_dim", "of feed-forward blocks", WIDTH, default=512)
-    num_layers: int = setting("num_hidden_layers", "transformer blocks", LAYERS, default=3)
-    num_heads: int = setting("num_attention_heads", "of attention", WIDTH, default=4)
-    act: str = setting("activation_function", "of feed-forward blocks", default="gelu")
-    mlp_bias: bool = setting("bias", "of feed-forward blocks", default=True)
-    channel_attention: bool = setting(
-        "channel_attention", "series look at each other, besides patches", default=False
+    num_channels: int = setting("num_input_channels", "number of series", WIDTH, default=1)
+    context: int = setting("context_length", "time steps of the input", WIDTH, default=32)
+    horizon: int = setting("prediction_length", "time steps to forecast", WIDTH, default=24)
+    patch_length: int = setting("patch_length", "time steps per patch", WIDTH, default=1)
+    patch_stride: int = setting(
+        "patch_stride", "time steps between the starts of patches", WIDTH, default=1
     )
-    norm: str = setting("norm_type", "one of NORMS", default="batchnorm")
-    norm_eps: float = setting("norm_eps", "added to the variance in norms", EPS, default=1e-5)
-    pre_norm: bool = setting("pre_norm", "norms stand before the parts of a block", default=True)
-    positions: str = setting("positional_encoding_type", "one of POSITIONS", default="sincos")
-    class_token: bool = setting("use_cls_token", "in front of the patches", default=False)
+    dim: int = setting("d_model", "width of the residual stream", WIDTH, default=128)
+    hidden_dim: int = setting("ffn_dim", "width of the feed-forward block", WIDTH, default=512)
+    num_layers: int = setting("num_hidden_layers", "number of layers", LAYERS, default=3)
+    num_heads: int = setting("num_attention_heads", "number of attention heads", WIDTH, default=4)
+    act: str = setting(
+        "activation_function", "activation of the feed-forward block", default="gelu"
+    )
+    mlp_bias: bool = setting("bias", "biases of the feed-forward block", default=True)
+    channel_attention: bool = setting(
+        "channel_attention", "whether series attend to each other", default=False
+    )
+    norm: str = setting("norm_type", "kind of norm, one of NORMS", default="batchnorm")
+    norm_eps: float = setting("norm_eps", "norm epsilon", EPS, default=1e-5)
+    pre_norm: bool = setting(
+        "pre_norm", "whether norms come before attention and the feed-forward block", default=True
+    )
+    positions: str = setting(
+        "positional_encoding_type", "kind of position embedding, one of POSITIONS", default="sincos"
+    )
+    class_token: bool = setting(
+        "use_cls_token", "whether a class token precedes the patches", default=False
+    )
     pooling: str | None = setting(
-        "pooling_type", "of patches for the forecast, one of POOLINGS", default="mean"
+        "pooling_type", "pooling of the patches for the forecast, one of POOLINGS", default="mean"
     )
     scaling: str | None = None  # of each series over its known times, one of SCALINGS
     initializer_range: float = setting(
@@ -58,13 +68,16 @@ class PatchTSTConfig:
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
-                raise ConfigError(f"{name}={getattr(self, name)!r}: there are {allowed}")
+                raise ConfigError(
+                    f"{name}={getattr(self, name)!r} is not supported; choose one of "
+                    f"{', '.join(map(str, allowed))}"
+                )
         if self.context <= self.patch_length:
             raise ConfigError(
-                f"{self.context} known times are not longer than a patch of {self.patch_length}"
+                f"context={self.context} must be greater than patch_length={self.patch_length}"
             )
         if self.dim % self.num_heads:
-            raise ConfigError(f"dim={self.dim} does not divide into num_heads={self.num_heads}")
+            raise ConfigError(f"dim={self.dim} is not a multiple of num_heads={self.num_heads}")
         activation(self.act)
 
     @property

@@ -68,12 +68,14 @@ def key_table(config: PatchTSTConfig) -> KeyTable:
 
 
 def _read(fields: Fields) -> PatchTSTConfig:
-    fields.refuse("loss", "mse", why="forecasts are numbers here, not distributions")
+    fields.refuse("loss", "mse", why="only point forecasts are supported, not distributions")
     for name in ("share_embedding", "share_projection"):
-        fields.refuse(name, True, why="all series share their weights here")
+        fields.refuse(
+            name, True, why="only an embedding and a head shared by all series are supported"
+        )
     scaling = fields.values.get("scaling", "std")
     if not isinstance(scaling, str | bool | None) or scaling not in _SCALINGS:
-        raise fields.fail("scaling", f"there are {list(_SCALINGS)}")
+        raise fields.fail("scaling", f"choose one of {', '.join(map(repr, _SCALINGS))}")
     config: PatchTSTConfig = read_model(PatchTSTConfig, fields, scaling=_SCALINGS[scaling])
     return config
 

@@ -114,8 +114,8 @@ class PatchTST(nnx.Module):
         size = (self.config.context, self.config.num_channels)
         if values.ndim != 3 or values.shape[1:] != size:
             raise InputError(
-                f"the series have the shape {list(values.shape)}, but this model takes "
-                f"[B, {size[0]}, {size[1]}]: batch, known times, series"
+                f"the series have the shape {list(values.shape)}, but this model takes [B, "
+                f"{size[0]}, {size[1]}]: batch, time steps, series"
             )
         values = values.astype(jnp.float32)
         middle, scale = self._scale(values)

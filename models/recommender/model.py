@@ -26,14 +26,16 @@ _ROWS = 128  # the table is filled up to a multiple, so that meshes divide it
 class RecommenderConfig:
     """Every dimension. Raises ConfigError if a size is out of range, or the table is too large."""
 
-    num_dense: int = setting(None, "numbers of a row", WIDTH)
-    vocab_sizes: tuple[int, ...] = setting(None, "ids of each kind", TOKENS)
-    dim: int = setting(None, "width of the vectors of ids", WIDTH, default=16)
+    num_dense: int = setting(None, "number of dense features", WIDTH)
+    vocab_sizes: tuple[int, ...] = setting(
+        None, "vocabulary size of each categorical feature", TOKENS
+    )
+    dim: int = setting(None, "width of the ID embeddings", WIDTH, default=16)
     dense_widths: tuple[int, ...] = setting(
-        None, "of the layers below, before the last, which is `dim` wide", WIDTH, default=(64,)
+        None, "hidden widths of the bottom MLP, whose output is `dim` wide", WIDTH, default=(64,)
     )
     top_widths: tuple[int, ...] = setting(
-        None, "of the layers above, before the last, which gives the logit", WIDTH, default=(64,)
+        None, "hidden widths of the top MLP, whose output is the logit", WIDTH, default=(64,)
     )
     dtype: str = "float32"  # of activations and operands
     param_dtype: str = "float32"  # of the stored weights
@@ -41,9 +43,12 @@ class RecommenderConfig:
     def __post_init__(self) -> None:
         check_settings(self)
         if not self.vocab_sizes:
-            raise ConfigError("vocab_sizes is empty: at least one kind of ids is needed")
+            raise ConfigError("vocab_sizes is empty: give at least one categorical feature")
         if self.table_rows not in TOKENS:
-            raise ConfigError(f"all ids together are {sum(self.vocab_sizes)}: fewer are needed")
+            raise ConfigError(
+                f"vocab_sizes add up to {sum(self.vocab_sizes)}, but at most {TOKENS.highest} IDs "
+                "are supported"
+            )
 
     @property
     def table_rows(self) -> int:
@@ -134,9 +139,11 @@ def _run(layers: nnx.List[Linear], x: jax.Array, *, ends_relu: bool) -> jax.Arra
 def _check(config: RecommenderConfig, dense: jax.Array, ids: jax.Array) -> None:
     kinds = len(config.vocab_sizes)
     if dense.ndim != 2 or dense.shape[1] != config.num_dense:
-        raise InputError(f"dense is {list(dense.shape)}, but [B, {config.num_dense}] is needed")
+        raise InputError(
+            f"dense has the shape {list(dense.shape)}, but this model takes [B, {config.num_dense}]"
+        )
     if ids.ndim not in (2, 3) or ids.shape[1] != kinds or len(ids) != len(dense):
         raise InputError(
-            f"ids are {list(ids.shape)}, but [{len(dense)}, {kinds}] or [{len(dense)}, {kinds}, L] "
-            "is needed"
+            f"ids have the shape {list(ids.shape)}, but this model takes [{len(dense)}, {kinds}] "
+            f"or [{len(dense)}, {kinds}, L]"
         )

@@ -25,16 +25,18 @@ class ForecasterConfig:
     """Every dimension. Raises ConfigError if there is no such cell, or a size is out of range."""
 
     cell: str = "lstm"  # a key of CELLS
-    num_channels: int = setting(None, "series side by side", WIDTH, default=1)
-    dim: int = setting(None, "width of the state", WIDTH, default=32)
-    num_layers: int = setting(None, "cells above each other", LAYERS, default=1)
-    horizon: int = setting(None, "times that are foretold", WIDTH, default=1)
+    num_channels: int = setting(None, "number of series", WIDTH, default=1)
+    dim: int = setting(None, "width of the hidden state", WIDTH, default=32)
+    num_layers: int = setting(None, "number of layers", LAYERS, default=1)
+    horizon: int = setting(None, "time steps to forecast", WIDTH, default=1)
     param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
         check_settings(self)
         if self.cell not in CELLS:
-            raise ConfigError(f"cell={self.cell!r}: choose one of {', '.join(CELLS)}")
+            raise ConfigError(
+                f"cell={self.cell!r} is not supported; choose one of {', '.join(CELLS)}"
+            )
 
 
 class Forecaster(nnx.Module):

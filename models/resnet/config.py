@@ -16,22 +16,22 @@ class ResNetConfig:
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    num_channels: int = setting("num_channels", "of the images", WIDTH, default=3)
+    num_channels: int = setting("num_channels", "channels of the input image", WIDTH, default=3)
     stem_channels: int = setting(
         "embedding_size", "channels after the first convolution", WIDTH, default=64
     )
     stage_channels: tuple[int, ...] = setting(
-        "hidden_sizes", "channels at the end of each stage", WIDTH, default=(256, 512, 1024, 2048)
+        "hidden_sizes", "output channels of each stage", WIDTH, default=(256, 512, 1024, 2048)
     )
     depths: tuple[int, ...] = setting(
-        "depths", "blocks of each stage", LAYERS, default=(3, 4, 6, 3)
+        "depths", "number of blocks in each stage", LAYERS, default=(3, 4, 6, 3)
     )
     bottleneck: bool = True  # 1x1, 3x3, 1x1 convolutions; otherwise two 3x3
-    act: str = setting("hidden_act", "after every convolution", default="relu")
+    act: str = setting("hidden_act", "activation after each convolution", default="relu")
     first_stage_stride: int = 1  # of its first block; that of the later stages is 2
     early_stride: bool = setting(
         "downsample_in_bottleneck",
-        "a bottleneck's first convolution has the stride, not its second",
+        "whether a bottleneck's first convolution has the stride, rather than its second",
         default=False,
     )
     num_labels: int | None = None  # None = no classifier
@@ -42,12 +42,13 @@ class ResNetConfig:
         check_settings(self)
         if len(self.stage_channels) != len(self.depths):
             raise ConfigError(
-                f"there are channels for {len(self.stage_channels)} stages, but depths for "
+                f"stage_channels has {len(self.stage_channels)} stages, but depths has "
                 f"{len(self.depths)}"
             )
         narrow = [c for c in self.stage_channels if c % REDUCTION]
         if self.bottleneck and narrow:
             raise ConfigError(
-                f"bottlenecks have channels in multiples of {REDUCTION}, not {narrow}"
+                f"stage_channels={self.stage_channels} must be multiples of {REDUCTION} for "
+                f"bottlenecks, but {narrow} are not"
             )
         activation(self.act)

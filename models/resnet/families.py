@@ -11,7 +11,7 @@ from models.weights.fields import Fields, count_labels, read_dtype
 
 
 def _backbone(fields: Fields) -> ResNetConfig:
-    fields.refuse("layer_type", "basic", "bottleneck", why="supported are basic and bottleneck")
+    fields.refuse("layer_type", "basic", "bottleneck", why="choose basic or bottleneck")
     dtype = read_dtype(fields)
     given = {
         "bottleneck": fields.text("layer_type") == "bottleneck",

@@ -134,7 +134,7 @@ def _listed(directory: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{file} cannot be read: {error}") from error
     if not (isinstance(entries, list) and entries and all(isinstance(e, dict) for e in entries)):
-        raise ConfigError(f"{file} holds no list of modules")
+        raise ConfigError(f"{file} must hold a list of modules")
     return entries
 
 
@@ -145,7 +145,9 @@ def _kind(entry: Mapping[str, Any]) -> str:
 def _folder(directory: Path, entry: Mapping[str, Any]) -> str:
     folder = str(entry.get("path", ""))
     if Path(folder).name != folder:
-        raise ConfigError(f"{directory / MODULES_FILE} names {folder!r}, outside its directory")
+        raise ConfigError(
+            f"{directory / MODULES_FILE} names {folder!r}, which is outside its directory"
+        )
     return folder
 
 
@@ -158,28 +160,30 @@ def _module(directory: Path, entry: Mapping[str, Any]) -> list[Module]:
         raise _unknown(directory, entry)
     fields = _optional(directory / folder / CONFIG_FILE)
     for name in ("module_input_name", "module_output_name"):
-        fields.refuse(name, "sentence_embedding", why="only vectors of whole texts are supported")
+        fields.refuse(name, "sentence_embedding", why="only sentence embeddings are supported")
     if kind == "Normalize":
         return [Normalise()]
     return [_pool(fields) if kind == "Pooling" else _dense(fields, folder)]
 
 
 def _pool(fields: Fields) -> Pool:
-    fields.refuse("include_prompt", True, why="prompts are part of a text")
+    fields.refuse(
+        "include_prompt", True, why="leaving the prompt out of the pooling is not supported"
+    )
     named = fields.values.get("pooling_mode")
     modes = [named] if isinstance(named, str) else named
     if modes is None:
         modes = [mode for name, mode in _MODES.items() if fields.flag(name, False)] or [MEAN]
     if not (isinstance(modes, list) and modes and all(mode in POOLINGS for mode in modes)):
-        raise fields.fail("pooling_mode", f"known are {', '.join(POOLINGS)}")
+        raise fields.fail("pooling_mode", f"choose from {', '.join(POOLINGS)}")
     return Pool(tuple(modes))
 
 
 def _dense(fields: Fields, folder: str) -> Dense:
-    fields.refuse("use_residual", False, why="there are no residual connections")
+    fields.refuse("use_residual", False, why="residual connections are not supported")
     act = fields.text("activation_function", _TANH).rpartition(".")[2]
     if act not in _ACTIVATIONS:
-        raise fields.fail("activation_function", f"known are {', '.join(_ACTIVATIONS)}")
+        raise fields.fail("activation_function", f"choose one of {', '.join(_ACTIVATIONS)}")
     return Dense(
         folder,
         fields.positive("in_features"),
@@ -195,6 +199,6 @@ def _optional(file: Path) -> Fields:
 
 def _unknown(directory: Path, entry: Mapping[str, Any]) -> ConfigError:
     return ConfigError(
-        f"{directory / MODULES_FILE} has a module {_kind(entry)!r} where it is not supported; "
-        "there are Transformer, which is the first, and Pooling, Dense, Normalize and Dropout"
+        f"{directory / MODULES_FILE} has a module {_kind(entry)!r} where it is not supported: the "
+        "first must be Transformer, and the others Pooling, Dense, Normalize or Dropout"
     )

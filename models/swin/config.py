@@ -24,31 +24,33 @@ class SwinConfig:
     """
 
     image_size: tuple[int, int] = setting(
-        "image_size", "height and width, in pixels", WIDTH, default=(224, 224)
+        "image_size", "image height and width, in pixels", WIDTH, default=(224, 224)
     )
     patch_size: tuple[int, int] = setting(
-        "patch_size", "of one token, in pixels", WIDTH, default=(4, 4)
+        "patch_size", "patch height and width, in pixels", WIDTH, default=(4, 4)
     )
-    num_channels: int = setting("num_channels", "of the images", WIDTH, default=3)
+    num_channels: int = setting("num_channels", "channels of the input image", WIDTH, default=3)
     dim: int = setting("embed_dim", "width of the first stage", WIDTH, default=96)
     depths: tuple[int, ...] = setting(
-        "depths", "blocks of each stage", LAYERS, default=(2, 2, 6, 2)
+        "depths", "number of blocks in each stage", LAYERS, default=(2, 2, 6, 2)
     )
     num_heads: tuple[int, ...] = setting(
-        "num_heads", "attention heads of each stage", WIDTH, default=(3, 6, 12, 24)
+        "num_heads", "number of attention heads in each stage", WIDTH, default=(3, 6, 12, 24)
     )
-    window_size: int = setting("window_size", "sides of a window, in tokens", WIDTH, default=7)
+    window_size: int = setting(
+        "window_size", "window height and width, in tokens", WIDTH, default=7
+    )
     mlp_ratio: float = setting(
-        "mlp_ratio", "by which a block is wider inside", POSITIVE, default=4.0
+        "mlp_ratio", "expansion ratio of the feed-forward block", POSITIVE, default=4.0
     )
-    qkv_bias: bool = setting("qkv_bias", "biases of queries, keys and values", default=True)
+    qkv_bias: bool = setting(
+        "qkv_bias", "biases of the query, key and value projections", default=True
+    )
     absolute_positions: bool = setting(
-        "use_absolute_embeddings", "a table of positions", default=False
+        "use_absolute_embeddings", "whether absolute position embeddings are added", default=False
     )
-    act: str = setting("hidden_act", "of the feed-forward block", default="gelu")
-    norm_eps: float = setting(
-        "layer_norm_eps", "added to the variance in LayerNorm", EPS, default=1e-5
-    )
+    act: str = setting("hidden_act", "activation of the feed-forward block", default="gelu")
+    norm_eps: float = setting("layer_norm_eps", "LayerNorm epsilon", EPS, default=1e-5)
     final_norm: bool = True  # Donut's encoder has none
     num_labels: int | None = None  # None = no classifier
     initializer_range: float = setting(
@@ -61,25 +63,29 @@ class SwinConfig:
         check_settings(self)
         if len(self.num_heads) != len(self.depths):
             raise ConfigError(
-                f"there are heads for {len(self.num_heads)} stages, but depths for "
-                f"{len(self.depths)}"
+                f"num_heads has {len(self.num_heads)} stages, but depths has {len(self.depths)}"
             )
         if any(size % patch for size, patch in zip(self.image_size, self.patch_size, strict=True)):
             raise ConfigError(
-                f"an image of {self.image_size} pixels is not whole patches of {self.patch_size}"
+                f"image_size={self.image_size} is not a multiple of patch_size={self.patch_size}"
             )
         for stage, heads in enumerate(self.num_heads):
             width, grid = self.width(stage), self.grid(stage)
             if width % heads:
-                raise ConfigError(f"stage {stage} is {width} wide, not a multiple of {heads} heads")
+                raise ConfigError(
+                    f"stage {stage} has a width of {width}, which is not a multiple of its "
+                    f"{heads} heads"
+                )
             if min(grid) < self.window_size:
                 raise ConfigError(
                     f"stage {stage} has {grid[0]} x {grid[1]} tokens, fewer than a window of "
-                    f"{self.window_size} x {self.window_size}: give larger images, smaller windows "
-                    "or fewer stages"
+                    f"{self.window_size} x {self.window_size}. Use larger images, smaller windows "
+                    "or fewer stages."
                 )
         if self.mlp_ratio * self.dim < 1:
-            raise ConfigError(f"mlp_ratio={self.mlp_ratio} leaves nothing of dim={self.dim}")
+            raise ConfigError(
+                f"mlp_ratio={self.mlp_ratio} is too small: it leaves dim={self.dim} no hidden units"
+            )
         activation(self.act)
 
     def width(self, stage: int) -> int:

@@ -15,7 +15,9 @@ DONUT = "donut-swin"
 def _read(fields: Fields, *, is_classifier: bool, final_norm: bool) -> SwinConfig:
     if not final_norm:
         fields.refuse(
-            "use_absolute_embeddings", False, why="Donut's encoder has relative positions alone"
+            "use_absolute_embeddings",
+            False,
+            why="Donut's encoder has no absolute position embeddings",
         )
     labels = count_labels(fields) if is_classifier else None
     return read_model(SwinConfig, fields, num_labels=labels, final_norm=final_norm)

@@ -23,12 +23,12 @@ class T5Config:
     """
 
     start_token: int  # what the decoder's text begins with
-    vocab_size: int = setting("vocab_size", "tokens", TOKENS)
-    num_layers: int = setting("num_layers", "layers of the encoder", LAYERS)
-    num_decoder_layers: int = setting("num_decoder_layers", "layers of the decoder", LAYERS)
+    vocab_size: int = setting("vocab_size", "vocabulary size", TOKENS)
+    num_layers: int = setting("num_layers", "number of encoder layers", LAYERS)
+    num_decoder_layers: int = setting("num_decoder_layers", "number of decoder layers", LAYERS)
     dim: int = setting("d_model", "width of the residual stream", WIDTH)
     hidden_dim: int = setting("d_ff", "width of the feed-forward block", WIDTH)
-    num_heads: int = setting("num_heads", "attention heads", WIDTH)
+    num_heads: int = setting("num_heads", "number of attention heads", WIDTH)
     head_dim: int = setting("d_kv", "width of one head; need not be dim / num_heads", WIDTH)
     max_seq_len: int = setting(
         "n_positions",
@@ -37,20 +37,21 @@ class T5Config:
         default=512,
     )
     num_buckets: int = setting(
-        "relative_attention_num_buckets", "of relative positions", WIDTH, default=32
+        "relative_attention_num_buckets", "number of relative position buckets", WIDTH, default=32
     )
     max_distance: int = setting(
-        "relative_attention_max_distance", "farther tokens share a bucket", WIDTH, default=128
+        "relative_attention_max_distance",
+        "distance beyond which tokens share a bucket",
+        WIDTH,
+        default=128,
     )
     act: str = "relu"  # of the feed-forward block
     gated: bool = False  # the feed-forward block multiplies two projections
-    norm_eps: float = setting(
-        "layer_norm_epsilon", "added to the mean square in RMSNorm", EPS, default=1e-6
-    )
+    norm_eps: float = setting("layer_norm_epsilon", "RMSNorm epsilon", EPS, default=1e-6)
     tie_embeddings: bool = True  # the head is the transposed embedding table
     scale_logits: bool = True  # the decoder's output is divided by sqrt(dim) before the head
     initializer_factor: float = setting(
-        "initializer_factor", "of the initial weights", DEVIATION, default=1.0
+        "initializer_factor", "factor on the initial weights", DEVIATION, default=1.0
     )
     dtype: str = "float32"  # of activations and matmul operands
     param_dtype: str = "float32"  # of the stored weights
@@ -59,8 +60,8 @@ class T5Config:
         check_settings(self)
         if self.num_buckets % 4 or not 2 * self.max_distance > self.num_buckets:
             raise ConfigError(
-                f"num_buckets={self.num_buckets} and max_distance={self.max_distance} do not fit: "
-                "a multiple of 4 that is smaller than twice the distance is needed"
+                f"num_buckets={self.num_buckets} must be a multiple of 4 and less than twice "
+                f"max_distance={self.max_distance}"
             )
         activation(self.act)
 

@@ -44,7 +44,7 @@ def _feed_forward(fields: Fields) -> tuple[str, bool]:
     text = fields.text("feed_forward_proj")
     gated, _, act = text.rpartition("-")
     if gated not in ("", "gated"):
-        raise fields.fail("feed_forward_proj", "an activation, or gated-<activation> is needed")
+        raise fields.fail("feed_forward_proj", "it must be an activation or gated-<activation>")
     return (ACTS.get(act, act) if gated else act), bool(gated)
 
 

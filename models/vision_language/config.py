@@ -14,15 +14,16 @@ class VisionConfig:
     """SigLIP's vision tower. Raises ConfigError if patches do not fill the image."""
 
     tower: Tower
-    image_size: int = setting("image_size", "height and width, in pixels", WIDTH, default=224)
-    patch_size: int = setting("patch_size", "of one token, in pixels", WIDTH, default=16)
-    num_channels: int = setting("num_channels", "of the images", WIDTH, default=3)
+    image_size: int = setting("image_size", "image height and width, in pixels", WIDTH, default=224)
+    patch_size: int = setting("patch_size", "patch height and width, in pixels", WIDTH, default=16)
+    num_channels: int = setting("num_channels", "channels of the input image", WIDTH, default=3)
 
     def __post_init__(self) -> None:
         check_settings(self)
         if self.image_size < self.patch_size:
             raise ConfigError(
-                f"an image of {self.image_size} pixels holds no patch of {self.patch_size}"
+                f"patch_size={self.patch_size} is larger than the image ({self.image_size} x "
+                f"{self.image_size} pixels)"
             )
 
     @property
@@ -37,9 +38,11 @@ class VisionLanguageConfig:
 
     text: DecoderConfig
     vision: VisionConfig
-    image_token: int = setting(None, "stands in a text for one token of an image", Range(0, 2**31))
+    image_token: int = setting(None, "ID of the placeholder for one image token", Range(0, 2**31))
     # One token is made of so many patches in each direction: side by side, …
-    window: int = setting("scale_factor", "patches of a token in a row", WIDTH, default=2)
+    window: int = setting(
+        "scale_factor", "patches per image token, along each side", WIDTH, default=2
+    )
     pooled: bool = False  # … or their mean, which is normed; then an image sees itself whole
     dtype: str = "float32"  # of activations and matmul operands
     param_dtype: str = "float32"  # of the stored weights
@@ -48,8 +51,8 @@ class VisionLanguageConfig:
         check_settings(self)
         if self.vision.side % self.window:
             raise ConfigError(
-                f"an image has {self.vision.side} patches in a row, which tokens of {self.window} "
-                "patches do not fill"
+                f"an image has {self.vision.side} patches per side, which is not a multiple of "
+                f"scale_factor={self.window}"
             )
 
     @property
@@ -84,7 +87,7 @@ def pooled_window(side: int, tokens: int) -> int:
     root = isqrt(tokens)
     if root * root != tokens or root > side or side % root:
         raise ConfigError(
-            f"{side} x {side} patches cannot become {tokens} tokens: a square is needed whose side "
-            "divides theirs"
+            f"{side} x {side} patches cannot be pooled into {tokens} tokens: the number of tokens "
+            f"must be a square whose side divides {side}"
         )
     return side // root

@@ -47,7 +47,9 @@ def _text_fields(fields: Fields, model_type: str, missing: Mapping[str, Any]) ->
     """Of the language model; whether its head is tied stands outside."""
     inner = fields.object("text_config", Fields({}, fields.where))
     tied = fields.flag("tie_word_embeddings")
-    inner.refuse("model_type", model_type, why=f"only {model_type} is supported as language model")
+    inner.refuse(
+        "model_type", model_type, why=f"only {model_type} is supported as the language model"
+    )
     values = {**missing, **inner.values, "tie_word_embeddings": tied}
     return Fields(values, inner.where)
 

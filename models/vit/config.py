@@ -24,23 +24,23 @@ class ViTConfig:
     """
 
     image_size: tuple[int, int] = setting(
-        "image_size", "height and width, in pixels", WIDTH, default=(224, 224)
+        "image_size", "image height and width, in pixels", WIDTH, default=(224, 224)
     )
     patch_size: tuple[int, int] = setting(
-        "patch_size", "of one token, in pixels", WIDTH, default=(16, 16)
+        "patch_size", "patch height and width, in pixels", WIDTH, default=(16, 16)
     )
-    num_channels: int = setting("num_channels", "of the images", WIDTH, default=3)
-    num_layers: int = setting("num_hidden_layers", "layers", LAYERS, default=12)
+    num_channels: int = setting("num_channels", "channels of the input image", WIDTH, default=3)
+    num_layers: int = setting("num_hidden_layers", "number of layers", LAYERS, default=12)
     dim: int = setting("hidden_size", "width of the residual stream", WIDTH, default=768)
     hidden_dim: int = setting(
         "intermediate_size", "width of the feed-forward block", WIDTH, default=3072
     )
-    num_heads: int = setting("num_attention_heads", "attention heads", WIDTH, default=12)
-    act: str = setting("hidden_act", "of the feed-forward block", default="gelu")
-    qkv_bias: bool = setting("qkv_bias", "biases of queries, keys and values", default=True)
-    norm_eps: float = setting(
-        "layer_norm_eps", "added to the variance in LayerNorm", EPS, default=1e-12
+    num_heads: int = setting("num_attention_heads", "number of attention heads", WIDTH, default=12)
+    act: str = setting("hidden_act", "activation of the feed-forward block", default="gelu")
+    qkv_bias: bool = setting(
+        "qkv_bias", "biases of the query, key and value projections", default=True
     )
+    norm_eps: float = setting("layer_norm_eps", "LayerNorm epsilon", EPS, default=1e-12)
     stride: tuple[int, int] | None = None  # from patch to patch, in pixels; None = patch_size
     key_bias: bool = True  # of the keys, if queries and values have one
     absolute_positions: bool = True  # a table of positions
@@ -67,17 +67,17 @@ class ViTConfig:
             image < patch for image, patch in zip(self.image_size, self.patch_size, strict=True)
         ):
             raise ConfigError(
-                f"an image of {self.image_size} pixels holds no patch of {self.patch_size}"
+                f"patch_size={self.patch_size} is larger than the image ({self.image_size} pixels)"
             )
         if self.distilled_classifier and not (self.distilled and self.num_labels):
             raise ConfigError(
-                "distilled_classifier needs distilled=True and num_labels: it looks at the "
+                "distilled_classifier needs distilled=True and num_labels, as it reads the "
                 "distillation token"
             )
         height, width = self.window
         if height != width and (self.relative_positions or self.shared_positions):
             raise ConfigError(
-                f"an image of {self.image_size} pixels has {height} x {width} patches: relative "
+                f"image_size={self.image_size} gives {height} x {width} patches, but relative "
                 "positions need as many rows as columns"
             )
         activation(self.act)

@@ -22,69 +22,83 @@ class SpeechConfig:
         "conv_dim", "channels of each convolution", WIDTH, default=(512,) * 7
     )
     conv_windows: tuple[int, ...] = setting(
-        "conv_kernel", "of each convolution", WIDTH, default=(10, 3, 3, 3, 3, 2, 2)
+        "conv_kernel", "kernel size of each convolution", WIDTH, default=(10, 3, 3, 3, 3, 2, 2)
     )
     conv_strides: tuple[int, ...] = setting(
-        "conv_stride", "of each convolution", WIDTH, default=(5, 2, 2, 2, 2, 2, 2)
+        "conv_stride", "stride of each convolution", WIDTH, default=(5, 2, 2, 2, 2, 2, 2)
     )
-    conv_bias: bool = setting(
-        "conv_bias", "of all convolutions but that of positions", default=False
-    )
+    conv_bias: bool = setting("conv_bias", "biases of the feature convolutions", default=False)
     conv_norm: str = setting(
         "feat_extract_norm",
-        "'group': each channel of the first convolution over time; 'layer': channels of all",
+        "norm of the feature convolutions: 'group' (first one only) or 'layer' (all)",
         default="group",
     )
-    conv_act: str = setting("feat_extract_activation", "of all convolutions", default="gelu")
+    conv_act: str = setting(
+        "feat_extract_activation", "activation of the feature convolutions", default="gelu"
+    )
     feature_norm: bool = setting(
-        "feat_proj_layer_norm", "of what the convolutions put out", default=True
+        "feat_proj_layer_norm", "whether the features have a LayerNorm", default=True
     )
     position_window: int = setting(
-        "num_conv_pos_embeddings", "frames of the convolution for positions", WIDTH, default=128
+        "num_conv_pos_embeddings", "kernel size of the position convolution", WIDTH, default=128
     )
     position_groups: int = setting(
-        "num_conv_pos_embedding_groups", "of the convolution for positions", WIDTH, default=16
+        "num_conv_pos_embedding_groups", "groups of the position convolution", WIDTH, default=16
     )
     position_batch_norm: bool = setting(
-        "conv_pos_batch_norm", "before the convolution for positions", default=False
+        "conv_pos_batch_norm",
+        "whether a batch norm precedes the position convolution",
+        default=False,
     )
     dim: int = setting("hidden_size", "width of the residual stream", WIDTH, default=768)
-    hidden_dim: int = setting("intermediate_size", "of feed-forward blocks", WIDTH, default=3072)
-    num_layers: int = setting("num_hidden_layers", "transformer blocks", LAYERS, default=12)
-    num_heads: int = setting("num_attention_heads", "of attention", WIDTH, default=12)
-    act: str = setting("hidden_act", "of feed-forward blocks", default="gelu")
-    norm_eps: float = setting("layer_norm_eps", "added to the variance in norms", EPS, default=1e-5)
+    hidden_dim: int = setting(
+        "intermediate_size", "width of the feed-forward block", WIDTH, default=3072
+    )
+    num_layers: int = setting("num_hidden_layers", "number of layers", LAYERS, default=12)
+    num_heads: int = setting("num_attention_heads", "number of attention heads", WIDTH, default=12)
+    act: str = setting("hidden_act", "activation of the feed-forward block", default="gelu")
+    norm_eps: float = setting("layer_norm_eps", "LayerNorm epsilon", EPS, default=1e-5)
     pre_norm: bool = setting(
-        "do_stable_layer_norm", "norms stand before the parts of a block", default=False
+        "do_stable_layer_norm",
+        "whether norms come before attention and the feed-forward block",
+        default=False,
     )
     num_buckets: int | None = setting(
-        "num_buckets", "of distances that bias the scores; None = no bias", WIDTH, default=None
+        "num_buckets",
+        "number of relative position buckets; None = no relative position bias",
+        WIDTH,
+        default=None,
     )
     max_distance: int = setting(
-        "max_bucket_distance", "in frames; farther ones share a bucket", WIDTH, default=800
+        "max_bucket_distance",
+        "distance, in frames, beyond which frames share a bucket",
+        WIDTH,
+        default=800,
     )
     initializer_range: float = setting(
         "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
     )
     weighted_layers: bool = setting(
-        "use_weighted_layer_sum", "a head hears a learnt mean of all layers", default=False
+        "use_weighted_layer_sum",
+        "whether a head takes a learned weighted mean of all layers",
+        default=False,
     )
-    vocab_size: int | None = setting("vocab_size", "letters to hear", WIDTH, default=None)
+    vocab_size: int | None = setting("vocab_size", "vocabulary size", WIDTH, default=None)
     num_labels: int | None = None  # of sounds, frames or speakers
     classifier_dim: int | None = setting(
-        "classifier_proj_size", "of what a classifier of sounds averages", WIDTH, default=None
+        "classifier_proj_size", "width of the classifier's projection", WIDTH, default=None
     )
     tdnn_channels: tuple[int, ...] = setting(
-        "tdnn_dim", "of each convolution of an x-vector", WIDTH, default=()
+        "tdnn_dim", "channels of each x-vector convolution", WIDTH, default=()
     )
     tdnn_windows: tuple[int, ...] = setting(
-        "tdnn_kernel", "of each convolution of an x-vector", WIDTH, default=()
+        "tdnn_kernel", "kernel size of each x-vector convolution", WIDTH, default=()
     )
     tdnn_dilations: tuple[int, ...] = setting(
-        "tdnn_dilation", "of each convolution of an x-vector", WIDTH, default=()
+        "tdnn_dilation", "dilation rate of each x-vector convolution", WIDTH, default=()
     )
     xvector_dim: int | None = setting(
-        "xvector_output_dim", "numbers of an x-vector", WIDTH, default=None
+        "xvector_output_dim", "width of an x-vector", WIDTH, default=None
     )
     dtype: str = "float32"  # of activations and operands
     param_dtype: str = "float32"  # of the stored weights
@@ -95,16 +109,17 @@ class SpeechConfig:
         _check_lengths("tdnn", self.tdnn_channels, self.tdnn_windows, self.tdnn_dilations)
         if not self.conv_channels or self.conv_norm not in CONV_NORMS:
             raise ConfigError(
-                f"conv_norm={self.conv_norm!r} with {len(self.conv_channels)} convolutions; one of "
-                f"{', '.join(CONV_NORMS)} and at least one convolution are needed"
+                f"conv_norm={self.conv_norm!r} and {len(self.conv_channels)} convolutions are "
+                f"given, but conv_norm must be one of {', '.join(CONV_NORMS)}, with at least one "
+                "convolution"
             )
         for name, parts in (("num_heads", self.num_heads), ("groups", self.position_groups)):
             if self.dim % parts:
-                raise ConfigError(f"dim={self.dim} does not divide into {name}={parts}")
+                raise ConfigError(f"dim={self.dim} is not a multiple of {name}={parts}")
         if self.num_buckets is not None and not 4 <= self.num_buckets <= 2 * self.max_distance:
             raise ConfigError(
-                f"num_buckets={self.num_buckets} for distances up to {self.max_distance}; from 4 "
-                "to twice as many as distances are needed"
+                f"num_buckets={self.num_buckets} must be from 4 to twice "
+                f"max_distance={self.max_distance}"
             )
         for act in (self.act, self.conv_act):
             activation(act)
@@ -145,5 +160,5 @@ def _check_lengths(name: str, *lists: Sequence[int]) -> None:
     lengths = [len(values) for values in lists]
     if len(set(lengths)) > 1:
         raise ConfigError(
-            f"the lists of {name} layers have the lengths {lengths}: equal ones are needed"
+            f"the lists for {name} layers must have equal lengths, but they have {lengths}"
         )

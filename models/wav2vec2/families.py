@@ -104,8 +104,8 @@ _RELATIVES = (
 
 
 def _read(head: _Head, fields: Fields) -> SpeechConfig:
-    fields.refuse("add_adapter", False, why="adapters behind the encoder are not supported")
-    fields.refuse("adapter_attn_dim", why="adapters of languages are not supported")
+    fields.refuse("add_adapter", False, why="adapters after the encoder are not supported")
+    fields.refuse("adapter_attn_dim", why="language adapters are not supported")
     absent = {name: value for name, value in _NO_HEAD.items() if name not in head.sizes}
     labels = {"num_labels": count_labels(fields)} if head.has_labels else {}
     config: SpeechConfig = read_model(SpeechConfig, fields, **absent, **labels)

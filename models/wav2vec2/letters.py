@@ -60,9 +60,9 @@ def _texts(vocabulary: Fields) -> dict[int, str]:
     texts = {number: text for text, number in vocabulary.values.items() if type(number) is int}
     if len(texts) != len(vocabulary.values):
         raise ConfigError(
-            f"{vocabulary.where} must give every letter a number of its own: "
-            f"{json.dumps(vocabulary.values)[:80]}. With letters of several languages, "
-            f"`target_lang` of {TOKENIZER_FILE} says which."
+            f"{vocabulary.where} must give every character its own ID, but it holds "
+            f"{json.dumps(vocabulary.values)[:80]}. If it covers several languages, set "
+            f"`target_lang` in {TOKENIZER_FILE}."
         )
     return texts
 

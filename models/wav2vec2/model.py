@@ -185,5 +185,5 @@ def _unit(x: jax.Array, axis: int) -> jax.Array:
 
 def _needed(size: int | None) -> int:
     if size is None:
-        raise ConfigError("the config does not give the sizes of this head; give all of them")
+        raise ConfigError("the config lacks a size of this model's head; give them all")
     return size

@@ -28,9 +28,9 @@ def read_samples(directory: Path) -> Samples:
     fields.refuse(
         "feature_extractor_type",
         "Wav2Vec2FeatureExtractor",
-        why="models of speech take the samples of Wav2Vec2FeatureExtractor",
+        why="only Wav2Vec2FeatureExtractor is supported",
     )
-    fields.refuse("feature_size", 1, why="sounds have one channel here")
+    fields.refuse("feature_size", 1, why="only mono sound is supported")
     return Samples(
         sampling_rate=fields.positive("sampling_rate", 16_000),
         normalized=fields.flag("do_normalize", True),

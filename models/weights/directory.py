@@ -35,12 +35,12 @@ def _nothing(directory: Path) -> str:
     pickles = sorted(file.name for pattern in PICKLES for file in directory.glob(pattern))
     if pickles:
         return (
-            f"{directory} holds its weights only as pickles ({', '.join(pickles)}), which can run "
-            "any code when they are opened and are refused. Convert them to safetensors, or "
-            "download that format."
+            f"the weights in {directory} are only in pickle files ({', '.join(pickles)}), which "
+            "are refused because opening one can run any code. Convert them to safetensors, or "
+            "download them in that format."
         )
     return (
-        f"{directory} holds no model.safetensors and no model.safetensors.index.json. Give the "
+        f"{directory} has neither model.safetensors nor model.safetensors.index.json. Give the "
         "directory of a complete checkpoint."
     )
 

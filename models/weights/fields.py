@@ -59,7 +59,7 @@ class Fields:
         value = self._read(name, default, (int, float), "a number")
         if isinstance(value, int):
             if abs(value) >= 2**1023:
-                raise self._fault(name, value, "a number that a computer can hold")
+                raise self._fault(name, value, "a number within the range of FP64")
             return float(value)
         return value
 
@@ -67,7 +67,7 @@ class Fields:
         """A finite number above zero."""
         value = self.number(name, default)
         if value is not None and not 0 < value < math.inf:
-            raise self._fault(name, value, "a number above zero")
+            raise self._fault(name, value, "a positive number")
         return value
 
     def flag(self, name: str, default: Any = _REQUIRED) -> bool:
@@ -91,14 +91,14 @@ class Fields:
         """A list of true and false."""
         values = self.list(name, default)
         if not all(isinstance(value, bool) for value in values):
-            raise self._fault(name, values, "a list of true and false")
+            raise self._fault(name, values, "a list of booleans")
         return tuple(values)
 
     def positive_numbers(self, name: str, default: Any = _REQUIRED) -> tuple[float, ...]:
         """A list of finite numbers above zero."""
         values = self.list(name, default)
         if not all(type(value) in (int, float) and 0 < value < math.inf for value in values):
-            raise self._fault(name, values, "a list of numbers above zero")
+            raise self._fault(name, values, "a list of positive numbers")
         return tuple(map(float, values))
 
     def pair(self, name: str, default: Any = _REQUIRED) -> Any:
@@ -110,7 +110,7 @@ class Fields:
             size = self.positive(name)
             return size, size
         if len(value) != 2 or not all(type(size) is int and size > 0 for size in value):
-            raise self.fail(name, "one or two positive integers are needed")
+            raise self.fail(name, "it must be one or two positive integers")
         return value[0], value[1]
 
     def object(self, name: str, default: Any = _REQUIRED) -> "Fields":
@@ -121,7 +121,7 @@ class Fields:
     def fail(self, name: str, why: str) -> ConfigError:
         """An error about a field whose value cannot be used."""
         return ConfigError(
-            f"{self.where} says {self._spelled(name)}={_short(self._get(name))}: {why}"
+            f"{self.where} has {self._spelled(name)}={_short(self._get(name))}: {why}"
         )
 
     def refuse(self, name: str, *allowed: Any, why: str) -> None:
@@ -144,8 +144,7 @@ class Fields:
 
     def _fault(self, name: str, value: Any, expected: str) -> ConfigError:
         return ConfigError(
-            f"{self.where} says {self._spelled(name)}={_short(value)}, but {expected} is needed "
-            "there"
+            f"{self.where} has {self._spelled(name)}={_short(value)}, but it must be {expected}"
         )
 
     def _spelled(self, name: str) -> str:
@@ -180,7 +179,7 @@ def read_fields(path: Path) -> Fields:
     except (ValueError, RecursionError) as error:  # also of text that is not UTF-8
         raise ConfigError(f"{file} is not JSON: {error}") from error
     if not isinstance(values, dict):
-        raise ConfigError(f"{file} holds a {type(values).__name__}, but a JSON object is needed")
+        raise ConfigError(f"{file} holds a {type(values).__name__}, but it must be a JSON object")
     return Fields(values, str(file))
 
 
@@ -189,7 +188,7 @@ def read_dtype(fields: Fields) -> str:
     name = "dtype" if "dtype" in fields else "torch_dtype"
     dtype = fields.text(name, "float32").removeprefix("torch.")
     if dtype not in DTYPES:
-        raise fields.fail(name, f"supported are {', '.join(DTYPES)}")
+        raise fields.fail(name, f"choose one of {', '.join(DTYPES)}")
     return dtype
 
 

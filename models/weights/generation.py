@@ -73,7 +73,9 @@ class GenerationFields(NamedTuple):
         value = fields.values.get("stop_strings") or []
         texts: list[str] = [value] if isinstance(value, str) else value
         if not all(isinstance(text, str) and text for text in texts):
-            raise fields.fail("stop_strings", "a text or a list of them is needed")
+            raise fields.fail(
+                "stop_strings", "it must be a string or a list of strings, none of them empty"
+            )
         return texts
 
 
@@ -118,7 +120,7 @@ def _generation_fields(file: Path) -> Fields | None:
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{file} cannot be read: {error}") from error
     if not isinstance(values, dict):
-        raise ConfigError(f"{file} holds a {type(values).__name__}, but a JSON object is needed")
+        raise ConfigError(f"{file} holds a {type(values).__name__}, but it must be a JSON object")
     return Fields(values, str(file))
 
 
@@ -129,5 +131,5 @@ def _tokens(fields: Fields, name: str) -> tuple[int, ...]:
         return ()
     numbers = value if isinstance(value, list) else [value]
     if not all(isinstance(number, int) for number in numbers):
-        raise fields.fail(name, "a token number or a list of them is needed")
+        raise fields.fail(name, "it must be a token ID or a list of token IDs")
     return tuple(numbers)

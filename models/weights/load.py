@@ -83,15 +83,15 @@ def _check(group: Group[StoredTensor], parameters: Parameters, shapes: Mapping[s
         for tensor, shape in zip(place, expected, strict=True):
             if tensor.shape != shape:
                 raise WeightsError(
-                    f"tensor {tensor.name!r} of {tensor.file} has the shape {list(tensor.shape)}, "
-                    f"but {', '.join(group.parameters)} of this config needs {list(shape)}. Check "
-                    "that config.json and the weights belong together."
+                    f"tensor {tensor.name!r} in {tensor.file} has the shape {list(tensor.shape)}, "
+                    f"but {', '.join(group.parameters)} needs {list(shape)} with this config. "
+                    "Check that config.json and the weights belong together."
                 )
             if not _converts(tensor.dtype, wanted):
                 raise WeightsError(
-                    f"tensor {tensor.name!r} of {tensor.file} holds {tensor.dtype}, but "
-                    f"{', '.join(group.parameters)} needs {wanted}. Check the quantization_config "
-                    "of config.json, or use the original weights."
+                    f"tensor {tensor.name!r} in {tensor.file} has the dtype {tensor.dtype}, but "
+                    f"{', '.join(group.parameters)} needs {wanted}. Check quantization_config in "
+                    "config.json, or use the original weights."
                 )
 
 

@@ -79,9 +79,7 @@ SCALES, PACKED_BLOCKS = Scales(), PackedBlocks()
 def scale_suffix(fields: Fields) -> str:
     """What the keys of scales end with. Raises ConfigError for a method that is not supported."""
     config = fields.object(FIELD, Fields({}, fields.where))
-    config.refuse(
-        "quant_method", *SCALE_SUFFIXES, why=f"the methods that are supported are {_METHODS}"
-    )
+    config.refuse("quant_method", *SCALE_SUFFIXES, why=f"the supported methods are {_METHODS}")
     return SCALE_SUFFIXES[config.text("quant_method", _METHOD)]
 
 
@@ -135,7 +133,10 @@ def check_narrow(fields: Fields, paths: Collection[str]) -> None:
     """Raises ConfigError if a checkpoint tells of narrow experts and has none of its model's."""
     suffix = scale_suffix(fields)
     if suffix == SCALE_SUFFIXES[_EXPERTS] and not paths:
-        why = f"{_EXPERTS} is supported of experts of gpt-oss, as …_blocks and …{suffix}"
+        why = (
+            f"{_EXPERTS} is supported only for the experts of gpt-oss, stored as …_blocks and "
+            f"…{suffix}"
+        )
         raise fields.fail(FIELD, why)
 
 
@@ -160,23 +161,30 @@ def read_storage(fields: Fields) -> Storage | None:
         return _read_blocks(config)
     groups = config.object("config_groups")
     if len(groups.values) != 1:
-        raise config.fail("config_groups", "one group of layers is supported")
+        raise config.fail("config_groups", "only one group of layers is supported")
     group = groups.object(next(iter(groups.values)))
     activations = group.object("input_activations", None)
     if activations is not None and not activations.flag("dynamic", False):
-        raise group.fail("input_activations", "weights alone may be quantised beforehand")
+        raise group.fail(
+            "input_activations",
+            "only weights may be quantised in advance; activations must be quantised dynamically",
+        )
     weights = group.object("weights")
-    weights.refuse("symmetric", True, why="numbers without zero points are supported")
+    weights.refuse("symmetric", True, why="only quantisation without zero points is supported")
     hints = fields.object(HINTS, Fields({}, fields.where))
     return Storage(_dtype(weights, hints), *_blocks(weights), exponents=_has_exponents(config))
 
 
 def _read_blocks(config: Fields) -> Storage:
     """FP8 in blocks; what happens to activations while a model runs is not stored."""
-    config.refuse("fmt", "e4m3", why="the format that is supported is e4m3")
-    config.refuse("activation_scheme", "dynamic", why="weights alone may be quantised beforehand")
+    config.refuse("fmt", "e4m3", why="only e4m3 is supported")
+    config.refuse(
+        "activation_scheme",
+        "dynamic",
+        why="only weights may be quantised in advance; activations must be quantised dynamically",
+    )
     if "weight_block_size" not in config:
-        raise config.fail("weight_block_size", "outputs and inputs of a block are needed")
+        raise config.fail("weight_block_size", "give the numbers of outputs and inputs in a block")
     outputs, inputs = config.pair("weight_block_size")
     return Storage("float8_e4m3fn", inputs, outputs)
 
@@ -185,7 +193,7 @@ def _dtype(weights: Fields, hints: Fields) -> str:
     kind = (weights.text("type", "int"), weights.positive("num_bits", 8))
     known = {("int", 8): "int8", ("float", 8): "float8_e4m3fn", ("float", 4): FOUR_BITS}
     if kind not in known:
-        raise weights.fail("num_bits", f"{kind[0]} of that size is not supported")
+        raise weights.fail("num_bits", f"{kind[0]} with this number of bits is not supported")
     hinted = {hint: dtype for dtype, hint in _HINTED.items()}
     return hinted.get(hints.text(HINT, ""), known[kind])
 
@@ -202,7 +210,7 @@ def _blocks(weights: Fields) -> tuple[int | None, int | None]:
         "channel": (None, 1),
     }
     if strategy not in blocks:
-        raise weights.fail("strategy", f"there are {', '.join([*blocks, 'block', 'group'])}")
+        raise weights.fail("strategy", f"choose one of {', '.join([*blocks, 'block', 'group'])}")
     return blocks[strategy]
 
 

@@ -68,17 +68,19 @@ def reading_plan(
         places = shapes[parameters[0]][0] if row.stacked else 1
         positions = [(e, k) for e in range(places) for k in range(len(row.keys))]
         absent = [(e, k) for e, k in positions if (e, k) not in tensors]
-        missing += [f"{', '.join(parameters)} (place {e})" for e, _ in absent]
+        missing += [f"{', '.join(parameters)} (index {e})" for e, _ in absent]
         unknown += [tensors[position] for position in sorted(set(tensors) - set(positions))]
         rows = [tuple(tensors.get((e, k), "") for k in range(len(row.keys))) for e in range(places)]
         groups.append(Group(row, parameters, tuple(rows)))
     held = Counter(name for group in groups for name in group.parameters)
     _report(
         {
-            "no parameter is held by the tensors": unknown,
-            "no tensor holds the parameters": missing
+            "tensors without a parameter": unknown,
+            "parameters without a tensor": missing
             + [_with_keys(table, name, shapes) for name in sorted(set(shapes) - set(held))],
-            "more than one tensor holds": [name for name, count in held.items() if count > 1],
+            "parameters with more than one tensor": [
+                name for name, count in held.items() if count > 1
+            ],
         },
         where,
     )
@@ -97,7 +99,7 @@ def writing_plan(table: KeyTable, shapes: Mapping[str, Shape]) -> list[Group[str
             continue
         group = next(_groups_of(table, name, shapes), None)
         if group is None:
-            _report({"no row of the key table writes the parameters": [name]})
+            _report({"parameters that no row of the key table writes": [name]})
         else:
             groups.append(group)
             held.update(group.parameters)
@@ -138,19 +140,18 @@ def _with_keys(table: KeyTable, name: str, shapes: Mapping[str, Shape]) -> str:
     """A parameter and the tensors that usually hold it."""
     group = next(_groups_of(table, name, shapes), None)
     keys = [key for place in group.tensors for key in place] if group else []
-    return f"{name} (usually {_listed(keys)})" if keys else name
+    return f"{name} (usually stored as {_listed(keys)})" if keys else name
 
 
 def _report(faults: Mapping[str, Sequence[str]], where: str = "the checkpoint") -> None:
     """Raises WeightsError if anything is wrong."""
-    texts = [f"{what} {_listed(names)}" for what, names in faults.items() if names]
+    texts = [f"{what} ({len(names)}): {_listed(names)}" for what, names in faults.items() if names]
     if texts:
         raise WeightsError(
-            f"{where} does not suit the model: {'; '.join(texts)}. Check that config.json "
-            "and the weights belong together and the files are complete."
+            f"{where} does not fit the model: {'; '.join(texts)}. Check that config.json and the "
+            "weights belong together and that the files are complete."
         )
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:LISTED])
-    return f"{len(names)}: {shown}" + (", …" if len(names) > LISTED else "")
+    return ", ".join(names[:LISTED]) + (", …" if len(names) > LISTED else "")

@@ -30,7 +30,7 @@ def read_rotary(
     kind = OTHER_NAMES.get(kind, kind)
     if kind not in _READERS:
         name = "rope_type" if "rope_type" in parameters else "type"
-        raise parameters.fail(name, f"supported are {', '.join(_READERS)}")
+        raise parameters.fail(name, f"choose one of {', '.join(_READERS)}")
     beside = fields.positive_number("rope_theta", 10_000.0) if theta is None else theta
     part = "partial_rotary_factor"
     fraction = 1.0

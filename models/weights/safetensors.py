@@ -104,7 +104,7 @@ def read_metadata(file: Path) -> dict[str, str]:
     """
     metadata = _read_json(file)[0].get("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise WeightsError(f"the metadata of {file} are not texts by name")
+        raise WeightsError(f"the metadata of {file} must be a JSON object of strings")
     return metadata
 
 
@@ -119,8 +119,8 @@ def _read_json(file: Path) -> tuple[dict[str, Any], int, int]:
         raise WeightsError(f"cannot read {file}: {error.strerror}") from error
     if size < _LENGTH_BYTES + length or not raw.startswith(b"{"):
         raise WeightsError(
-            f"{file} ({size} bytes) is not a safetensors file, or was cut off inside its header. "
-            "Download it again, or convert the checkpoint to safetensors."
+            f"{file} ({size} bytes) is not a safetensors file, or it was cut off within its "
+            "header. Download it again, or convert the checkpoint to safetensors."
         )
     try:
         header: dict[str, Any] = json.loads(raw)
@@ -132,8 +132,8 @@ def _read_json(file: Path) -> tuple[dict[str, Any], int, int]:
 def _tensor(file: Path, name: str, row: Mapping[str, Any], header_length: int) -> StoredTensor:
     if row["dtype"] not in DTYPES:
         raise WeightsError(
-            f"tensor {name!r} of {file} has the dtype {row['dtype']!r}; known are "
-            f"{', '.join(DTYPES)}"
+            f"tensor {name!r} in {file} has the dtype {row['dtype']!r}, but only "
+            f"{', '.join(DTYPES)} are supported"
         )
     shape, (begin, end) = _integers(row["shape"]), _integers(row["data_offsets"])
     tensor = StoredTensor(
@@ -141,13 +141,13 @@ def _tensor(file: Path, name: str, row: Mapping[str, Any], header_length: int) -
     )
     if len(shape) > _MOST_AXES or prod(size or 1 for size in shape) >= 2**63:
         raise WeightsError(
-            f"tensor {name!r} of {file} has {len(shape)} axes of {str(list(shape))[:80]}, which no "
-            "array can have: the file is damaged"
+            f"tensor {name!r} in {file} has {len(shape)} axes, {str(list(shape))[:80]}, which no "
+            "array can have. The file is damaged."
         )
     if min(shape, default=0) < 0 or begin < 0 or end - begin != tensor.nbytes:
         raise WeightsError(
-            f"tensor {name!r} of {file} claims bytes {begin} to {end}, which does not suit "
-            f"{row['dtype']} {list(shape)}: the file is damaged"
+            f"tensor {name!r} in {file} claims bytes {begin} to {end}, which does not match "
+            f"{row['dtype']} {list(shape)}. The file is damaged."
         )
     return tensor
 
@@ -166,13 +166,13 @@ def _check_extent(
     for tensor in sorted(tensors.values(), key=lambda tensor: (tensor.offset, tensor.nbytes)):
         if tensor.offset != expected:
             raise WeightsError(
-                f"tensor {tensor.name!r} of {file} begins at byte {tensor.offset}, but the one "
-                f"before it ends at {expected}: the file is damaged"
+                f"tensor {tensor.name!r} in {file} begins at byte {tensor.offset}, but the one "
+                f"before it ends at {expected}. The file is damaged."
             )
         expected += tensor.nbytes
     if size != expected:
         raise WeightsError(
-            f"{file} has {size} bytes, but its header promises {expected}: it was cut off or "
+            f"{file} has {size} bytes, but its header says {expected}: it was cut off or "
             "overwritten. Download or save it again."
         )
 
@@ -220,8 +220,8 @@ def write_file(file: Path, plan: list[PlannedTensor], arrays: Iterable[np.ndarra
         os.link(partial, file)  # unlike a rename it fails if the name is taken
     except FileExistsError as error:
         raise WeightsError(
-            f"{error.filename2 or error.filename} exists already and is not overwritten: give "
-            "another directory"
+            f"{error.filename2 or error.filename} already exists and is not overwritten. Give "
+            "another directory."
         ) from error
     except OSError as error:
         raise WeightsError(f"cannot write {file}: {error.strerror}") from error

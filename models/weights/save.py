@@ -62,8 +62,8 @@ def _prepare(directory: Path, stem: str, names: list[str]) -> None:
     )
     if taken:
         raise WeightsError(
-            f"{directory} holds {', '.join(taken)} already, and nothing is overwritten: give "
-            "another directory"
+            f"{directory} already holds {', '.join(taken)}, and nothing is overwritten. Give "
+            "another directory."
         )
 
 

@@ -22,23 +22,31 @@ class WhisperConfig:
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    vocab_size: int = setting("vocab_size", "tokens", TOKENS, default=51865)
-    num_mels: int = setting("num_mel_bins", "of the spectrogram", WIDTH, default=80)
+    vocab_size: int = setting("vocab_size", "vocabulary size", TOKENS, default=51865)
+    num_mels: int = setting(
+        "num_mel_bins", "number of mel bands in the spectrogram", WIDTH, default=80
+    )
     dim: int = setting("d_model", "width of the residual streams", WIDTH, default=384)
-    encoder_layers: int = setting("encoder_layers", "layers of the encoder", LAYERS, default=4)
-    encoder_heads: int = setting("encoder_attention_heads", "of the encoder", WIDTH, default=6)
+    encoder_layers: int = setting("encoder_layers", "number of encoder layers", LAYERS, default=4)
+    encoder_heads: int = setting(
+        "encoder_attention_heads", "number of attention heads in the encoder", WIDTH, default=6
+    )
     encoder_hidden_dim: int = setting(
-        "encoder_ffn_dim", "width of the encoder's feed-forward blocks", WIDTH, default=1536
+        "encoder_ffn_dim", "width of the encoder's feed-forward block", WIDTH, default=1536
     )
-    decoder_layers: int = setting("decoder_layers", "layers of the decoder", LAYERS, default=4)
-    decoder_heads: int = setting("decoder_attention_heads", "of the decoder", WIDTH, default=6)
+    decoder_layers: int = setting("decoder_layers", "number of decoder layers", LAYERS, default=4)
+    decoder_heads: int = setting(
+        "decoder_attention_heads", "number of attention heads in the decoder", WIDTH, default=6
+    )
     decoder_hidden_dim: int = setting(
-        "decoder_ffn_dim", "width of the decoder's feed-forward blocks", WIDTH, default=1536
+        "decoder_ffn_dim", "width of the decoder's feed-forward block", WIDTH, default=1536
     )
-    act: str = setting("activation_function", "of the feed-forward blocks", default="gelu")
+    act: str = setting(
+        "activation_function", "activation of the feed-forward block", default="gelu"
+    )
     max_source_len: int = setting(
         "max_source_positions",
-        "encoder positions: half as many as the spectrogram has frames",
+        "number of encoder positions: half the number of spectrogram frames",
         TOKENS,
         default=1500,
     )
@@ -59,7 +67,7 @@ class WhisperConfig:
                     f"dim={self.dim} is not a multiple of {name}={getattr(self, name)}"
                 )
         if self.dim % 2:
-            raise ConfigError(f"dim={self.dim} is odd: positions are pairs of sine and cosine")
+            raise ConfigError(f"dim={self.dim} is odd, but positions are pairs of sine and cosine")
         activation(self.act)
 
     @property

@@ -9,7 +9,9 @@ from models.whisper.weights import key_table
 
 
 def _whisper(fields: Fields) -> WhisperConfig:
-    fields.refuse("tie_word_embeddings", True, why="Whisper's head is its token table")
+    fields.refuse(
+        "tie_word_embeddings", True, why="the output layer must share the embedding table"
+    )
     dtype = read_dtype(fields)
     given = {"dtype": dtype, "param_dtype": dtype}
     return WhisperConfig(**read_settings(WhisperConfig, fields, given=given))

@@ -35,7 +35,7 @@ class Spectrogram:
     def __post_init__(self) -> None:
         if self.n_fft % 2 or self.hop > self.n_fft:
             raise ConfigError(
-                f"n_fft={self.n_fft} must be even, and hop={self.hop} at most as large"
+                f"n_fft={self.n_fft} must be even, and hop={self.hop} must not exceed it"
             )
 
     @property
@@ -61,11 +61,13 @@ def read_spectrogram(path: Path) -> Spectrogram:
 
 def _refuse_others(fields: Fields) -> None:
     fields.refuse(
-        "feature_extractor_type", "WhisperFeatureExtractor", why="only Whisper's is supported"
+        "feature_extractor_type",
+        "WhisperFeatureExtractor",
+        why="only WhisperFeatureExtractor is supported",
     )
-    fields.refuse("dither", 0, 0.0, why="noise is not added to the sound")
-    fields.refuse("do_normalize", False, why="the sound is not normalized")
-    fields.refuse("padding_value", 0, 0.0, why="sound is padded with silence")
+    fields.refuse("dither", 0, 0.0, why="dithering is not supported")
+    fields.refuse("do_normalize", False, why="normalising the sound is not supported")
+    fields.refuse("padding_value", 0, 0.0, why="only padding with silence is supported")
 
 
 def log_mel(sound: np.ndarray, settings: Spectrogram) -> np.ndarray:
@@ -76,8 +78,8 @@ def log_mel(sound: np.ndarray, settings: Spectrogram) -> np.ndarray:
     sound = np.asarray(sound)
     if sound.ndim != 1 or not np.issubdtype(sound.dtype, np.floating):
         raise InputError(
-            f"the sound is {sound.dtype} of shape {list(sound.shape)}, but one channel of numbers "
-            "from -1 to 1 is needed"
+            f"the sound has the dtype {sound.dtype} and the shape {list(sound.shape)}, but it "
+            "must be one channel of numbers from -1 to 1"
         )
     sound = sound[: settings.num_samples].astype(np.float64)
     sound = np.pad(sound, (0, settings.num_samples - len(sound)))

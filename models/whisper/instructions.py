@@ -58,7 +58,7 @@ def _forced(fields: Fields) -> tuple[int | None, ...]:
     """The tokens of `forced_decoder_ids`, a list of [place, token]; places count from 1."""
     pairs = fields.list("forced_decoder_ids", [])
     if [pair[0] for pair in pairs] != list(range(1, len(pairs) + 1)):
-        raise fields.fail("forced_decoder_ids", "the places must be 1, 2, …")
+        raise fields.fail("forced_decoder_ids", "its positions must be 1, 2, …")
     return tuple(pair[1] for pair in pairs)
 
 

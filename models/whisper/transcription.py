@@ -87,8 +87,8 @@ def _check_tokens(instructions: Instructions, config: WhisperConfig) -> None:
     outside = [token for token in tokens if not 0 <= token < config.vocab_size]
     if outside:
         raise ConfigError(
-            f"{GENERATION_FILE} names the tokens {outside}, but the vocabulary has "
-            f"{config.vocab_size}: it belongs to another checkpoint"
+            f"{GENERATION_FILE} has the token IDs {outside}, but the vocabulary size is "
+            f"{config.vocab_size}. It belongs to another checkpoint."
         )
 
 

@@ -76,8 +76,8 @@ class Yolos(nnx.Module):
         """What pixels [B, H, W, C] show. Raises ConfigError if the model has no labels."""
         if self.classes is None or self.boxes is None:
             raise ConfigError(
-                "this model gives features but finds no objects; set num_labels in its config, or "
-                "load a checkpoint for object detection"
+                "this model has no object-detection head and only gives features. Set num_labels "
+                "in its config, or load a checkpoint for object detection."
             )
         last = self.features(pixels).hidden[:, -self.config.num_detections :]
         return Detections(self.classes(last), jax.nn.sigmoid(self.boxes(last)))
@@ -90,9 +90,9 @@ class Yolos(nnx.Module):
         size = pixels.shape[1:3]
         if not all(size) or any(length % config.patch_size for length in size):
             raise InputError(
-                f"images of {size[0]} x {size[1]} pixels are not whole patches of "
-                f"{config.patch_size} x {config.patch_size}. Resize them as the checkpoint's "
-                "preprocessor_config.json says."
+                f"the images are {size[0]} x {size[1]} pixels, which is not a multiple of the "
+                f"patch size, {config.patch_size} x {config.patch_size}. Resize them as the "
+                "checkpoint's preprocessor_config.json says."
             )
         x = self.patches(pixels.astype(config.dtype))
         batch, *grid, dim = x.shape

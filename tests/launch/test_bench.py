@@ -107,7 +107,7 @@ def test_findings(target: float, measure: object, met: bool, text: str) -> None:
 
 def test_rows_are_chosen_by_name() -> None:
     assert [row.name for row in report.chosen(ROWS, "tiny*")] == ["tiny call"]
-    with pytest.raises(ValueError, match="there are: training step, "):
+    with pytest.raises(ValueError, match="the rows are: training step, "):
         report.chosen(ROWS, "nothing")
 
 

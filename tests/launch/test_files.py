@@ -46,7 +46,7 @@ def test_every_flipped_bit_is_found(directory: Path, offset: int) -> None:
     content = bytearray(range(100))
     content[offset] ^= 1 << (offset % 8)
     (directory / "a/deep/x").write_bytes(content)
-    assert find_damage(directory, ("a",)) == "the content of a/deep/x differs from its checksum"
+    assert find_damage(directory, ("a",)) == "the content of a/deep/x does not match its checksum"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_every_flipped_bit_is_found(directory: Path, offset: int) -> None:
         ("b/y", None, "b/y is missing"),
         ("manifest.json", None, "manifest.json is missing"),
         ("manifest.json", b'{"a', "manifest.json cannot be used"),
-        ("manifest.json", b"{}", "manifest.json lists no file of a"),
+        ("manifest.json", b"{}", "manifest.json lists no file in a"),
         ("a/new", b"", "manifest.json does not list a/new"),
         ("manifest.json", b"[1]", "manifest.json cannot be used"),
     ],

@@ -130,8 +130,8 @@ def test_the_program_runs_a_directory(directory: Path) -> None:
     ("place", "mesh", "message"),
     [
         ("empty", None, r"cannot read .*/empty/config\.json: No such file"),
-        ("no_weights", None, r"/no_weights holds no model\.safetensors"),
-        ("unknown", None, r"asks for GPT9ForCausalLM, which is not supported\. There are: "),
+        ("no_weights", None, r"/no_weights has neither model\.safetensors"),
+        ("unknown", None, r"asks for GPT9ForCausalLM, which is not supported\. Supported are "),
         ("model", "model=64", "needs 64 devices"),
     ],
 )
@@ -160,7 +160,9 @@ def test_a_task_that_the_architecture_is_not_made_for_is_refused(directory: Path
     architecture = describe(directory).architecture
     with pytest.raises(LaunchError, match="is made for text-generation, not for fill"):
         task_for(architecture, "fill", {**TASKS, "fill": TASKS["text-generation"]})
-    with pytest.raises(LaunchError, match="but the task 'text-generation' is not; there are none"):
+    with pytest.raises(
+        LaunchError, match="does not support the task 'text-generation'; its tasks: none"
+    ):
         task_for(architecture, None, {})
 
 
@@ -181,7 +183,7 @@ def test_model_and_its_dimensions_contradict_each_other(directory: Path, tmp_pat
 
 def test_conversion_overwrites_nothing(directory: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("precious")
-    with pytest.raises(LaunchError, match="holds something already"):
+    with pytest.raises(LaunchError, match="is not empty, and nothing is overwritten"):
         convert(directory, tmp_path, None)
     assert [file.name for file in tmp_path.iterdir()] == ["mine"]
 
@@ -196,7 +198,7 @@ def test_an_empty_prompt_and_one_beyond_the_context_are_refused(directory: Path)
     otherwise = GREEDY._replace(max_new_tokens=1)
     for prompt, error, message in (
         ("", LaunchError, "the prompt is empty"),
-        ("xy" * 65, ModelsError, r"the prompt has 130 tokens, but .* holds 64"),
+        ("xy" * 65, ModelsError, r"the prompt has 130 tokens, but .* context is 64"),
     ):
         with pytest.raises(error, match=message):
             generate_text(writer, prompt=prompt, otherwise=otherwise, seed=0)
@@ -221,7 +223,7 @@ def test_tokenizers_must_suit_the_model(tmp_path: Path) -> None:
     assert isinstance(find_tokenizer(tmp_path, 256), ByteTokenizer)
     byte_pairs().save(str(tmp_path / "tokenizer.json"))
     assert 256 < find_tokenizer(tmp_path, VOCAB).size <= VOCAB
-    with pytest.raises(LaunchError, match=r"needs \d+ tokens, but the model knows 256"):
+    with pytest.raises(LaunchError, match=r"needs \d+ tokens, but the model's vocabulary has 256"):
         find_tokenizer(tmp_path, 256)
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(LaunchError, match="cannot be used as a tokenizer"):
@@ -231,7 +233,7 @@ def test_tokenizers_must_suit_the_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["tokenizer.model", "vocab.json", "merges.txt", "vocab.txt"])
 def test_files_of_other_tokenizers_are_not_read_as_bytes(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("{}")
-    with pytest.raises(LaunchError, match=rf"holds {name} of a tokenizer .*save_pretrained"):
+    with pytest.raises(LaunchError, match=rf"holds the tokenizer files {name} .*save_pretrained"):
         find_tokenizer(tmp_path, 256)
 
 

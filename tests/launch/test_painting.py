@@ -94,7 +94,7 @@ def test_a_controlnet_sees_an_image(tmp_path: Path) -> None:
     np.testing.assert_array_equal(ignored, plain)
     assert not np.array_equal(paint(directory, "a cat", **net, control=edges), plain)
     for changes in (net, {"control": edges}):
-        with pytest.raises(InputError, match="a ControlNet needs an image to see"):
+        with pytest.raises(InputError, match="a pipeline with a ControlNet needs an image for it"):
             paint(directory, "a cat", **changes)
     with pytest.raises(ConfigError, match="they differ in context_dim"):
         paint(directory, "a cat", controlnet=tmp_path / "other", control=edges)
@@ -106,5 +106,5 @@ def test_prompts_for_t5(tmp_path: Path) -> None:
     np.testing.assert_array_equal(tokens, [[3, 4, 1, 0], [3, 4, 3, 1]])
     np.testing.assert_array_equal(real, [[True] * 3 + [False], [True] * 4])
     write_t5_words(tmp_path / "other", pad="[PAD]")
-    with pytest.raises(DataError, match="lacks the token <pad>: it is not T5's"):
+    with pytest.raises(DataError, match="lacks the token <pad>, so it is not T5's"):
         open_t5_text(tmp_path / "other")

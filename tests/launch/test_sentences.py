@@ -34,8 +34,12 @@ def test_poolings(tmp_path: Path, pooling: dict[str, Any], modes: list[str]) -> 
 @pytest.mark.parametrize(
     ("pooling", "folders", "message"),
     [
-        ({"pooling_mode": "median"}, FOLDERS, "known are cls, max, mean"),
-        ({"include_prompt": False}, FOLDERS, "prompts are part of a text"),
+        ({"pooling_mode": "median"}, FOLDERS, "choose from cls, max, mean"),
+        (
+            {"include_prompt": False},
+            FOLDERS,
+            "leaving the prompt out of the pooling is not supported",
+        ),
         ({}, {"": "Transformer", "1_CNN": "CNN"}, "has a module 'CNN'"),
         ({}, {"1_Pooling": "Pooling"}, "has a module 'Pooling' where"),
         ({}, {"": "Transformer", "../x": "Pooling"}, "outside its directory"),
@@ -52,7 +56,7 @@ def test_what_is_refused(
 def test_a_limit_that_is_no_number_is_refused(tmp_path: Path) -> None:
     write_modules(tmp_path, {})
     (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": Infinity}')
-    with pytest.raises(ConfigError, match="a number above zero is needed"):
+    with pytest.raises(ConfigError, match="must be a positive number"):
         read_sentence_config(tmp_path, "cls")
 
 

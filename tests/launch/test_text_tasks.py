@@ -79,7 +79,7 @@ def test_fill_mask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     best = np.argsort(-chances)[:5]
     assert [word for word, _ in lines] == [WORDS[i] for i in best]
     np.testing.assert_allclose([float(p) for _, p in lines], chances[best], atol=6e-5)
-    with pytest.raises(LaunchError, match="holds no masked token"):
+    with pytest.raises(LaunchError, match="has no mask token"):
         run_checkpoint(request(directory, "the cat sat"), None)
 
 
@@ -181,7 +181,7 @@ def test_text_to_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_what_does_not_suit_is_named(tmp_path: Path) -> None:
     directory = write(tmp_path / "model", "BertModel")
-    with pytest.raises(LaunchError, match="has 42 tokens, but the model's context holds 32"):
+    with pytest.raises(LaunchError, match="has 42 tokens, but the model's context is 32"):
         run_checkpoint(request(directory, "cat " * 40), None)
     (directory / "tokenizer.json").unlink()
     with pytest.raises(LaunchError, match=r"holds no tokenizer\.json"):

@@ -178,9 +178,12 @@ def times(directory: Path) -> dict[Path, int]:
             {"pipeline_parallel_size": 2},
             "needs at least 2 blocks, and the model has 1",
         ),
-        ({"mesh": "context=2", "seq_len": 30}, "30 positions cannot be shared by context=2"),
+        ({"mesh": "context=2", "seq_len": 30}, "30 positions cannot be split over context=2"),
         ({"mesh": "model=2", "seq_len": 31}, "sequence parallelism cannot split 31 positions"),
-        ({"mesh": "context=3"}, "training window of 32 tokens is not a multiple of context=3"),
+        (
+            {"mesh": "context=3"},
+            "training sequence length of 32 tokens is not a multiple of context=3",
+        ),
     ],
 )
 def test_refusals_change_nothing(copy: Path, changes: dict[str, object], message: str) -> None:

@@ -104,14 +104,14 @@ def test_first_last_and_early_tokens() -> None:
 @pytest.mark.parametrize(
     ("make_it", "message"),
     [
-        (lambda: Beams(0), "at least 1 beam, not 0"),
-        (lambda: Beams(2, early_stopping="soon"), "early_stopping='soon' is not one of"),
+        (lambda: Beams(0), "at least 1 beam, but num_beams=0"),
+        (lambda: Beams(2, early_stopping="soon"), "early_stopping='soon' is not supported"),
         (lambda: Constraints(repetition_penalty=0), "repetition_penalty=0 is not positive"),
         (lambda: Constraints(no_repeat_ngram=-1), "no_repeat_ngram=-1 is negative"),
-        (lambda: make(sequences=2), "would be one and the same"),
-        (lambda: make(beams=Beams(2), sequences=3), "2 beams cannot give 3"),
-        (lambda: make(beams=Beams(2), sampling=Sampling()), "without draws"),
-        (lambda: make(beams=Beams(2), boundaries=(7,)), "cannot cross the length of 7"),
+        (lambda: make(sequences=2), "would be identical"),
+        (lambda: make(beams=Beams(2), sequences=3), "2 beams cannot return 3"),
+        (lambda: make(beams=Beams(2), sampling=Sampling()), "does not sample"),
+        (lambda: make(beams=Beams(2), boundaries=(7,)), "cannot continue past 7 tokens"),
     ],
     ids=["beams", "early", "penalty", "ngram", "greedy", "sequences", "draws", "boundary"],
 )

@@ -183,7 +183,7 @@ def test_rows_end_at_the_stop_token() -> None:
 
 
 def test_bad_feed_forward_is_refused() -> None:
-    with pytest.raises(ValueError, match="an activation, or gated-<activation>"):
+    with pytest.raises(ValueError, match="an activation or gated-<activation>"):
         build("1.0", {"feed_forward_proj": "swapped-gelu"})
     with pytest.raises(ValueError, match="num_buckets=6"):
         build("1.0", {"relative_attention_num_buckets": 6})

@@ -149,12 +149,17 @@ def test_a_text_longer_than_the_positions_is_refused(family: str, longest: int) 
     [
         ("BertModel", "Bert", {"is_decoder": True}, "only bidirectional attention"),
         ("BertModel", "Bert", {"num_attention_heads": 5}, "not a multiple of num_heads=5"),
-        ("BertForMaskedLM", "Bert", {"tie_word_embeddings": False}, "must be the embedding's"),
+        (
+            "BertForMaskedLM",
+            "Bert",
+            {"tie_word_embeddings": False},
+            "must share the embedding table",
+        ),
         ("MPNetModel", "MPNet", {"relative_attention_num_buckets": 16}, "only 32 buckets"),
-        ("AlbertModel", "Albert", {"num_hidden_groups": 9}, "num_groups=9 groups do not share"),
-        ("ModernBertModel", "ModernBert", {"classifier_pooling": "max"}, "supported are cls, mean"),
+        ("AlbertModel", "Albert", {"num_hidden_groups": 9}, "num_groups=9 must be from 1 to"),
+        ("ModernBertModel", "ModernBert", {"classifier_pooling": "max"}, "choose one of cls, mean"),
         ("ModernBertModel", "ModernBert", {"layer_types": ["chunked"] * 3}, "one of .* per layer"),
-        ("ModernBertModel", "ModernBert", {"hidden_size": 36}, "9 numbers of each head turn"),
+        ("ModernBertModel", "ModernBert", {"hidden_size": 36}, "the rotary width is 9 per head"),
     ],
 )
 def test_bad_configs_are_refused(

@@ -34,7 +34,9 @@ def greedy_by_forward_passes(tokens: np.ndarray, count: int, context: int) -> np
 @pytest.mark.parametrize("token", [-1, 32])
 def test_a_token_outside_the_vocabulary_is_refused(token: int) -> None:
     _, graph, parameters = build()
-    with pytest.raises(GenerationError, match=f"holds the token {token}, .* vocabulary has 32"):
+    with pytest.raises(
+        GenerationError, match=f"has the token ID {token}, .* vocabulary has only 32"
+    ):
         generate(
             graph,
             parameters,
@@ -245,7 +247,7 @@ def test_the_cache_is_filled_anew_beyond_a_boundary(boundary: int) -> None:
         (0, {}, "the prompt is empty"),
         (4, {"real": np.zeros((1, 4), bool)}, "the prompt is empty"),
         (4, {"context": 1}, "context=1 is too short"),
-        (17, {"context": 16, "restart": True}, "has 17 tokens, but the model's context holds 16"),
+        (17, {"context": 16, "restart": True}, "has 17 tokens, but the model's context is 16"),
         (10, {"context": 16, "max_new_tokens": 7}, "Ask for at most 6 new tokens"),
     ],
 )

@@ -262,8 +262,13 @@ def test_gradient_stops_at_running_statistics() -> None:
         ("ViTModel", VISION, (IMAGES[:, :20],), r"\[4, 20, 24, 3\].*\[B, 24, 24, 3\]"),
         ("ResNetModel", RESNET, (IMAGES[..., :2],), r"\[4, 24, 24, 2\].*\[B, H, W, 3\]"),
         ("SwinModel", SWIN, (IMAGES[:, :20],), r"\[4, 20, 24, 3\].*\[B, 24, 24, 3\]"),
-        ("CvtModel", CVT, (IMAGES[:, :2],), "too small: a stage turns 2 x 24 places into 0 x 6"),
-        ("YolosModel", YOLOS, (IMAGES[:, :20],), "20 x 24 pixels are not whole patches of 8 x 8"),
+        ("CvtModel", CVT, (IMAGES[:, :2],), "too small: a stage turns 2 x 24 positions into 0 x 6"),
+        (
+            "YolosModel",
+            YOLOS,
+            (IMAGES[:, :20],),
+            "20 x 24 pixels, which is not a multiple of the patch size, 8 x 8",
+        ),
         ("LevitModel", LEVIT, (IMAGES,), r"\[4, 24, 24, 3\].*\[B, 48, 48, 3\]"),
         ("MobileNetV2Model", MOBILENET, (IMAGES[..., :2],), r"\[4, 24, 24, 2\].*\[B, H, W, 3\]"),
         ("MobileViTModel", MOBILEVIT, (IMAGES[0],), r"\[24, 24, 3\].*\[B, H, W, 3\]"),
@@ -283,29 +288,53 @@ def test_pixels_that_do_not_suit_are_refused(
     ("name", "config", "message"),
     [
         ("ViTModel", VISION | {"num_attention_heads": 5}, "dim=32 is not a multiple"),
-        (GEMMA, GEMMA3 | {"mm_tokens_per_image": 5}, "6 x 6 patches cannot become 5 tokens"),
-        (GEMMA, GEMMA3 | {"text_config": {"layer_types": [{}] * 26}}, "per layer is needed"),
-        (SMOL, SMOLVLM | {"scale_factor": 4}, "tokens of 4 patches do not fill"),
+        (
+            GEMMA,
+            GEMMA3 | {"mm_tokens_per_image": 5},
+            "6 x 6 patches cannot be pooled into 5 tokens",
+        ),
+        (GEMMA, GEMMA3 | {"text_config": {"layer_types": [{}] * 26}}, "for each layer"),
+        (SMOL, SMOLVLM | {"scale_factor": 4}, "is not a multiple of scale_factor=4"),
         (SMOL, SMOLVLM | {"text_config": {"model_type": "phi"}}, "only llama is supported"),
-        ("ViTModel", VISION | {"patch_size": 48}, "holds no patch"),
-        ("ResNetModel", RESNET | {"depths": [1]}, "channels for 2 stages, but depths for 1"),
-        ("SwinModel", SWIN | {"image_size": 25}, "not whole patches"),
+        (
+            "ViTModel",
+            VISION | {"patch_size": 48},
+            r"patch_size=\(48, 48\) is larger than the image",
+        ),
+        ("ResNetModel", RESNET | {"depths": [1]}, "stage_channels has 2 stages, but depths has 1"),
+        ("SwinModel", SWIN | {"image_size": 25}, "is not a multiple of patch_size"),
         ("SwinModel", SWIN | {"window_size": 7}, "stage 1 has 6 x 6 tokens, fewer than a window"),
-        ("MobileNetV2Model", MOBILENET | {"output_stride": 4}, "supported are 8, 16, 32"),
-        ("CvtModel", CVT | {"stride_q": [1, 2]}, "stage 1 needs a query for every token"),
-        ("LevitModel", LEVIT | {"image_size": 49}, "make 4 x 4 tokens .* but patches of 16 are 3"),
-        ("DPTForDepthEstimation", DPT | {"image_size": [16, 24]}, "not a square of patches"),
-        ("DPTForDepthEstimation", DPT | {"is_hybrid": True}, "the ViT of the same file"),
-        ("DPTForDepthEstimation", DPT | {"neck_hidden_sizes": [8]}, "but there are 1 neck_dims"),
-        ("YolosModel", YOLOS | {"image_size": [20, 24]}, "not whole patches of 8"),
-        ("MobileViTModel", MOBILEVIT | {"conv_kernel_size": 2}, "has no middle"),
-        ("ASTModel", AST | {"patch_size": 9}, "holds no patch of 9"),
-        ("CLIPTextModel", TEXT | {"hidden_act": "gelo"}, "'gelo' is unknown"),
-        ("UNet2DConditionModel", UNET | {"norm_num_groups": 5}, "do not fall into 5 groups"),
+        ("MobileNetV2Model", MOBILENET | {"output_stride": 4}, "choose one of 8, 16, 32"),
+        (
+            "CvtModel",
+            CVT | {"stride_q": [1, 2]},
+            "stage 1 has .* does not give one query per token",
+        ),
+        (
+            "LevitModel",
+            LEVIT | {"image_size": 49},
+            "into 4 x 4 tokens, but patches of 16 pixels give 3",
+        ),
+        (
+            "DPTForDepthEstimation",
+            DPT | {"image_size": [16, 24]},
+            "must be a square multiple of patch_size",
+        ),
+        ("DPTForDepthEstimation", DPT | {"is_hybrid": True}, "only a ViT backbone"),
+        ("DPTForDepthEstimation", DPT | {"neck_hidden_sizes": [8]}, "neck_dims has 1 and"),
+        ("YolosModel", YOLOS | {"image_size": [20, 24]}, "not a multiple of patch_size=8"),
+        ("MobileViTModel", MOBILEVIT | {"conv_kernel_size": 2}, "the kernel size must be odd"),
+        ("ASTModel", AST | {"patch_size": 9}, "patch_size=9 is larger than the spectrogram"),
+        ("CLIPTextModel", TEXT | {"hidden_act": "gelo"}, "'gelo' is not supported"),
+        ("UNet2DConditionModel", UNET | {"norm_num_groups": 5}, "are not multiples of 5 groups"),
         ("ControlNetModel", CONTROL | {"global_pool_conditions": True}, "only False is supported"),
         ("ControlNetModel", CONTROL | {"controlnet_conditioning_channel_order": "x"}, "rgb or bgr"),
         ("FluxTransformer2DModel", FLUX | {"axes_dims_rope": [4, 2]}, "three even numbers"),
-        ("FluxTransformer2DModel", FLUX | {"in_channels": 18}, "not those of 2 x 2 places"),
+        (
+            "FluxTransformer2DModel",
+            FLUX | {"in_channels": 18},
+            "must be a multiple of 4, for patches of 2 x 2",
+        ),
         ("PixArtTransformer2DModel", PIXART | {"sample_size": 15}, "not a multiple of patch_size"),
         ("PixArtTransformer2DModel", PIXART | {"norm_type": "ada_norm"}, "only ada_norm_single"),
         ("UNet2DConditionModel", UNET | {"class_embed_type": "timestep"}, "class_embed_type"),
@@ -340,5 +369,7 @@ def test_a_text_longer_than_the_positions_is_refused(
     call = model.encode if name == "CLIPTextModel" else model
     longest = config.get("max_target_positions") or config["max_position_embeddings"]
     jax.eval_shape(call, *inputs, np.full((len(SOUNDS), longest), 5))
-    with pytest.raises(InputError, match=f"{longest + 1} tokens, but .* holds {longest}. Shorten"):
+    with pytest.raises(
+        InputError, match=f"{longest + 1} tokens, but .* context is {longest}. Shorten"
+    ):
         jax.eval_shape(call, *inputs, np.full((len(SOUNDS), longest + 1), 5))

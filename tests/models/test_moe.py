@@ -151,9 +151,9 @@ def test_every_visit_has_a_slot_of_its_own_in_a_block_of_its_expert(
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"count": 4, "per_token": 5}, "each token is to visit 5 of 4 experts"),
-        ({"count": 4, "per_token": 0}, "each token is to visit 0 of 4 experts"),
-        ({"count": 4, "per_token": 1, "capacity_factor": 0.0}, "capacity_factor=0.0 is not posit"),
+        ({"count": 4, "per_token": 5}, "per_token=5 is out of range: choose from 1 to 4"),
+        ({"count": 4, "per_token": 0}, "per_token=0 is out of range: choose from 1 to 4"),
+        ({"count": 4, "per_token": 1, "capacity_factor": 0.0}, "capacity_factor=0.0 must be posit"),
     ],
 )
 def test_mixtures_that_do_not_fit_are_refused(fields: dict[str, Any], message: str) -> None:

@@ -159,7 +159,7 @@ def test_dynamic_stretches_texts_beyond_the_old_context(length: int | None) -> N
 
 
 def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(ConfigError, match="says rope_type='spiral': supported are default, lin"):
+    with pytest.raises(ConfigError, match="has rope_type='spiral': choose one of default, lin"):
         read_rotary(Fields(BASE | {"rope_scaling": {"rope_type": "spiral"}}, "test"))
     with pytest.raises(ConfigError, match="the rotary kind 'spiral' is not supported"):
         Rotary(kind="spiral")

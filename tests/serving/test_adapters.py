@@ -185,9 +185,9 @@ def test_examples_of_the_readme(models: Models, server: Listening) -> None:
 @pytest.mark.parametrize(
     ("name", "directory", "message"),
     [
-        ("x", "other", "does not belong to this Qwen3ForCausalLM: it has other shapes"),
+        ("x", "other", "does not fit this Qwen3ForCausalLM: it has other shapes"),
         ("x", "high", "has the rank 5; --max_lora_rank=4"),
-        ("x", "nowhere", "there are no adapters in"),
+        ("x", "nowhere", "holds no adapters"),
         ("all", "two", "'all' is loaded already"),
         ("qwen", "two", "'qwen' is loaded already"),
         ("", "two", "lora_name is"),

@@ -110,8 +110,8 @@ WAYS: Mapping[str, Way] = {
     "kill": Way(_kill, -9, ""),
     "kill in the middle of saving": Way(_kill_in_the_middle_of_saving, -9, ""),
     "kill in the middle of deleting": Way(_kill_in_the_middle_of_deleting, -9, ""),
-    "SIGTERM": Way(_terminate, 143, "The same command goes on from there."),
-    "Ctrl-C": Way(_interrupt, 130, "The same command goes on from there."),
+    "SIGTERM": Way(_terminate, 143, "Run the same command to continue."),
+    "Ctrl-C": Way(_interrupt, 130, "Run the same command to continue."),
     "Ctrl-C twice": Way(_interrupt_twice, 130, ""),
     "full disk": Way(_fill_the_disk, 1, "error: cannot "),
 }

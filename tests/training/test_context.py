@@ -174,10 +174,10 @@ def test_memory_of_a_core_falls_with_the_cores(neuron_devices: list[jax.Device])
 @pytest.mark.parametrize(
     ("length", "method", "heads", "message"),
     [
-        (36, "ring", 4, "36 positions cannot be shared by context=8 with 'ring'"),
-        (36, "all_to_all", 4, "cuts them into 8 equal chunks. Choose a multiple of 8"),
-        (32, "all_to_all", 4, "4 query heads of a core cannot be shared by context=8"),
-        (32, "tree", 4, "there is no context parallelism 'tree'; there is ring, all_to_all"),
+        (36, "ring", 4, "36 positions cannot be split over context=8 with 'ring'"),
+        (36, "all_to_all", 4, "needs 8 equal chunks. Use a multiple of 8"),
+        (32, "all_to_all", 4, "cannot split the 4 query heads of a core over context=8"),
+        (32, "tree", 4, "method 'tree' is not supported; choose one of ring, all_to_all"),
     ],
 )
 def test_what_does_not_divide_is_refused(

@@ -175,7 +175,7 @@ def test_bytes() -> None:
         (None, {"messages": TALK}, "line 3: .*needs a chat template.*--chat_template"),
         (CHATML, {"messages": "Hi"}, r"line 3: expected a list of messages.*not 'Hi'"),
         (CHATML, {"messages": []}, r"line 3: expected a list of messages.*not \[\]"),
-        (CHATML, {"messages": [{"content": "Hi"}]}, r"line 3: expected .* role each"),
+        (CHATML, {"messages": [{"content": "Hi"}]}, r"line 3: expected .* each with a role"),
         (CHATML, {"messages": [{"role": "user"}]}, r"line 3: .*fails in line 6: .*content"),
         (CHATML, {"messages": TALK, "chat_template_kwargs": [1]}, r"expected an object.* \[1\]"),
         (CHATML, {"question": "?"}, r"line 3: no field 'messages, prompt.*'question'"),

@@ -171,7 +171,7 @@ def test_documents_have_the_marks_of_their_tokenizer(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [0, 1, 100])
 def test_small_text_is_refused_with_the_size_that_is_enough(size: int) -> None:
     split = PACKINGS["windows"].split
-    with pytest.raises(DataError, match=r"too small for windows.*at least (\d+) tokens") as caught:
+    with pytest.raises(DataError, match=r"too few for windows.*at least (\d+) tokens") as caught:
         split(numbered([size]), 0.08, 16)
     enough = int(str(caught.value).split("at least ")[1].split()[0])
     split(numbered([enough]), 0.08, 16)

@@ -70,7 +70,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     settings = {"held_out_fraction": 0.0, "packing": "padded", "bad_records": "skip"}
     for policy, words in {
         "split": "2 are longer than a row and split",
-        "truncate": "2 are longer than a row and lose their ends",
+        "truncate": "2 are longer than a row and truncated",
         "drop": "2 are longer than a row and left out",
     }.items():
         counts = opened(tmp_path / "a.jsonl", long_documents=policy, **settings).counts
@@ -135,7 +135,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str, dict[str, object], str]] = {
         lambda path: path.write_text(r'{"text": "\ud83d\ude00"}' + "\n" + r'{"text": "a\uD83D"}'),
         "a.jsonl",
         {},
-        r"a.jsonl, line 2: expected text, but \\ud83d is half of a surrogate pair",
+        r"a.jsonl, line 2: expected text, but \\ud83d is an unpaired surrogate",
     ),
     "no field": (
         lambda path: path.write_text('{"content": "a", "id": 1}\n'),
@@ -147,13 +147,13 @@ BAD: dict[str, tuple[Callable[[Path], object], str, dict[str, object], str]] = {
         lambda path: path.write_text('{"text": 1}\n'),
         "a.jsonl",
         {},
-        r"line 1: expected a text or a list of integers in the field 'text', not 1\.",
+        r"line 1: expected a string or a list of integers in the field 'text', not 1\.",
     ),
     "tokens beyond the vocabulary": (
         lambda path: path.write_text('{"text": [1, 256]}\n'),
         "a.jsonl",
         {},
-        "line 1: tokens lie between 1 and 256, but the model has 256",
+        "line 1: the token IDs range from 1 to 256, but the model's vocabulary has 256",
     ),
     "no column": (
         lambda path: pq.write_table(pa.table({"content": ["a"]}), path),
@@ -188,7 +188,12 @@ BAD: dict[str, tuple[Callable[[Path], object], str, dict[str, object], str]] = {
         {},
         r"cannot read --data=.*a.jsonl.gz: Not a gzipped file",
     ),
-    "empty": (lambda path: path.write_text(""), "a.jsonl", {}, r"there are 0 documents, too few"),
+    "empty": (
+        lambda path: path.write_text(""),
+        "a.jsonl",
+        {},
+        r"there are only 0 documents, too few",
+    ),
     "nothing to predict": (
         lambda path: write_jsonl(path, ["a", "", "b"]),
         "a.jsonl",
@@ -199,7 +204,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str, dict[str, object], str]] = {
         lambda path: path.mkdir(),
         "folder",
         {},
-        r"folder holds no file of a known format: names end in .*\.jsonl",
+        r"folder holds no file of a known format: file names must end in .*\.jsonl",
     ),
     "a folder of two formats": (
         lambda path: (path.mkdir(), (path / "a.txt").touch(), (path / "b.jsonl").touch()),
@@ -226,13 +231,13 @@ BAD: dict[str, tuple[Callable[[Path], object], str, dict[str, object], str]] = {
         lambda path: path.touch(),
         "a",
         {"data_format": "csv"},
-        "--data_format=csv is not known; the formats are text, jsonl, parquet, arrow, images",
+        "--data_format=csv is unknown; choose one of text, jsonl, parquet, arrow, images",
     ),
     "an unknown end": (
         lambda path: write_jsonl(path, TEXTS),
         "a.jsonl",
         {"document_end": "</s>"},
-        "--document_end=</s> is not a token of the tokenizer, whose unit is one byte",
+        "--document_end=</s> is not a single token of the tokenizer, which splits text into bytes",
     ),
 }
 
@@ -254,7 +259,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, case: str) -> None:
         ("A:nan,B:1", "the weight 'nan' is not a positive number"),
         ("A:inf,B:1", "the weight 'inf' is not a positive number"),
         ("A:1,B", "gives some sources a weight, but not .*b.jsonl"),
-        (",", "names nothing"),
+        (",", "names no source"),
     ],
 )
 def test_weights_that_do_not_fit(tmp_path: Path, data: str, message: str) -> None:

@@ -114,5 +114,5 @@ def test_a_run_limits_what_experts_take(tmp_path: Path) -> None:
     limited = config(tmp_path, expert_capacity_factor=0.5, steps=1)
     experts = language_job(mixture, limited).model.config.experts
     assert experts == Experts(4, 2, 16, capacity_factor=0.5)
-    with pytest.raises(ModelError, match="is for mixtures of experts, and LlamaForCausalLM"):
+    with pytest.raises(ModelError, match="needs a mixture of experts, but LlamaForCausalLM"):
         language_job(SOURCE, limited)

@@ -211,7 +211,7 @@ def _set(**values: Any) -> Any:
     [
         ("Phi3ForCausalLM", None, ModelError, r"made for some/base.*Phi3.*Llama"),
         ("LlamaForCausalLM", _shorter, ModelError, r"some/base.*other shapes for .*lora_A"),
-        ("LlamaForCausalLM", _without_config, ModelError, r"there are no adapters in .*has no ada"),
+        ("LlamaForCausalLM", _without_config, ModelError, r"holds no adapters: it has no ada"),
         ("LlamaForCausalLM", _set(use_dora=True), ConfigError, r"use_dora=True.*plain LoRA"),
         ("LlamaForCausalLM", _set(peft_type="IA3"), ConfigError, r"IA3.*only LoRA"),
     ],

@@ -95,9 +95,9 @@ def test_the_summary_has_what_was_reached(
     table = capsys.readouterr().out
     losses = [r["loss"] for r in read_metrics(watched / "metrics.jsonl") if "loss" in r]
     assert "2 (from 4 to 6)" in table
-    assert f"{losses[4]:.4f} at first, {losses[5]:.4f} at last" in table
+    assert f"{losses[4]:.4f} at the start, {losses[5]:.4f} at the end" in table
     assert "nats per byte" in table
-    assert re.search(r"memory of a core +\d+\.\d+ MiB of 11\.\d\d GiB: ", table)
+    assert re.search(r"memory per core +\d+\.\d+ MiB of 11\.\d\d GiB: ", table)
 
 
 @pytest.mark.parametrize("text", ["a", "3:2", "0:1", "1:2:3", ":"])

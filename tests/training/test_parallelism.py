@@ -272,7 +272,7 @@ REFUSED = {
     "heads": (DENSE, {TENSOR: 3}, "model=3, which does not divide kv_heads=4"),
     "repeated keys": (DENSE, {TENSOR: 6}, "not a multiple of the model's 4"),
     "positions of a ring": (
-        DENSE, {CONTEXT: 6} | WHOLE_STREAM, "16 positions cannot be shared by context=6",
+        DENSE, {CONTEXT: 6} | WHOLE_STREAM, "16 positions cannot be split over context=6",
     ),
     "heads of all-to-all": (
         replace(DENSE, num_heads=4), {CONTEXT: 8} | ULYSSES, "not divide the 4 query heads",

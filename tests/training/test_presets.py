@@ -126,7 +126,7 @@ def test_a_run_file_gives_the_same_choice(tmp_path: Path) -> None:
     [
         ("none", FULL, None, r"--preset=none is unknown\. --preset=help lists"),
         ("hf_llama3_70B_trn", FULL, None, r"is unknown\. Did you mean hf_llama3_70B_trn2 or "),
-        (None, "tiny", None, "--scale=tiny is of a preset"),
+        (None, "tiny", None, "--scale=tiny needs a --preset"),
         ("hf_llama_7B", FULL, "run.json", "exclude each other"),
         (None, FULL, "/dev/null", "--config=/dev/null cannot be used: .* Give the run.json"),
         ("hf_llama3_8B_DPO", FULL, None, "launch.finetune --preset=hf_llama3_8B_DPO --model=DIR"),
@@ -138,7 +138,9 @@ def test_refusals(preset: str | None, scale: str, file: str | None, message: str
 
 
 def test_presets_of_text_are_not_for_tuning() -> None:
-    with pytest.raises(LaunchError, match=r"on plain text: python -m launch\.train --preset=hf_ll"):
+    with pytest.raises(
+        LaunchError, match=r"on plain text\. Use python -m launch\.train --preset=hf_ll"
+    ):
         choose("hf_llama_7B", FULL, None, tunes=True)
 
 

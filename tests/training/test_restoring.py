@@ -112,5 +112,5 @@ def test_another_architecture_is_refused(tmp_path: Path) -> None:
     save(tmp_path, 0, way.init())
     target = checkpoints.abstract(way.state, way.shardings)
     parameters = {path.replace("mlp", "moe"): leaf for path, leaf in target.parameters.items()}
-    with pytest.raises(LaunchError, match="do not have the shapes that were asked for"):
+    with pytest.raises(LaunchError, match="do not have the requested shapes"):
         checkpoints.restore_state(tmp_path, 0, target._replace(parameters=parameters), way.start)

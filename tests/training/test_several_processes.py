@@ -156,4 +156,4 @@ def test_an_error_of_the_first_process_ends_all(data: str, tmp_path: Path) -> No
     assert launcher.returncode == 1, output + errors
     first, second = sorted(output.splitlines())
     assert first.startswith("[0] error: cannot write to --checkpoint_dir=")
-    assert second == first.replace("[0] error: ", "[1] error: process 0 ends: ")
+    assert second == first.replace("[0] error: ", "[1] error: process 0 failed: ")

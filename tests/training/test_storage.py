@@ -70,7 +70,7 @@ def test_a_disk_without_space_is_one_message(
     writer.wait()
     usage = shutil.disk_usage(tmp_path)._replace(free=16_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(LaunchError, match=r"it takes 3\d,\d* bytes, and 16,000 are free"):
+    with pytest.raises(LaunchError, match=r"it needs 3\d,\d* bytes, but only 16,000 are free"):
         writer.save(2, ARRAYS, {})
     assert list(checkpoints.sound_steps(tmp_path, move_aside=False)) == [1]
 
@@ -108,7 +108,7 @@ def test_addresses_of_run_directories(text: str, path: str) -> None:
 
 @pytest.mark.parametrize("text", ["gs://bucket/run", "s3://bucket/run", "file://host/run"])
 def test_object_stores_are_refused(text: str) -> None:
-    with pytest.raises(LaunchError, match=f"--checkpoint_dir={text}: checkpoints are written to"):
+    with pytest.raises(LaunchError, match=f"--checkpoint_dir={text} is an object store"):
         run_directory(text)
 
 

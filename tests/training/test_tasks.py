@@ -128,14 +128,14 @@ def test_what_has_no_adapter_keeps_every_bit_of_the_directory(tmp_path: Path) ->
         ("sft", {"chat_template": "other"}, DataError, "other is neither a file"),
         ("sft", {}, DataError, "line 1: a conversation needs a chat template"),
         ("dpo", {}, DataError, "line 1: no field 'chosen'"),
-        ("orpo", {"mesh": "context=2"}, MeshError, "loss of next tokens.*orpo needs its texts"),
+        ("orpo", {"mesh": "context=2"}, MeshError, "next-token loss.*orpo needs whole texts"),
         (
             "dpo",
             {"parallelism": Parallelism(pipeline_parallel_size=2)},
             MeshError,
-            "--pipeline_parallel_size=2 is for the loss of next tokens",
+            "--pipeline_parallel_size=2 supports only the next-token loss",
         ),
-        ("dpo", {"packing": "first_fit"}, DataError, "first_fit is not for dpo, whose examples"),
+        ("dpo", {"packing": "first_fit"}, DataError, "first_fit is not supported for dpo"),
     ],
 )
 def test_what_cannot_be_is_refused_before_the_first_step(

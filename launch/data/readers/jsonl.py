@@ -39,8 +39,8 @@ def _record(line: bytes, place: str) -> Item:
         return RecordError(f"{place}: expected a JSON object, not a {type(value).__name__}.")
     if _ESCAPED_SURROGATE.search(line) and (lone := _lone_surrogate(value)):
         return RecordError(
-            f"{place}: expected text, but {lone} is half of a surrogate pair and no character. "
-            "Write the whole pair, or leave it out."
+            f"{place}: expected text, but {lone} is an unpaired surrogate, which is not a "
+            "character. Write the whole pair, or leave it out."
         )
     return Record(value, place)
 

@@ -39,5 +39,5 @@ def test_other_encoders_have_no_contacts(tmp_path: Path) -> None:
     case = next(case for case in CASES if case.name == "BertModel")
     make_model(case).save_pretrained(tmp_path)
     ours = pretrained.load(tmp_path)
-    with pytest.raises(InputError, match="no head for contacts of residues"):
+    with pytest.raises(InputError, match="no contact prediction head"):
         merge(ours.graph, ours.parameters).contacts(np.zeros((1, 4), np.int32))

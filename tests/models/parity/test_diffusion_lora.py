@@ -168,18 +168,21 @@ def clone(model: Any) -> dict[str, torch.Tensor]:
     ("tensors", "message"),
     [
         ({}, "holds no LoRA"),
-        ({"x": 1}, "'x', which does not belong to a LoRA"),
-        ({"unet.conv_in.lora_A.weight": (3, 4, 3, 3)}, "only half of the LoRA of conv_in"),
+        ({"x": 1}, "'x', which is not part of a LoRA"),
+        (
+            {"unet.conv_in.lora_A.weight": (3, 4, 3, 3)},
+            "only one of the two LoRA matrices of conv_in",
+        ),
         (
             {"unet.conv_in.lora_A.weight": (3, 4), "unet.conv_in.lora_B.weight": (16, 2)},
-            r"matrices \[3, 4\] and \[16, 2\], which do not fit",
+            r"have the shapes \[3, 4\] and \[16, 2\], which do not fit",
         ),
         (
             {"unet.conv_in.lora_A.weight": (3, 4), "unet.conv_in.lora_B.weight": (16, 3)},
-            r"changes a weight \[16, 4\], but that of the model is \[16, 4, 3, 3\]",
+            r"has the shape \[16, 4\], but the model's weight has \[16, 4, 3, 3\]",
         ),
-        ({"unet.a.b.lora_A.weight": (3, 4)}, "has no layer for 1 of its LoRA: unet: a.b"),
-        ({"lora_te2_a.lora_up.weight": (3, 4)}, "no layer for 1 of its LoRA: text_encoder_2: a"),
+        ({"unet.a.b.lora_A.weight": (3, 4)}, "lacks 1 of its layers: unet: a.b"),
+        ({"lora_te2_a.lora_up.weight": (3, 4)}, "lacks 1 of its layers: text_encoder_2: a"),
         ({"lora_unet_conv_in.hada_w1_a": (3, 4)}, "holds LoHa"),
         ({"unet.conv_in.lora_magnitude_vector": (3, 4)}, "holds DoRA"),
     ],
@@ -204,10 +207,10 @@ def test_settings_that_cannot_be_read_are_refused(pipeline: Any, tmp_path: Path)
     file = tmp_path / "lora.safetensors"
     for settings, message in (
         ("[", "the metadata of .* cannot be used"),
-        ('{"unet.lora_alpha": "a"}', "has the alpha 'a': a number is needed"),
+        ('{"unet.lora_alpha": "a"}', "has alpha='a', but it must be a number"),
     ):
         save_file(older(stable_diffusion(**LEVELS))[0], file, {"lora_adapter_metadata": settings})
         with pytest.raises(WeightsError, match=message):
             fuse(pipeline, file)
-    with pytest.raises(WeightsError, match="cannot be scaled by nan"):
+    with pytest.raises(WeightsError, match="is nan, but it must be a finite number"):
         fuse(pipeline, file, float("nan"))

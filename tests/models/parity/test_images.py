@@ -59,8 +59,11 @@ def test_pixels_are_those_of_the_processor(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"image_processor_type": "SamImageProcessor"}', "supported are the processors of ViT"),
-        ('{"image_processor_type": "ViTImageProcessor", "resample": 9}', "not a filter of Pillow"),
+        (
+            '{"image_processor_type": "SamImageProcessor"}',
+            "this processor is not supported; choose one of ViT",
+        ),
+        ('{"image_processor_type": "ViTImageProcessor", "resample": 9}', "not a Pillow filter"),
         ('{"image_processor_type": "ViTImageProcessor", "size": {}}', "no field 'height'"),
         (
             '{"image_processor_type": "DPTImageProcessor", "ensure_multiple_of": 36}',

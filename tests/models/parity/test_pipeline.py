@@ -259,9 +259,9 @@ def test_sources_that_do_not_suit_are_refused(tmp_path: Path) -> None:
     with_mask_seen().save_pretrained(tmp_path)
     ours = load(tmp_path)
     for strength, mask, message in (
-        (0.0, MASK, "the strength is 0.0: it must be above 0 and at most 1"),
-        (0.5, None, "made for inpainting: it needs a mask"),
-        (0.5, MASK[:, :8], "both must have the same height and width"),
+        (0.0, MASK, "strength=0.0 must be greater than 0 and at most 1"),
+        (0.5, None, "made for inpainting: give it a mask"),
+        (0.5, MASK[:, :8], "Both must have the same height and width"),
     ):
         with pytest.raises(InputError, match=message):
             make_source(ours, 2 * PIXELS - 1, DRAWN, strength, mask)
@@ -271,7 +271,7 @@ def test_what_is_no_pipeline_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read"):
         load(tmp_path)
     (tmp_path / "model_index.json").write_text('{"_class_name": "KolorsPipeline"}')
-    with pytest.raises(ConfigError, match="supported are StableDiffusionPipeline"):
+    with pytest.raises(ConfigError, match="choose one of StableDiffusionPipeline"):
         load(tmp_path)
 
 

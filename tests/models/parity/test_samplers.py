@@ -103,8 +103,8 @@ def test_sampler_is_the_scheduler(
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ((21, 0), "21 steps are asked for, but the schedule has 20"),
-        ((4, 4), "4 steps leave nothing to do"),
+        ((21, 0), "num_steps=21 is out of range: this scheduler supports 1 to 20"),
+        ((4, 4), "num_steps=4 leaves no steps to run"),
     ],
 )
 def test_steps_that_there_are_not_are_refused(asked: tuple[int, int], message: str) -> None:
@@ -115,13 +115,13 @@ def test_steps_that_there_are_not_are_refused(asked: tuple[int, int], message: s
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("DDIMScheduler", {}, "clip_sample=True: latents are not clipped"),
-        ("PNDMScheduler", {}, "skip_prk_steps=False: Runge-Kutta steps"),
+        ("DDIMScheduler", {}, "clip_sample=True: it must be false"),
+        ("PNDMScheduler", {}, "skip_prk_steps=False: it must be true"),
         ("EulerDiscreteScheduler", {"use_karras_sigmas": True}, "use_karras_sigmas=True"),
         ("EulerDiscreteScheduler", {"beta_schedule": "squaredcos_cap_v2"}, "betas.*not supported"),
-        ("LCMScheduler", {"clip_sample": True}, "clip_sample=True: latents are not clipped"),
-        ("LCMScheduler", {"num_train_timesteps": 40}, "needs as many times; the schedule has 40"),
-        ("DDPMScheduler", {}, "_class_name='DDPMScheduler': supported are DDIM"),
+        ("LCMScheduler", {"clip_sample": True}, "clip_sample=True: it must be false"),
+        ("LCMScheduler", {"num_train_timesteps": 40}, "is greater than num_train_timesteps=40"),
+        ("DDPMScheduler", {}, "_class_name='DDPMScheduler': choose one of DDIM"),
     ],
 )
 def test_other_schedulers_are_refused(

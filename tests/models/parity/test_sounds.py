@@ -34,7 +34,7 @@ def test_spectrogram_is_that_of_the_extractor(settings: dict[str, object], tmp_p
 def test_what_does_not_suit_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "preprocessor_config.json"
     file.write_text('{"feature_extractor_type": "WhisperFeatureExtractor"}')
-    with pytest.raises(ConfigError, match="only that of AST"):
+    with pytest.raises(ConfigError, match="only ASTFeatureExtractor is supported"):
         read_spectrogram(tmp_path)
     file.write_text("{}")
     with pytest.raises(InputError, match=r"at least 400 samples"):
@@ -79,9 +79,9 @@ def test_letters_are_those_of_the_tokenizer(settings: dict[str, object], tmp_pat
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("vocab.json", '{"a": 0, "b": 0}', "number of its own"),
+        ("vocab.json", '{"a": 0, "b": 0}', "must give every character its own ID"),
         ("vocab.json", '{"eng": {"a": 0}}', "several languages"),
-        ("vocab.json", "[]", "a JSON object is needed"),
+        ("vocab.json", "[]", "must be a JSON object"),
         ("tokenizer_config.json", '{"target_lang": "eng"}', "no field 'eng'"),
     ],
 )

@@ -175,5 +175,5 @@ def test_pipelines_with_other_parts_are_refused(tmp_path: Path) -> None:
     pipe = flux()
     pipe.save_pretrained(tmp_path)
     pipe.text_encoder.save_pretrained(tmp_path / "text_encoder_2")
-    with pytest.raises(ConfigError, match="holds a CLIPTextModel; it must hold T5EncoderModel"):
+    with pytest.raises(ConfigError, match="holds a CLIPTextModel, but it must hold T5EncoderModel"):
         load(tmp_path)
