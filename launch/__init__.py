@@ -1,7 +1,7 @@
-"""Binaries for training and inference: `python -m launch.train --help`, and so on.
+"""Programs for training and inference: `python -m launch.train --help`, and so on.
 
-Importing what they need takes seconds; an interrupt meanwhile ends them as one in `program.run`
-does, with one line and code 130.
+Importing their dependencies takes seconds; an interrupt during that time ends them as one in
+`program.run` does, with one line and exit code 130.
 """
 
 import os

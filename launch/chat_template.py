@@ -1,9 +1,9 @@
-"""Chat templates: the Jinja template of a tokenizer, which writes a conversation as one text.
+"""Chat templates: a tokenizer's Jinja template, which formats a conversation as one text.
 
 The environment is that of transformers (huggingface.co/docs/transformers, "Chat templates"): loops
-with `break` and `continue`, `raise_exception`, `strftime_now`, a `tojson` that leaves letters as
-they are, and `{% generation %}` around what the assistant says. A template comes from elsewhere, so
-it runs in a sandbox.
+with `break` and `continue`, `raise_exception`, `strftime_now`, a `tojson` that does not escape
+letters, and `{% generation %}` around what the assistant says. Templates are untrusted, so they run
+in a sandbox.
 """
 
 import json
@@ -39,15 +39,15 @@ Messages = Sequence[Mapping[str, Any]]
 
 
 class Rendered(NamedTuple):
-    """A conversation as a text, and where in it stand the blocks that the template marks as
-    generated: characters [begin, end)."""
+    """A conversation as a text, and the spans of characters [begin, end) that the template marks as
+    generated."""
 
     text: str
     generated: tuple[tuple[int, int], ...]
 
 
 class ChatTemplate:
-    """A template, ready to write. Raises DataError if it is no Jinja."""
+    """A compiled template. Raises DataError if it is not valid Jinja."""
 
     def __init__(self, source: str, where: str, variables: Mapping[str, Any]) -> None:
         """`where` names it in messages; `variables`, such as bos_token, are there for it."""
@@ -67,11 +67,10 @@ class ChatTemplate:
     def render(
         self, messages: Messages, *, add_generation_prompt: bool = False, **variables: Any
     ) -> Rendered:
-        """The text of a conversation; with a generation prompt, up to where the next answer
-        begins.
+        """The text of a conversation; with a generation prompt, up to where the next answer begins.
 
-        `variables` are what the template may ask for besides, such as `tools`. Raises DataError
-        with the template's own words if it refuses the conversation.
+        `variables` are further variables for the template, such as `tools`. Raises DataError with
+        the template's own message if it refuses the conversation.
         """
         given = {"tools": None, "documents": None, **self._variables, **variables}
         try:
@@ -95,7 +94,7 @@ class ChatTemplate:
 
 
 def read_chat_template(directory: Path, choice: str | None = None) -> ChatTemplate | None:
-    """The template of a checkpoint's directory; None if there is none.
+    """The chat template of a checkpoint's directory; None if there is none.
 
     `choice` may be the path of a template, a name of BUNDLED, or the name of one of several
     templates in the directory. Raises DataError for files that cannot be used.
@@ -136,7 +135,8 @@ def _templates(directory: Path, config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def special_token(config: Mapping[str, Any], name: str) -> str | None:
-    """A token such as eos_token of a tokenizer_config.json: a text, or an object with one."""
+    """A special token such as eos_token in tokenizer_config.json: a string, or an object with
+    one."""
     value = config.get(name)
     if isinstance(value, dict):
         value = value.get("content")
@@ -144,9 +144,9 @@ def special_token(config: Mapping[str, Any], name: str) -> str | None:
 
 
 def read_tokenizer_config(directory: Path) -> Mapping[str, Any]:
-    """The fields of the tokenizer_config.json of a directory, none if it is not there.
+    """The fields of a directory's tokenizer_config.json; empty if there is none.
 
-    Raises DataError if it is no JSON object.
+    Raises DataError if it is not a JSON object.
     """
     return _read_json(directory / TOKENIZER_CONFIG)
 

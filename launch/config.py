@@ -1,4 +1,4 @@
-"""What a training run is, besides its model."""
+"""The settings of a training run, apart from its model."""
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -58,7 +58,7 @@ class TrainConfig:
     monitor: MonitorSettings = field(default_factory=MonitorSettings)
 
     def optimizer_settings(self) -> dict[str, Any]:
-        """The settings that shape the updates; a resumed run may change them."""
+        """The settings that affect the updates; a resumed run may change them."""
         records = (self.schedule, self.optimizer, self.precision)
         named = {name: value for record in records for name, value in asdict(record).items()}
         return {"steps": self.steps, "clip_norm": self.clip_norm, **named}

@@ -1,4 +1,4 @@
-"""Between the two layouts of checkpoints: safetensors files and a run directory."""
+"""Converts between the two checkpoint layouts: safetensors files and a run directory."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -16,9 +16,9 @@ CONVERTED_STEP = 0
 
 
 def convert(source: Path, target: Path, mesh: str | None) -> None:
-    """Writes the model of `source`, of either layout, into `target` in the other.
+    """Writes the model in `source`, in either layout, to `target` in the other.
 
-    Raises CheckpointError if the target is not empty, and what reading the source raises.
+    Raises CheckpointError if the target is not empty, and whatever reading the source raises.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise CheckpointError(

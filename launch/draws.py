@@ -1,4 +1,4 @@
-"""Keys of random numbers that the device's compiler can draw."""
+"""Random keys that the device's compiler supports."""
 
 import warnings
 from collections.abc import Iterator
@@ -8,17 +8,17 @@ import jax
 
 
 def key(seed: int) -> jax.Array:
-    """A key of the generator rbg: Neuron's compiler does not completely support Threefry.
+    """A key of the rbg generator: Neuron's compiler does not completely support Threefry.
 
-    What is drawn depends on the batch and the mesh, unlike with Threefry.
+    Unlike with Threefry, the numbers depend on the batch and the mesh.
     """
     return jax.random.key(seed, impl="rbg")
 
 
 @contextmanager
 def without_threefry_warning() -> Iterator[None]:
-    """Lets Threefry draw a model's first weights: it does so once, and makes the same of a seed on
-    every mesh."""
+    """Allows Threefry for a model's initial weights: they are drawn only once, and a seed gives the
+    same weights on every mesh."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"\[JAX_THREEFRY\]")
         yield

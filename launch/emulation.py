@@ -1,4 +1,4 @@
-"""What only the emulated platform offers: a device's time, measured or told ahead."""
+"""Features of the emulated platform only: a device's time, measured or estimated."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,10 +23,10 @@ PLATFORM = "neuron"
 
 @contextmanager
 def profile(folder: Path) -> Iterator[None]:
-    """Records what runs meanwhile: `neuronjax.profile` where that platform is in use, and
-    `jax.profiler.trace` elsewhere.
+    """Profiles the block: with `neuronjax.profile` on that platform, and with `jax.profiler.trace`
+    elsewhere.
 
-    Raises OutputError if the profile cannot be made.
+    Raises OutputError if the profile cannot be written.
     """
     is_emulated = jax.default_backend() == PLATFORM
     try:
@@ -37,7 +37,7 @@ def profile(folder: Path) -> Iterator[None]:
 
 
 def target_in_use() -> tuple[str, int]:
-    """The instance that is emulated, or the default one, and the number of devices."""
+    """The emulated instance, or the default one, and the number of devices."""
     target = getattr(jax.devices()[0], "target", DEFAULT_TARGET)
     return target, jax.device_count()
 
@@ -49,8 +49,8 @@ def estimate_factory(
     depths: tuple[int, int],
     price: float | None,
 ) -> Estimate:
-    """The estimate of what `make` makes of a mesh and a number of layers; of deep models from those
-    of two depths.
+    """The estimate for what `make` returns for a mesh and a number of layers; deep models are
+    extrapolated from two depths.
 
     Raises MeshError if the mesh does not fit instances of the target.
     """
@@ -63,7 +63,7 @@ def estimate_factory(
 
 
 def lacks_microscaling() -> str | None:
-    """The target in use, if the platform emulates one that has no MX formats."""
+    """The target in use, if the platform emulates one without MX formats."""
     target: str | None = getattr(jax.devices()[0], "target", None)
     if target is None:
         return None
@@ -72,7 +72,7 @@ def lacks_microscaling() -> str | None:
 
 
 def quantize_mx(kernel: np.ndarray, element: str) -> tuple[np.ndarray, np.ndarray]:
-    """The MX array that is nearest to a kernel [inputs, outputs] in blocks of inputs: elements, and
-    the codes of scales, uint8 [inputs / 32, outputs]."""
+    """The MX array nearest to a kernel [inputs, outputs], in blocks of inputs: elements, and scale
+    codes, uint8 [inputs / 32, outputs]."""
     elements, scales = mx.quantize(kernel, element, axis=0)
     return np.asarray(elements), np.asarray(scales).view(np.uint8)

@@ -1,12 +1,13 @@
-"""Faults the user can act on. The message says what was asked, what was found and what to do."""
+"""Errors that the user can act on. The message says what was asked, what was found and what to
+do."""
 
 
 class LaunchError(Exception):
-    """Anything below: a program prints its message alone and exits with code 1."""
+    """Base class of the errors below: a program prints only the message and exits with code 1."""
 
 
 class DataError(LaunchError):
-    """The text cannot be read or does not suit the run."""
+    """The text cannot be read or does not fit the run."""
 
 
 class MeshError(LaunchError):
@@ -18,19 +19,19 @@ class ModelError(LaunchError):
 
 
 class SettingsError(LaunchError):
-    """A setting of the run has no such value, or two of them contradict each other."""
+    """A setting has an invalid value, or two settings contradict each other."""
 
 
 class CheckpointError(LaunchError):
-    """No usable checkpoint, or one that belongs to another run."""
+    """There is no usable checkpoint, or it belongs to another run."""
 
 
 class ProcessError(LaunchError):
-    """The processes of a job do not come together, or the first one has ended."""
+    """The processes of a job cannot connect, or the first one has ended."""
 
 
 class DivergenceError(LaunchError):
-    """The loss is not a finite number any more."""
+    """The loss is no longer finite."""
 
 
 class OutputError(LaunchError):

@@ -1,4 +1,4 @@
-"""What a step of a run would take on its target, without running it."""
+"""Estimates what a step of a run would take on its target, without running it."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -41,7 +41,7 @@ class Work:
 
 
 def language_work(model: Described, config: TrainConfig) -> Work:
-    """A decoder that learns text."""
+    """A decoder that is trained on text."""
     seq_len = row_length(config.seq_len, model.config.max_seq_len)
     precision = config.precision.resolve()
     model = with_capacity(model, config.expert_capacity_factor)
@@ -60,7 +60,7 @@ def language_work(model: Described, config: TrainConfig) -> Work:
 
 
 def tuning_work(job: Job, at_depth: Callable[[int], Trained], config: TrainConfig) -> Work:
-    """A model that is tuned for a task."""
+    """A model that is fine-tuned for a task."""
     return Work(
         at_depth=at_depth,
         config=job.model.config,
@@ -73,10 +73,10 @@ def tuning_work(job: Job, at_depth: Callable[[int], Trained], config: TrainConfi
 def estimate(
     work: Work, config: TrainConfig, recipe: Recipe | None, price: float | None
 ) -> Estimate:
-    """Time, memory, traffic and price (US dollars of an instance and hour) of one step on the
+    """The time, memory, traffic and price (from US dollars per instance-hour) of one step on the
     recipe's instances, or on the cores of the platform in use.
 
-    Deep models follow from shallow ones. Raises LaunchError for what cannot be run.
+    Deep models are extrapolated from shallow ones. Raises LaunchError for what cannot be run.
     """
     target, cores = target_in_use()
     if recipe is not None and not recipe.is_tiny:
@@ -118,7 +118,7 @@ def estimate(
 
 
 def define_estimate_flags() -> None:
-    """Defines what `print_estimate` reads."""
+    """Defines the flags that `print_estimate` reads."""
     flags.DEFINE_bool(
         "estimate", False, "Print the time, memory and price of a step without running it."
     )
@@ -134,7 +134,8 @@ def define_estimate_flags() -> None:
 def print_estimate(
     work: Work, config: TrainConfig, recipe: Recipe | None, values: Mapping[str, Any]
 ) -> int:
-    """Prints what the flags ask for; returns the exit code, 1 if the step does not fit."""
+    """Prints the estimate that the flags ask for; returns the exit code, 1 if the step does not
+    fit."""
     estimated = estimate(work, config, recipe, values["price"])
     print(estimated if values["estimate"] else estimated.mesh_text())
     return 0 if estimated.fits else 1

@@ -1,4 +1,4 @@
-"""Text from a run's checkpoint or from a Hugging Face directory."""
+"""Generates text from a run's checkpoint or from a Hugging Face directory."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ DTYPES = ("dtype", "param_dtype")  # settings of a run that config.json lacks
 
 
 class Writer(NamedTuple):
-    """What text is made with."""
+    """A language model with its tokenizer, ready to generate text."""
 
     model: Pretrained
     tokenizer: Tokenizer
@@ -81,10 +81,10 @@ def generate_text(
 
 
 def load_run(directory: Path, mesh_text: str | None) -> Writer:
-    """The language model of a run's newest sound checkpoint, its weights on the mesh; nothing is
-    changed.
+    """The language model of a run's latest sound checkpoint, with its weights on the mesh; nothing
+    on disk is changed.
 
-    Raises what `read_run` raises, and ModelError if it is no language model.
+    Raises what `read_run` raises, and ModelError if it is not a language model.
     """
     model = read_run(directory, mesh_text)
     if model.architecture.task != TASK:
@@ -97,8 +97,8 @@ def load_run(directory: Path, mesh_text: str | None) -> Writer:
 
 
 def read_run(directory: Path, mesh_text: str | None) -> Pretrained:
-    """The model of a run's newest sound checkpoint as it is to be used, with adapters merged and
-    without references.
+    """The model of a run's latest sound checkpoint, ready for use: with adapters merged and without
+    references.
 
     Raises CheckpointError if there is none, MeshError if the mesh does not fit.
     """
@@ -138,10 +138,10 @@ def read_run(directory: Path, mesh_text: str | None) -> Pretrained:
 def load_directory(
     directory: Path, mesh_text: str | None, dtype: str | None = None, *, pad: bool = False
 ) -> Writer:
-    """The language model of a Hugging Face directory, its weights on the mesh; with `pad`, for use
-    alone, on one that does not divide its sizes too.
+    """The language model of a Hugging Face directory, with its weights on the mesh; with `pad`, for
+    inference only, the mesh need not divide its sizes.
 
-    Raises ModelError, MeshError, DataError, ConfigError or WeightsError for what does not suit.
+    Raises ModelError, MeshError, DataError, ConfigError or WeightsError for what does not fit.
     """
     source = from_path(directory, dtype=dtype)
     config = source.model.config

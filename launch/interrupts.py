@@ -1,4 +1,4 @@
-"""Stop requests that wait for the current step, and never longer than they may."""
+"""Stop requests that wait for the current step, up to a limit."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ _ASKING = {
 
 @dataclass
 class StopRequest:
-    """`signal_number` is 0 until somebody asks to stop."""
+    """A request to stop; `signal_number` is 0 until there is one."""
 
     signal_number: int = 0
 
@@ -35,11 +35,12 @@ class StopRequest:
 
 @contextmanager
 def stop_requests(grace_seconds: float = GRACE_SECONDS) -> Iterator[StopRequest]:
-    """Within the block SIGINT and SIGTERM only note the wish to stop, so that no step is torn.
+    """Within the block, SIGINT and SIGTERM only record a request to stop, so that the current step
+    is completed.
 
     A second SIGINT ends the process at once, and so does the end of `grace_seconds` after
-    SIGTERM: a checkpoint that is not complete then is not there. A thread listens, since the main
-    one may be compiling for minutes. Main thread only.
+    SIGTERM: a checkpoint that is incomplete at that time is discarded. A thread listens, since the
+    main one may be compiling for minutes. Main thread only.
     """
     request = StopRequest()
     ours, pythons = socket.socketpair()

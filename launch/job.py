@@ -1,4 +1,4 @@
-"""What a run trains, and on what."""
+"""The model and the data of a training run."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -29,10 +29,10 @@ FirstWeights = Callable[[Described, Mesh, Mapping[str, Any]], Parameters]
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A model and its data: all but how it is trained, which the configuration says.
+    """A model and its data: everything but how it is trained, which the configuration says.
 
     Attributes:
-      model: the model, its configuration as the recipe for precision wants it.
+      model: the model, configured as the precision recipe requires.
       data: rows to train on and to evaluate.
       row_length: positions of a text, in `unit`s.
       texts: how many texts a row holds, each of that length.
@@ -40,12 +40,12 @@ class Job:
       loss_unit: what the loss is a mean over; None = the unit.
       objective: what is minimised.
       trained: paths of the parameters that the optimizer changes; None = all.
-      first_weights: None = random ones.
-      identity: JSON: equal only for the same task.
-      record: JSON that checkpoints keep: what the model has beside its config.json.
+      first_weights: the initial weights; None = random ones.
+      identity: JSON that is equal only for the same task.
+      record: JSON that checkpoints keep: what the model has beyond its config.json.
       files: the directory with the model's tokenizer.json, if there is one.
-      sample: what the model writes, from the parameters and the number of the step.
-      finish: what is done with the parameters after the last step, whose number it gets.
+      sample: returns a text by the model, from its parameters and the number of the step.
+      finish: called with the parameters after the last step, and its number.
     """
 
     model: Described
@@ -65,7 +65,7 @@ class Job:
 
 
 def language_job(source: Source, config: TrainConfig) -> Job:
-    """A decoder that learns a text. Raises DataError for text that does not suit it."""
+    """A decoder that is trained on text. Raises DataError for text that does not fit it."""
     model = with_capacity(source.model, config.expert_capacity_factor)
     model = model._replace(config=config.precision.resolve().configure(model.config))
     seq_len = row_length(config.seq_len, model.config.max_seq_len)
@@ -97,8 +97,8 @@ def language_job(source: Source, config: TrainConfig) -> Job:
 
 
 def with_capacity(model: Described, factor: float | None) -> Described:
-    """The model whose experts take at most so many times their even share of a row's tokens; None:
-    as it is. Raises ModelError for a model without experts."""
+    """The model with experts limited to this multiple of their even share of a row's tokens; None
+    leaves it unchanged. Raises ModelError for a model without experts."""
     if factor is None:
         return model
     experts = getattr(model.config, "experts", None)
@@ -114,7 +114,7 @@ def with_capacity(model: Described, factor: float | None) -> Described:
 def write_sample(
     model: Described, tokenizer: Tokenizer, config: TrainConfig, parameters: Parameters, step: int
 ) -> str:
-    """What a decoder writes after the prompt of the settings."""
+    """A decoder's continuation of the prompt in the settings."""
     monitor = config.monitor
     graph, _ = model.architecture.abstract(model.config)
     prompt = tokenizer.encode(monitor.sample_prompt, marks=True)
@@ -134,7 +134,8 @@ def write_sample(
 
 
 def row_length(seq_len: int | None, context: int) -> int:
-    """The training window, in tokens. Raises DataError if the model's context is shorter."""
+    """The training sequence length, in tokens. Raises DataError if the model's context is
+    shorter."""
     if seq_len is not None and seq_len > context:
         raise DataError(
             f"--seq_len={seq_len} is longer than the model's context of {context} tokens. Choose "

@@ -1,4 +1,4 @@
-"""Reading weights, with a bar that shows how far it is."""
+"""Loads weights with a progress bar."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from models.pretrained import Pretrained
 def load_with_progress(
     directory: Path, mesh: Any, *, dtype: str | None = None, pad: bool = False
 ) -> Pretrained:
-    """`models.pretrained.load` with a bar of the bytes read."""
+    """`models.pretrained.load` with a progress bar of the bytes read."""
     with progress("weights", unit="B", unit_scale=True) as bar:
         return pretrained.load(
             directory,

@@ -1,4 +1,4 @@
-"""The device mesh and the shardings on it; models/sharding.py says what its axes mean."""
+"""The device mesh and its shardings; models/sharding.py says what its axes mean."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -42,8 +42,8 @@ def default_mesh(
     vocab_size: int = 0,
     widths: Sequence[int] = (),
 ) -> dict[str, int]:
-    """A mesh of all devices: two-way tensor parallelism from four devices on, data parallelism
-    with the rest; more of the first only where the batch cannot be split far enough, none where
+    """A mesh of all devices: two-way tensor parallelism from four devices on, data parallelism over
+    the rest; more tensor parallelism only where the batch cannot be split far enough, none where
     the model cannot be split.
 
     Raises MeshError if no mesh fits.
@@ -64,8 +64,8 @@ def default_mesh(
 
 
 def make_mesh(sizes: Mapping[str, int], first: int = 0) -> Mesh:
-    """The mesh over devices from the `first` one on. Raises MeshError if the sizes need more than
-    there are."""
+    """A mesh of the devices from the `first` one on. Raises MeshError if the sizes need more
+    devices than there are."""
     wanted = math.prod(sizes.values())
     if wanted > jax.device_count():
         raise MeshError(
@@ -99,11 +99,11 @@ def state_shardings(
     parameters: Mapping[str, Any],
     shardings: Mapping[str, NamedSharding],
 ) -> Any:
-    """Shardings for a tree that holds dictionaries like `parameters` (weights, moments) and
-    scalars, with those of the parameters given.
+    """Shardings for a tree of scalars and of dictionaries like `parameters` (weights, moments),
+    which get the shardings of the parameters.
 
-    What stands under a parameter's path is split like it; where it lacks axes, as factored moments
-    do, like those that it has. The rest is replicated.
+    An array at a parameter's path is split like it; one with fewer axes, such as a factored moment,
+    like the axes that it has. Everything else is replicated.
     """
     replicated = NamedSharding(mesh, PartitionSpec())
 
@@ -154,7 +154,7 @@ def batch_sharding(mesh: Mesh, batch_size: int) -> NamedSharding:
 
 
 def check_window(mesh: Mesh, seq_len: int) -> None:
-    """Raises MeshError if the mesh splits the positions of a text into unequal parts."""
+    """Raises MeshError if the mesh splits the positions of a text unevenly."""
     parts = mesh.shape.get("context", 1)
     if seq_len % parts:
         raise MeshError(
@@ -164,8 +164,8 @@ def check_window(mesh: Mesh, seq_len: int) -> None:
 
 
 def fitting_mesh(num_devices: int, config: Any, batch_size: int) -> dict[str, int]:
-    """The default mesh of a model's config; those without heads and vocabulary get data
-    parallelism alone. Raises MeshError if no mesh fits."""
+    """The default mesh for a model's config; models without heads and vocabulary get only data
+    parallelism. Raises MeshError if no mesh fits."""
     heads: Any = getattr(config, "num_kv_heads", None) or getattr(config, "num_heads", 1)
     widths = {getattr(config, name, 0) for name in WIDTHS}
     experts = getattr(config, "experts", None)
@@ -175,12 +175,12 @@ def fitting_mesh(num_devices: int, config: Any, batch_size: int) -> dict[str, in
 
 
 def choose_mesh(text: str | None, config: Any, batch_size: int) -> Mesh:
-    """The mesh of the --mesh flag, or the default one of all devices."""
+    """The mesh of the --mesh flag, or the default mesh of all devices."""
     if text is not None:
         return make_mesh(parse_mesh(text))
     return make_mesh(fitting_mesh(jax.device_count(), config, batch_size))
 
 
 def text_of(sizes: Mapping[str, int], separator: str = ",") -> str:
-    """The text of a mesh, such as data=4,model=2."""
+    """A mesh as text, such as data=4,model=2."""
     return separator.join(f"{axis}={size}" for axis, size in sizes.items())

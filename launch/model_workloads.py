@@ -47,7 +47,7 @@ class Step(NamedTuple):
 
 
 class Size(NamedTuple):
-    """How much a step works on: rows, and tokens of each."""
+    """The size of a step: rows, and tokens per row."""
 
     batch: int
     length: int

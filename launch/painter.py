@@ -1,4 +1,4 @@
-"""A diffusion pipeline, and the tokenizers of its prompts."""
+"""A diffusion pipeline with the tokenizers of its prompts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from models.pretrained import Pretrained, describe
 
 @dataclass(frozen=True)
 class Painter:
-    """A pipeline that is ready to run."""
+    """A pipeline, ready to run."""
 
     pipeline: Pipeline
     tokenizers: Sequence[PromptText]
@@ -40,8 +40,8 @@ class Painter:
         loras: Sequence[str] = (),
         control: Path | None = None,
     ) -> "Painter":
-        """Of a directory of diffusers, with every LoRA `FILE` or `FILE:SCALE` in its weights, and
-        with the ControlNet of the directory `control`.
+        """The pipeline in a diffusers directory, with every LoRA `FILE` or `FILE:SCALE` merged into
+        its weights, and with the ControlNet in the directory `control`.
 
         Raises DataError or ModelsError for files that cannot be used.
         """
@@ -57,7 +57,7 @@ class Painter:
     def paint(
         self, picture: Picture, *, on_step: Callable[[int, int], None] = lambda done, count: None
     ) -> np.ndarray:
-        """Pixels uint8 [H, W, 3]. Raises InputError for a size that does not suit the model."""
+        """Pixels uint8 [H, W, 3]. Raises InputError for a size that does not fit the model."""
         pipeline, kind = self.pipeline, self.pipeline.kind
         guidance = kind.guidance if picture.guidance is None else picture.guidance
         steps = picture.steps or kind.steps
@@ -132,9 +132,9 @@ def _length(encoder: Pretrained, kind: Kind) -> int:
 
 
 def with_loras(pipeline: Pipeline, loras: Sequence[str]) -> Pipeline:
-    """The pipeline with every LoRA `FILE` or `FILE:SCALE` in its weights.
+    """The pipeline with every LoRA `FILE` or `FILE:SCALE` merged into its weights.
 
-    Raises DataError for a scale that is no number, WeightsError for files that do not suit.
+    Raises DataError for a scale that is not a number, WeightsError for files that do not fit.
     """
     for text in loras:
         file, separator, scale = text.rpartition(":")

@@ -1,4 +1,4 @@
-"""What a model of images is told."""
+"""The request for an image."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Picture(NamedTuple):
-    """What is to be painted."""
+    """What to paint."""
 
     prompt: str
     negative: str | None  # what is not wanted

@@ -1,4 +1,4 @@
-"""Training in several processes, one for each host: who does what, and what all agree on."""
+"""Training in several processes, one per host: connecting them, and agreeing on values."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -20,10 +20,10 @@ _NOBODY = "coordinator_address should be defined"  # what JAX says outside of an
 
 
 def join_processes() -> None:
-    """Joins the other processes of this job, if a launcher or a cluster that JAX knows says that
-    there are any: `neuronjax launch`, Slurm, Open MPI, Kubernetes and others.
+    """Connects to the other processes of this job, if a launcher or a cluster that JAX knows
+    (`neuronjax launch`, Slurm, Open MPI, Kubernetes and others) says that there are any.
 
-    Before anything is computed. Raises ProcessError if they cannot be reached.
+    Call it before anything is computed. Raises ProcessError if they cannot be reached.
     """
     try:
         jax.distributed.initialize()
@@ -38,26 +38,26 @@ def join_processes() -> None:
 
 
 def is_first() -> bool:
-    """Whether this process speaks and writes for all."""
+    """Whether this process prints and writes files for all."""
     return jax.process_index() == 0
 
 
 def announce(message: str) -> None:
-    """A message to the person at the terminal, once."""
+    """Prints a message to the terminal, once per job."""
     if is_first():
         say(message)
 
 
 def largest(number: int) -> int:
-    """The largest of the numbers that all processes call this with, together."""
+    """The largest of the numbers that the processes pass in. All processes call this together."""
     if jax.process_count() == 1:
         return number
     return int(np.max(multihost_utils.process_allgather(np.int32(number))))
 
 
 def whole(arrays: dict[str, Any]) -> dict[str, Any]:
-    """The arrays as a process can use them alone: where other processes hold parts of them, copies
-    of all in the memory of the host. All call this together."""
+    """The arrays as a process can use them alone: copies in host memory if other processes hold
+    parts of them. All processes call this together."""
     if jax.process_count() == 1:
         return arrays
     gather = partial(multihost_utils.process_allgather, tiled=True)
@@ -65,7 +65,8 @@ def whole(arrays: dict[str, Any]) -> dict[str, Any]:
 
 
 def done_by_first(function: Callable[[], Value]) -> Value:
-    """What the first process makes of it, on all: a value of JSON. All call this together.
+    """The result of `function` on the first process, a JSON value, returned on all. All processes
+    call this together.
 
     Raises what `function` raises on the first process, and ProcessError on the others.
     """
@@ -88,7 +89,7 @@ def done_by_first(function: Callable[[], Value]) -> Value:
 
 @contextmanager
 def death_of_others() -> Iterator[None]:
-    """Makes one message of what JAX raises when another process of the job has died."""
+    """Turns what JAX raises when another process of the job dies into one message."""
     try:
         yield
     except (jax.errors.JaxRuntimeError, ValueError) as error:  # the latter in dispatch

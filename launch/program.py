@@ -1,4 +1,4 @@
-"""What every binary does around its one call: plain messages and exit codes."""
+"""What every program does around its `main`: plain messages and exit codes."""
 
 import os
 import sys
@@ -18,8 +18,8 @@ _FROM_JAX = ("Unable to initialize backend", "RESOURCE_EXHAUSTED")
 def run(main: Callable[[], int]) -> None:
     """Parses the flags, calls `main` and exits with the code it returns.
 
-    A LaunchError, a ModelsError, and what JAX says of its platform and of memory, end as `guarded`
-    says.
+    A LaunchError, a ModelsError, and JAX's errors about its platform and memory are handled by
+    `guarded`.
     """
 
     def parsed(argv: list[str]) -> int:
@@ -39,7 +39,7 @@ def run(main: Callable[[], int]) -> None:
 
 
 def guarded(main: Callable[[], int]) -> int:
-    """The exit code of `main`. Faults that the user can act on are printed as one message (exit
+    """The exit code of `main`. Errors that the user can act on are printed as one message (exit
     code 1), an interrupt as one line (code 130)."""
     try:
         return main()
@@ -71,5 +71,5 @@ def _report(unraisable: "sys.UnraisableHookArgs") -> None:
 
 
 def say(message: str) -> None:
-    """A message to the person at the terminal, apart from the program's output."""
+    """Prints a message to the terminal, separate from the program's output."""
     print(message, file=sys.stderr, flush=True)

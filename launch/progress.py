@@ -1,4 +1,4 @@
-"""Bars that show how far something is."""
+"""Progress bars."""
 
 from typing import Any
 
@@ -6,5 +6,5 @@ from tqdm import tqdm
 
 
 def progress(what: str, **options: Any) -> tqdm:
-    """A bar on standard error, empty as long as nothing is known of its length."""
+    """A progress bar on standard error, empty while its length is unknown."""
     return tqdm(desc=what, dynamic_ncols=True, delay=1e-9, **options)

@@ -1,5 +1,5 @@
-"""Tokenizers of prompts: T5's, and CLIP's, from a tokenizer.json or from the vocabulary and merges
-of older files."""
+"""Tokenizers of prompts: T5's and CLIP's, from a tokenizer.json or from the vocabulary and
+merges of older checkpoints."""
 
 import json
 from collections.abc import Sequence
@@ -26,17 +26,17 @@ _WORDS = (
 
 
 class PromptText(NamedTuple):
-    """A tokenizer, and the token that fills short texts."""
+    """A tokenizer and its padding token."""
 
     tokenizer: tokenizers.Tokenizer
     pad: int
 
     def rows(self, texts: Sequence[str], length: int) -> np.ndarray:
-        """Tokens int32 [B, length] of texts; longer ones are cut, but end with the end token."""
+        """Tokens int32 [B, length] of texts; longer ones are truncated, but keep the end token."""
         return self.padded(texts, length)[0]
 
     def padded(self, texts: Sequence[str], length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens as `rows` has them, and bool [B, length], which is False where they only fill."""
+        """Tokens as in `rows`, and a mask, bool [B, length], which is False at padding."""
         tokens = np.full((len(texts), length), self.pad, np.int32)
         real = np.zeros((len(texts), length), bool)
         for row, is_real, text in zip(tokens, real, texts, strict=True):
@@ -47,7 +47,7 @@ class PromptText(NamedTuple):
 
 
 def open_t5_text(directory: Path) -> PromptText:
-    """T5's tokenizer of a directory. Raises DataError if its files cannot be used."""
+    """The T5 tokenizer in a directory. Raises DataError if its files cannot be used."""
     tokenizer = needed_tokenizer(directory)
     tokenizer.no_padding()
     tokenizer.no_truncation()
@@ -60,7 +60,7 @@ def open_t5_text(directory: Path) -> PromptText:
 
 
 def open_clip_text(directory: Path) -> PromptText:
-    """The tokenizer of a directory. Raises DataError if its files cannot be used."""
+    """The CLIP tokenizer in a directory. Raises DataError if its files cannot be used."""
     file = directory / TOKENIZER_FILE
     tokenizer = open_tokenizer(file) if file.is_file() else _from_vocabulary(directory)
     tokenizer.no_padding()

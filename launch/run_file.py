@@ -1,4 +1,4 @@
-"""The file in a run directory that says how the run was started."""
+"""The file in a run directory that records how the run was started."""
 
 import json
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ def write_run_file(
     model: Mapping[str, Any] | None,
     environment: Mapping[str, str],
 ) -> None:
-    """Writes the values of flags, the fields of the model's config.json if no flag says what it
-    is, and the variables that a preset has set; --config starts the same run in another directory
-    from it. Raises OutputError."""
+    """Writes the flag values, the fields of the model's config.json if no flag names it, and the
+    variables that a preset set; --config uses them to start the same run in another directory.
+    Raises OutputError."""
     content = {
         "settings": dict(settings),
         "model": None if model is None else dict(model),
@@ -28,7 +28,7 @@ def write_run_file(
 
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:
-    """Writes or replaces the file at once. Raises OutputError."""
+    """Writes or replaces the file atomically. Raises OutputError."""
     fresh = file.with_name(f"{file.name}.new")
     try:
         file.parent.mkdir(exist_ok=True)

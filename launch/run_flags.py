@@ -1,4 +1,4 @@
-"""The flags of a run, made of its records, and the run that they ask for."""
+"""The flags of a run, defined from its settings, and the run that they describe."""
 
 import os
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ flags.disclaim_key_flags()
 
 
 def define_run_flags(defaults: TrainConfig) -> None:
-    """An absl flag for every setting of a run, with these defaults."""
+    """Defines an absl flag for every setting of a run, with these defaults."""
     flags.DEFINE_string(
         "checkpoint_dir",
         str(defaults.checkpoint_dir),
@@ -28,9 +28,9 @@ def define_run_flags(defaults: TrainConfig) -> None:
 
 
 def run_of_flags(defaults: TrainConfig, values: Mapping[str, Any]) -> TrainConfig:
-    """The run that the flags ask for, with the platform made ready and its processes joined.
+    """The run that the flags describe, with the platform ready and its processes connected.
 
-    Raises LaunchError for settings that cannot be.
+    Raises LaunchError for settings that are not possible.
     """
     parts = {name: from_flags(type(part), values) for name, part in _parts(defaults).items()}
     own = {entry.name: values[entry.name] for entry in fields(defaults) if "help" in entry.metadata}
@@ -43,7 +43,7 @@ def run_of_flags(defaults: TrainConfig, values: Mapping[str, Any]) -> TrainConfi
 
 
 def setting_names(config: TrainConfig) -> set[str]:
-    """The flags of a run's settings."""
+    """The names of the flags of a run's settings."""
     records = (config, *_parts(config).values())
     return {name for record in records for name in names_of(type(record))}
 

@@ -1,4 +1,4 @@
-"""The flags of programs that make text."""
+"""The flags of programs that generate text."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ _FIELDS = (
 
 
 def define(temperature: float, max_new_tokens: int) -> None:
-    """Defines them with these defaults, which the files of a checkpoint win over."""
+    """Defines them with these defaults, which a checkpoint's files override."""
     flags.DEFINE_integer("max_new_tokens", max_new_tokens, "Tokens to generate.", lower_bound=1)
     flags.DEFINE_float(
         "temperature",
@@ -98,12 +98,12 @@ def define(temperature: float, max_new_tokens: int) -> None:
 
 
 def given() -> dict[str, Any]:
-    """What the command line says, by the names of generation_config.json."""
+    """What the command line sets, by the names of generation_config.json."""
     return {name: flags.FLAGS[name].value for name in _FIELDS if flags.FLAGS[name].present}
 
 
 def generation() -> Generation:
-    """What holds unless the command line or a checkpoint says something else."""
+    """The defaults for what neither the command line nor the checkpoint sets."""
     values = flags.FLAGS
     sampling = Sampling(values.temperature, values.top_k, values.top_p, values.min_p)
     return Generation(sampling, values.max_new_tokens)

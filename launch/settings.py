@@ -1,7 +1,7 @@
-"""Settings are fields of frozen records; flags are made of the fields.
+"""Settings are fields of frozen dataclasses; flags are defined from the fields.
 
-A field made by `setting` says its default, its meaning and what values it may have, once. Fields
-without it have no flag.
+A field made by `setting` declares its default, its meaning and its allowed values in one place.
+Other fields have no flag.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,9 +25,9 @@ def setting(
     lowest: float | None = None,
     choices: Iterable[str] | None = None,
 ) -> Any:
-    """A field of a frozen record with a flag of its name.
+    """A field of a frozen dataclass with a flag of the same name.
 
-    `meaning` is the flag's help; `choices` are what a text may be.
+    `meaning` is the flag's help; `choices` are the allowed strings.
     """
     limits = {"lowest": lowest, "choices": None if choices is None else tuple(choices)}
     return field(default=default, metadata={"help": meaning, **limits})
@@ -49,7 +49,8 @@ def check_settings(record: Any) -> None:
 
 
 def define_flags(record: Any) -> None:
-    """An absl flag for every setting of the record, whose default is the record's value."""
+    """Defines an absl flag for every setting of the record, with the record's value as its
+    default."""
     types = get_type_hints(type(record))
     for entry in fields(record):
         if "help" in entry.metadata:
@@ -68,12 +69,12 @@ def define_flags(record: Any) -> None:
 
 
 def from_flags(record: type[Record], values: Mapping[str, Any]) -> Record:
-    """The record of flags' values by name; what is not there has the record's default."""
+    """The record with the flags' values by name; missing ones get the record's default."""
     return record(**{name: values[name] for name in names_of(record) if name in values})
 
 
 def names_of(record: type[Any]) -> list[str]:
-    """The names of the settings of a record, which are those of their flags."""
+    """The names of a record's settings, which are also the names of their flags."""
     return [entry.name for entry in fields(record) if "help" in entry.metadata]
 
 

@@ -1,11 +1,11 @@
-"""What a platform that emulates a device says about a program's time on that device."""
+"""A program's time on the device, as reported by a platform that emulates one."""
 
 import math
 from typing import Any, NamedTuple
 
 
 class DeviceTime(NamedTuple):
-    """One run of a program on the device."""
+    """The time of one run of a program on the device."""
 
     seconds: float
     mfu: float  # share of the device's peak that the model's products use
@@ -15,9 +15,9 @@ class DeviceTime(NamedTuple):
 
 
 def device_time(compiled: Any) -> DeviceTime | None:
-    """The time of a `jax.stages.Compiled`; None where the platform does not simulate.
+    """The device time of a `jax.stages.Compiled`; None where the platform does not simulate.
 
-    Platforms tell it by their cost analysis: `optimal_seconds` and `mfu_estimated_percent`.
+    Platforms report it in their cost analysis: `optimal_seconds` and `mfu_estimated_percent`.
     """
     cost = compiled.cost_analysis() or {}
     seconds, percent = cost.get("optimal_seconds", 0.0), cost.get("mfu_estimated_percent")

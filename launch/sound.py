@@ -1,4 +1,4 @@
-"""Sound from files: whatever libsndfile reads (WAV, FLAC, OGG, MP3), at the rate that is needed."""
+"""Reads sound files in any format of libsndfile (WAV, FLAC, OGG, MP3), at the required rate."""
 
 from math import gcd
 from pathlib import Path
@@ -12,10 +12,10 @@ SHOWN = 80  # characters of a library's message
 
 
 def read_sound(file: Path | BinaryIO, sampling_rate: int, name: str | None = None) -> np.ndarray:
-    """Samples FP64 [N] from -1 to 1 of a file, the mean of its channels, at `sampling_rate` per
-    second.
+    """The samples of a file, FP64 [N] from -1 to 1, averaged over its channels, at `sampling_rate`
+    per second.
 
-    `name` is what messages call it. Raises DataError if it cannot be read or is empty.
+    `name` is how messages refer to it. Raises DataError if it cannot be read or is empty.
     """
     import soundfile  # reading text does not need it
     from scipy.signal import resample_poly

@@ -1,4 +1,4 @@
-"""Where a job's model comes from: flags, a config.json, or a Hugging Face directory."""
+"""The source of a job's model: flags, a config.json, or a Hugging Face directory."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ TASK = "text-generation"
 
 
 class Source(NamedTuple):
-    """A language model and its text."""
+    """A language model and its tokenizer."""
 
     model: Described
     tokenizer: Tokenizer
@@ -24,13 +24,13 @@ class Source(NamedTuple):
 
 
 def byte_level(config: DecoderConfig) -> Source:
-    """A Llama with these dimensions, which reads bytes."""
+    """A byte-level Llama with these dimensions."""
     fields = Fields(llama_json(config), "the flags")
     return Source(describe_fields(fields, dtype=config.dtype), ByteTokenizer(), None, None)
 
 
 def from_fields(fields: Mapping[str, Any], origin: str) -> Source:
-    """A random model of the fields of a config.json, which reads bytes.
+    """A byte-level model with random weights, from the fields of a config.json.
 
     Raises ConfigError if they cannot be used; `origin` says where they come from.
     """
@@ -38,9 +38,9 @@ def from_fields(fields: Mapping[str, Any], origin: str) -> Source:
 
 
 def from_path(path: Path, *, dtype: str | None = None, param_dtype: str | None = None) -> Source:
-    """The checkpoint of a directory, or a random model for a config.json.
+    """The checkpoint in a directory, or a model with random weights for a config.json.
 
-    `dtype` and `param_dtype` as in `models.pretrained.describe`. Raises ModelError if it is no
+    `dtype` and `param_dtype` as in `models.pretrained.describe`. Raises ModelError if it is not a
     language model; ConfigError and DataError for files that cannot be used.
     """
     model = describe(path, dtype=dtype, param_dtype=param_dtype)

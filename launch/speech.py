@@ -1,4 +1,4 @@
-"""What a model of speech is given, and what it makes of it."""
+"""The inputs and outputs of a speech model."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from models.whisper.instructions import Instructions, opening, read_instructions
 
 
 class Manner(NamedTuple):
-    """How a window is to be heard."""
+    """How to transcribe a window."""
 
     language: str | None = None  # such as "en"; None = as the checkpoint says, or detected
     task: str | None = None  # "transcribe" or "translate"
@@ -24,14 +24,14 @@ class Manner(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A piece of sound, of the length that the model hears at once."""
+    """A piece of sound of the length that the model takes at once."""
 
     features: np.ndarray  # FP32 [F, M]
     manner: Manner
 
 
 class Heard(NamedTuple):
-    """The text of one window."""
+    """The transcript of one window."""
 
     tokens: Sequence[int]
     language: str | None  # such as "en"; None = the checkpoint knows but one
@@ -39,7 +39,7 @@ class Heard(NamedTuple):
 
 @dataclass(frozen=True)
 class Listener:
-    """What is around a model of speech: how sound comes in, and how tokens become text."""
+    """What surrounds a speech model: it turns sound into features, and tokens into text."""
 
     settings: Spectrogram
     instructions: Instructions
@@ -48,12 +48,12 @@ class Listener:
 
     @property
     def room(self) -> int:
-        """The longest text of a window, in tokens."""
+        """The longest transcript of a window, in tokens."""
         return self.context - len(opening(self.instructions))
 
     @property
     def tasks(self) -> Collection[str]:
-        """Those of the checkpoint, such as "transcribe"."""
+        """The tasks of the checkpoint, such as "transcribe"."""
         return self.instructions.tasks
 
     def check(self, manner: Manner) -> None:
@@ -62,23 +62,24 @@ class Listener:
             raise GenerationError("the model's context leaves no room for a transcript")
 
     def windows(self, sound: np.ndarray) -> Iterator[np.ndarray]:
-        """Features FP32 [F, M] of one window after the other of sound [N]."""
+        """Yields the features FP32 [F, M] of each window of sound [N]."""
         for begin in range(0, len(sound), self.settings.num_samples):
             yield log_mel(sound[begin : begin + self.settings.num_samples], self.settings)
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Of a window."""
+        """The text of a window's tokens."""
         return str(self.tokenizer.decode(list(tokens))).strip()
 
     def language(self, opened: Sequence[int]) -> str | None:
-        """The one of a text that begins with these tokens, such as "en"."""
+        """The language of a text that begins with these tokens, such as "en"."""
         names = {token: name for name, token in self.instructions.languages.items()}
         known = [names[token] for token in opened if token in names]
         return known[0].strip("<|>") if known else self.instructions.language
 
 
 def open_listener(directory: Path, context: int) -> Listener:
-    """Of a directory. Raises DataError or ModelsError for files that are missing or wrong."""
+    """The listener for a directory. Raises DataError or ModelsError for files that are missing or
+    wrong."""
     return Listener(
         read_spectrogram(directory),
         read_instructions(directory),

@@ -1,4 +1,4 @@
-"""Texts that end what is made."""
+"""Stop strings, which end the generated text."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ class StopFinder:
         self.has_stopped = False
 
     def feed(self, text: str) -> str:
-        """What is certain not to belong to a stop string."""
+        """The text that is certain not to belong to a stop string."""
         if not self._stops:
             return text
         text = self._held + text
@@ -25,7 +25,7 @@ class StopFinder:
         return text[: len(text) - keep]
 
     def finish(self) -> str:
-        """What was held back when no more text comes."""
+        """The text that was held back, when no more text comes."""
         text, self._held = self._held, ""
         return text
 

@@ -1,4 +1,4 @@
-"""Between text and tokens: bytes, or the tokenizer of a checkpoint."""
+"""Converts between text and tokens: bytes, or a checkpoint's tokenizer."""
 
 import codecs
 import shutil
@@ -37,29 +37,30 @@ COMPANIONS = (
 
 
 class Tokenizer(Protocol):
-    """What the programs need of a tokenizer."""
+    """The interface that programs use of a tokenizer."""
 
     unit: str  # what one token is called in messages
     size: int  # tokens lie below it
 
     def encode(self, text: str, *, marks: bool) -> np.ndarray:
-        """The tokens of a text, int32 [N]; with `marks`, those that begin or end a text too."""
+        """The tokens of a text, int32 [N]; with `marks`, including those that begin or end a
+        text."""
 
     def encode_all(self, texts: Sequence[str], *, marks: bool) -> list[np.ndarray]:
-        """The tokens of each text, [N], as `encode` has them in some integer dtype."""
+        """The tokens of each text, [N], as from `encode`, in some integer dtype."""
 
     def spans(self, text: str, other: str | None = None, *, marks: bool) -> "Spans":
-        """The tokens of a text, or of two that belong together, and what each stands for."""
+        """The tokens of a text, or of a pair of texts, and the characters of each."""
 
     def token(self, text: str) -> int | None:
-        """The number of a token, such as "<|endoftext|>"; None if there is none."""
+        """The ID of a token such as "<|endoftext|>"; None if there is none."""
 
     def stream(self) -> "TextStream":
-        """Turns tokens into text as they come."""
+        """A stream that turns tokens into text as they come."""
 
 
 class Spans(NamedTuple):
-    """Tokens, and the characters that each stands for."""
+    """Tokens and the characters that each covers."""
 
     tokens: np.ndarray  # int32 [N]
     begins: np.ndarray  # int32 [N], its first character
@@ -72,14 +73,14 @@ class TextStream(Protocol):
     """A text whose tokens come in pieces, which may end within a character."""
 
     def feed(self, tokens: Iterable[int]) -> str:
-        """The text that is complete with the next tokens [n]."""
+        """The text that the next tokens [n] complete."""
 
     def finish(self) -> str:
-        """What is left when no more tokens come."""
+        """The remaining text when no more tokens come."""
 
 
 class ByteTokenizer:
-    """One token per byte of UTF-8."""
+    """One token per UTF-8 byte."""
 
     unit, size = "byte", 256
 
@@ -132,7 +133,8 @@ def open_tokenizer(file: Path) -> tokenizers.Tokenizer:
 
 
 def read_tokenizer(directory: Path) -> tokenizers.Tokenizer | None:
-    """The tokenizer of a directory's tokenizer.json, else of its vocabulary; None if it has none.
+    """The tokenizer from a directory's tokenizer.json, or else from its vocabulary; None if it has
+    none.
 
     Raises DataError if the files cannot be used.
     """
@@ -151,7 +153,7 @@ def needed_tokenizer(directory: Path) -> tokenizers.Tokenizer:
 
 
 class FileTokenizer:
-    """A tokenizer, or that of a tokenizer.json. Raises DataError if the file cannot be used."""
+    """A tokenizer, given itself or as a tokenizer.json. Raises DataError if it cannot be used."""
 
     unit = "token"
 
@@ -198,10 +200,9 @@ class _FileStream:
 
 
 def find_tokenizer(directory: Path, vocab_size: int) -> Tokenizer:
-    """That of the directory's files; bytes if there are none and the model has a token for each.
+    """The tokenizer in the directory; bytes if there is none and the vocabulary is large enough.
 
-    Raises DataError if there is none for a smaller vocabulary, or one with more tokens than the
-    model.
+    Raises DataError if the vocabulary is smaller than the tokenizer's.
     """
     stored = read_tokenizer(directory)
     tokenizer: Tokenizer = ByteTokenizer() if stored is None else FileTokenizer(stored)
@@ -216,8 +217,8 @@ def find_tokenizer(directory: Path, vocab_size: int) -> Tokenizer:
 
 
 def copy_companions(source: Path | None, target: Path) -> None:
-    """Copies the files of the tokenizer, its chat template, and the settings of generation from
-    one directory into another, but for those that are there."""
+    """Copies the tokenizer's files, its chat template and the generation settings from one
+    directory to another, except for those that are already there."""
     if source is None:
         return
     for name in COMPANIONS:

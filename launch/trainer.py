@@ -1,4 +1,4 @@
-"""A training run from start, or from its newest checkpoint, to its end."""
+"""A training run from its start, or from its latest checkpoint, to its end."""
 
 import json
 import math
@@ -45,14 +45,14 @@ def train(source: Source, config: TrainConfig, started: Started = lambda directo
 def run_job(
     make_job: Callable[[], Job], config: TrainConfig, started: Started = lambda directory: None
 ) -> int:
-    """Trains until `config.steps`, or through as many epochs as are asked for, resuming from the
-    newest sound checkpoint; returns the exit code: 0, or 130 (143) when SIGINT (SIGTERM) asked to
-    stop after a step.
+    """Trains until `config.steps`, or for as many epochs as requested, resuming from the latest
+    sound checkpoint; returns the exit code: 0, or 130 (143) when SIGINT (SIGTERM) asked to stop
+    after a step.
 
     `started` is called by the first process once it is clear that the run may start: it may write
     files.
 
-    Raises LaunchError for anything the user can put right.
+    Raises LaunchError for anything the user can fix.
     """
     with death_of_others(), ExitStack() as stack:
         done_by_first(lambda: _lock(stack, config))
@@ -140,7 +140,7 @@ class Run:
         announce(self._description())
 
     def train_on(self, stop: StopRequest) -> None:
-        """Steps until the last one or until asked to stop; saves, evaluates and prints."""
+        """Runs steps until the last one or until asked to stop; saves, evaluates and prints."""
         config = self._config
         while self.step < config.steps and not _agreed(stop):
             self._take_step()
@@ -172,7 +172,7 @@ class Run:
             self._monitor.sample(step, text)
 
     def close(self) -> None:
-        """Waits for what is being saved and closes the files."""
+        """Waits for pending saves and closes the files."""
         self._monitor.close()
         self._writer.close()
 

@@ -1,4 +1,4 @@
-"""Speech to text: a model of speech, and what belongs to it."""
+"""Speech to text: a speech model and its files."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,21 +14,22 @@ from models.whisper.transcription import continue_prompts, prompts
 
 @dataclass(frozen=True)
 class Transcriber:
-    """A model and its files."""
+    """A speech model and its files."""
 
     model: Pretrained
     listener: Listener
 
     @classmethod
     def open(cls, directory: Path, load: Callable[[], Pretrained]) -> "Transcriber":
-        """Of a directory. Raises DataError or ModelsError for files that are missing or wrong."""
+        """The transcriber of a directory. Raises DataError or ModelsError for files that are
+        missing or wrong."""
         listener = open_listener(directory, describe(directory).config.max_seq_len)
         return cls(load(), listener)
 
     def hear(
         self, features: np.ndarray, manner: Manner, max_new_tokens: int | None = None
     ) -> list[Heard]:
-        """The texts of windows [B, F, M]."""
+        """The transcripts of windows [B, F, M]."""
         graph, parameters, instructions = (
             self.model.graph,
             self.model.parameters,

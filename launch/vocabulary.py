@@ -42,8 +42,8 @@ _CLASSES = {
 
 
 def read_vocabulary(directory: Path) -> tokenizers.Tokenizer | None:
-    """The tokenizer of a directory's vocabulary and merges, or of its pieces; None if it has no
-    tokenizer at all.
+    """The tokenizer from a directory's vocabulary and merges, or from its SentencePiece file; None
+    if it has no tokenizer at all.
 
     Raises DataError if the files are of another kind or cannot be used.
     """

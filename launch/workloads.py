@@ -59,7 +59,7 @@ _RECIPES = {"bfloat16": "mixed_precision", "float32": "fp32"}
 def model_config(
     model: str, mesh: AbstractMesh, layers: int | None, **changes: Any
 ) -> DecoderConfig:
-    """A model whose key-value heads the mesh can split, with so many layers."""
+    """A model with so many layers whose key/value heads the mesh can split."""
     if model not in MODELS:
         raise SettingsError(f"model={model!r} is unknown; choose one of {', '.join(MODELS)}.")
     config = MODELS[model]

@@ -365,7 +365,7 @@ def test_forecast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ("text", "message"),
     [
         ("1,2,3\n" * 20, "20 rows of numbers, but the model needs 21"),
-        ("1,2,3\n" * 20 + "1,2\n" + "1,2,3\n", "row 21 of .* needs 3"),
+        ("1,2,3\n" * 20 + "1,2\n" + "1,2,3\n", "row 21 of .* must be 3"),
         (HEADING + "1,2,3\n" * 20 + "1,nan,3\n", "row 21 of .* finite numbers"),
         ("", "0 rows"),
     ],
@@ -580,8 +580,8 @@ def test_short_texts_are_filled_with_the_padding_token(pad: str, tmp_path: Path)
     ("damage", "message"),
     [
         (lambda d: (d / "vocab.json").unlink(), r"vocab\.json cannot be read"),
-        (lambda d: (d / "merges.txt").unlink(), "neither a tokenizer.json nor a vocab.json"),
-        (lambda d: (d / "vocab.json").write_text('{"a": 0}'), "neither a tokenizer.json"),
+        (lambda d: (d / "merges.txt").unlink(), "neither tokenizer.json nor CLIP's vocab.json"),
+        (lambda d: (d / "vocab.json").write_text('{"a": 0}'), "neither tokenizer.json"),
         (lambda d: (d / "tokenizer_config.json").write_text('{"pad_token": "P"}'), "lacks the to"),
     ],
 )

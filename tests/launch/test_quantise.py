@@ -202,7 +202,11 @@ def test_what_does_not_go_is_told(tmp_path: Path) -> None:
             "only weights may be quantised in advance",
         ),
         ({"config_groups": {}}, ConfigError, "one group"),
-        ({"config_groups": {"a": {"weights": {"type": "float"}}}}, WeightsError, "holds int8"),
+        (
+            {"config_groups": {"a": {"weights": {"type": "float"}}}},
+            WeightsError,
+            "has the dtype int8",
+        ),
         (None, WeightsError, "weight_scale"),
     ):
         config = None if change is None else {**fields["quantization_config"], **change}

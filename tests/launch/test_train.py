@@ -160,7 +160,7 @@ def times(directory: Path) -> dict[Path, int]:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seed": 1}, r"of another run: seed was 0, now 1.*another --checkpoint_dir"),
+        ({"seed": 1}, r"to another run: seed was 0, now 1.*another --checkpoint_dir"),
         ({"batch_size": 16}, "batch_size was 8, now 16"),
         ({"data": "missing.txt"}, r"cannot read --data=missing.txt: No such file"),
         ({"mesh": "data=64,model=1"}, "--mesh=data=64,model=1 needs 64 devices"),
@@ -195,7 +195,7 @@ def test_refusals_change_nothing(copy: Path, changes: dict[str, object], message
 
 def test_another_model_is_refused(copy: Path) -> None:
     before = times(copy)
-    with pytest.raises(LaunchError, match="of another run: dim was 16, now 32"):
+    with pytest.raises(LaunchError, match="to another run: dim was 16, now 32"):
         train(byte_level(replace(CONFIG, dim=32)), config(copy))
     assert times(copy) == before
 

@@ -116,7 +116,7 @@ def test_what_has_no_adapter_keeps_every_bit_of_the_directory(tmp_path: Path) ->
     changed = {path for path in kept if not np.array_equal(tuned[path], first[path])}
     assert changed == {"blocks.0.attention.query.kernel"}
     other = Case(films.task, films.config, settings=settings | {"lora_rank": 4})
-    with pytest.raises(CheckpointError, match="of another run: lora_rank was 2, now 4"):
+    with pytest.raises(CheckpointError, match="to another run: lora_rank was 2, now 4"):
         run(other, path, data, tmp_path / "run")
 
 
