@@ -126,29 +126,21 @@ def _simulate(kernel: Kernel, place: Place) -> Iterator[Violation]:
     streams: dict[Engine | None, list[_Event]] = {}
     for event in _expanded(kernel.body, place, {}):
         streams.setdefault(event.node.engine, []).append(event)
-    counts: Counter[Semaphore] = Counter()
+    counts: Counter[str] = Counter()
     positions = dict.fromkeys(streams, 0)
     progress = True
     while progress:
         progress = False
         for engine, stream in streams.items():
-            while positions[engine] < len(stream):
-                event = stream[positions[engine]]
-                if any(
-                    counts[wait.semaphore] < _count(wait.count, event.values)
-                    for wait in event.node.waits
-                ):
-                    break
-                for signal in event.node.signals:
-                    counts[signal.semaphore] += signal.by
-                positions[engine] += 1
-                progress = True
+            first = positions[engine]
+            positions[engine] = _proceeded(stream, first, counts)
+            progress = progress or positions[engine] > first
     for engine, stream in streams.items():
         if positions[engine] < len(stream):
             event = stream[positions[engine]]
             waits = ", ".join(
                 f"!{wait.semaphore.name} >= {_count(wait.count, event.values)},"
-                f" which stays at {counts[wait.semaphore]}"
+                f" which stays at {counts[wait.semaphore.name]}"
                 for wait in event.node.waits
             )
             path = within(event.place, event.node, event.position).path
@@ -157,9 +149,25 @@ def _simulate(kernel: Kernel, place: Place) -> Iterator[Violation]:
             )
 
 
+def _proceeded(stream: list[_Event], position: int, counts: Counter[str]) -> int:
+    """How far an engine gets from a position on; what it signals is added to `counts`."""
+    while position < len(stream):
+        node, _, _, values = stream[position]
+        for wait in node.waits:
+            if counts[wait.semaphore.name] < _count(wait.count, values):
+                return position
+        for signal in node.signals:
+            counts[signal.semaphore.name] += signal.by
+        position += 1
+    return position
+
+
 def _count(count: Affine, values: dict[str, int]) -> int:
     """The count of a wait; variables out of scope, which another rule reports, count as 0."""
-    return count.base + sum(factor * values.get(name, 0) for name, factor in count.terms)
+    total = count.base
+    for name, factor in count.terms:
+        total += factor * values.get(name, 0)
+    return total
 
 
 class _Event(NamedTuple):
