@@ -169,6 +169,11 @@ class Replay:
             if entry["version"] != VERSION:
                 raise ValueError(f"its version is {quoted(entry['version'])}, not {VERSION}")
             return cls._of(entry, arrays)
+        except OSError as error:
+            raise RecordError(
+                f"{path} cannot be opened ({error.strerror or error}). Give a file that a run "
+                "recorded."
+            ) from error
         except Exception as error:  # damaged archives make numpy and zipfile raise anything
             why = f"{type(error).__name__}: {error}".splitlines()[0]
             raise RecordError(

@@ -76,3 +76,8 @@ def test_a_damaged_record(tmp_path: Path) -> None:
     path.write_bytes(b"nonsense")
     with pytest.raises(RecordError, match="cannot be read as a record"):
         Replay.load(path)
+
+
+def test_a_record_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"none.npz cannot be opened \(No such file or directory"):
+        Replay.load(tmp_path / "none.npz")
