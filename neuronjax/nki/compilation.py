@@ -134,6 +134,9 @@ def compiled(
     aliases = tuple(
         program.Alias(_result_of(argument), argument.name) for argument in written.values()
     )
+    aliases += tuple(
+        program.Alias(name, of) for trace in traces for name, (_, of) in trace.aliases.items()
+    )
     buffers += [
         dataclasses.replace(argument, name=_result_of(argument), kind=Kind.RESULT)
         for argument in written.values()
@@ -259,7 +262,11 @@ _SLOTS = (4, 2, 1)
 def _finished(grid: _Grid) -> tuple[program.Program, tuple[str, ...]]:
     """The program with loops if the chip takes it, else without, and notes why."""
     notes: tuple[str, ...] = ()
-    for slots in _SLOTS if any(trace.loops for trace in grid.traces) else ():
+    has_loops = any(trace.loops for trace in grid.traces)
+    if has_loops and any(trace.aliases for trace in grid.traces):
+        notes = (f"{grid.name}: loops are written out: a tile is viewed as another width",)
+        has_loops = False
+    for slots in _SLOTS if has_loops else ():
         rolled, notes = grid.rolled(slots)
         if rolled is None:
             break

@@ -138,12 +138,14 @@ class Tensor:
         On chip the first dimension walks over partitions, and its step is the elements of one
         partition, as is that of `offset`. `scalar_offset`, times the stride of dimension
         `indirect_dim`, is added to the offset; `vector_offset`, a tile of row numbers, takes the
-        place of the first dimension's step. `dtype`, of the same width, is what its bits are read
-        as.
+        place of the first dimension's step. `dtype` is what its bits are read as; steps and
+        `offset` then count elements of it.
 
         Raises:
           UnsupportedProgramError: such a walk is not built; OutOfBoundsError: it leaves the tensor.
         """
+        if dtype is not None:
+            return self.view(dtype).ap(pattern, offset, scalar_offset, vector_offset, indirect_dim)
         counts = tuple(count for _, count in pattern)
         steps = tuple(step for step, _ in pattern)
         stride = math.prod(self.shape[indirect_dim + 1 :])
@@ -165,7 +167,7 @@ class Tensor:
             )
         else:
             self._check_inside(view, pattern, offset)
-        return view if dtype is None else view.view(dtype)
+        return view
 
     def _walk_over_partitions(
         self, steps: tuple[int, ...], counts: tuple[int, ...], offset: int
@@ -199,14 +201,48 @@ class Tensor:
             )
 
     def view(self, dtype: DType) -> Tensor:
-        """The same bits as elements of another type of the same width."""
+        """The same bits as elements of another type; if that has another width, the last dimension
+        has more or fewer of them.
+
+        Raises:
+          UnsupportedProgramError: they do not fill whole elements, lie apart, or lie in HBM.
+        """
         kind = element_type(dtype)
         if kind.storage_bits != self.dtype.storage_bits:
-            raise UnsupportedProgramError(
-                f"{current().line()}: a view of {self.dtype.name} as {kind.name}, which has "
-                "another width, is not built."
-            )
+            return self._of_width(kind)
         return dataclasses.replace(self, element_type=None if kind == self.storage.dtype else kind)
+
+    def _of_width(self, kind: ElementType) -> Tensor:
+        old, new = self.dtype.storage_bits, kind.storage_bits
+        lies = (self.shape[-1], *self.strides[1:-1], self.offset)
+        is_possible = (
+            self.storage.on_chip
+            and min(old, new) >= 8
+            and self.ndim > 1
+            and (self.strides[-1] == 1 or self.shape[-1] == 1)
+            and self.storage.slot_bytes % (new // 8) == 0
+            and all(number * old % new == 0 for number in lies)
+            and self.dynamic is None
+            and self.index is None
+        )
+        if not is_possible:
+            raise UnsupportedProgramError(
+                f"{current().line()}: a tensor {self.dtype.name}{list(self.shape)} with strides "
+                f"{list(self.strides)} in {self.buffer.value} cannot be viewed as {kind.name}, "
+                "which has another width; view a tile whose last dimension is contiguous and fills "
+                "whole elements."
+            )
+        return Tensor(
+            storage=current().alias(self.storage, kind),
+            shape=(*self.shape[:-1], self.shape[-1] * old // new),
+            strides=(
+                *self.strides[:1],
+                *(stride * old // new for stride in self.strides[1:-1]),
+                1,
+            ),
+            partition=self.partition,
+            offset=self.offset * old // new,
+        )
 
     def access(self) -> Access:
         """It, as an operand of an instruction.

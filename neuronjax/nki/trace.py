@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from neuronjax.errors import UnsupportedProgramError
-from neuronjax.program.element_types import ElementType
+from neuronjax.program.element_types import ElementType, bytes_of
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Kind, Memory, Register
 
@@ -62,6 +62,8 @@ class Trace:
     lines: list[str] = field(default_factory=list)
     accumulated: set[Access] = field(default_factory=set)
     declared: dict[str, str] = field(default_factory=dict)
+    #: Name -> a tile that is another one read as another width, and the other one's name.
+    aliases: dict[str, tuple[Buffer, str]] = field(default_factory=dict)
     registers: list[Register] = field(default_factory=list)
     loops: list[LoopMarks] = field(default_factory=list)
     open_loops: list[LoopMarks] = field(default_factory=list)
@@ -102,6 +104,18 @@ class Trace:
         if kind is not Kind.ARGUMENT:
             self.declared[name] = self.lines_through()
         return buffer
+
+    def alias(self, tile: Buffer, dtype: ElementType) -> Buffer:
+        """The bytes of a tile as elements of another type, which has another width."""
+        name = f"{tile.name}_as_{dtype.name}"
+        if name not in self.aliases:
+            elements = tile.slot_bytes // bytes_of(dtype)
+            shape = (tile.partitions, elements)
+            other = dataclasses.replace(tile, name=name, dtype=dtype, shape=shape)
+            self.aliases[name] = (other, tile.name)
+            self.buffers.append(other)
+            self.declared[name] = self.lines_through()
+        return self.aliases[name][0]
 
     def mark(self) -> Mark:
         """Where it is."""

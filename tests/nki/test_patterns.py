@@ -56,6 +56,18 @@ def as_integers(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
     return stored(result)
 
 
+def as_bytes(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
+    on_chip = loaded(x[:128])
+    return stored(copied(on_chip.ap([[256, 128], [4, 64]], offset=3, dtype=nl.uint8), (128, 64)))
+
+
+def as_longer_words(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
+    halves = tile((128, 128), nl.uint16)
+    nisa.memset(halves, 0)
+    nisa.tensor_copy(halves[:, 1::2], loaded(x[:128]).view(nl.uint16)[:, 1::2])
+    return stored(copied(halves.view(nl.float32), (128, 64)))
+
+
 def rows_from_a_register(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
     register = nisa.register_alloc()
     nisa.register_load(register, loaded(place))
@@ -113,6 +125,8 @@ def _scattered() -> np.ndarray:
 
 
 KERNELS: dict[Callable[..., Tensor], np.ndarray] = {
+    as_bytes: X[:128].view(np.uint8)[:, 3::4],
+    as_longer_words: (X[:128].view(np.uint32) & 0xFFFF0000).view(np.float32),
     column_of_a_tile: X[:32, 3:4],
     gathered_and_transposed: X[ROWS[:, 0]].reshape(128, 1, 4, 16).transpose(3, 1, 2, 0),
     every_second_column: X[:128, 1::2],
@@ -154,10 +168,15 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Any], type[NeuronError], str]] = {
         UnsupportedProgramError,
         "first step is 128 elements, but partitions have 64",
     ),
-    "width": (
+    "width in HBM": (
         lambda x: x.ap([[64, 128], [1, 64]], dtype=nl.bfloat16),
         UnsupportedProgramError,
-        "another width",
+        "cannot be viewed as bfloat16, which has another width",
+    ),
+    "width of a part": (
+        lambda x: copied(loaded(x[:128]), (128, 64)).view(nl.bfloat16)[:, :63].view(nl.float32),
+        UnsupportedProgramError,
+        "fills whole elements",
     ),
     "register of partitions": (
         lambda x: loaded(x[:128])[nl.ds(nisa.register_alloc(3), 32)],
