@@ -90,7 +90,7 @@ class Written:
         writes = self._writes.get((window.storage, window.owner))
         if not writes:
             return 0
-        marks = np.zeros_like(self._of(window.storage))
+        marks = np.zeros(self._of(window.storage).size, MARK)
         for written, first in writes:
             there = written.words_from(marks, first)
             there[...] = np.iinfo(there.dtype).max

@@ -70,9 +70,20 @@ class Buffer:
     slot_stride: int | None = None
     #: The bytes of a constant, little-endian.
     data: bytes | None = field(default=None, repr=False)
+    #: Elements of one slot, of one partition if on chip.
+    elements: int = field(init=False, repr=False, compare=False)
+    #: Bytes of one slot, of one partition if on chip.
+    slot_bytes: int = field(init=False, repr=False, compare=False)
+    #: Bytes from the start of slot 0 to the end of the last slot.
+    extent: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_name(self.name)
+        elements = math.prod(self.shape[1:] if self.on_chip else self.shape)
+        size = elements * bytes_of(self.dtype)
+        object.__setattr__(self, "elements", elements)
+        object.__setattr__(self, "slot_bytes", size)
+        object.__setattr__(self, "extent", (self.slots - 1) * self.stride + size)
         if self.on_chip and not self.shape:
             raise MalformedProgramError(f"{self.name}: a tile needs a partition dimension.")
         if min(self.shape, default=1) < 1 or self.slots < 1 or self.partition < 0:
@@ -95,24 +106,9 @@ class Buffer:
         return self.shape[0] if self.on_chip else 1
 
     @property
-    def elements(self) -> int:
-        """Elements of one slot, of one partition if on chip."""
-        return math.prod(self.shape[1:] if self.on_chip else self.shape)
-
-    @property
-    def slot_bytes(self) -> int:
-        """Bytes of one slot, of one partition if on chip."""
-        return self.elements * bytes_of(self.dtype)
-
-    @property
     def stride(self) -> int:
         """Bytes from one slot to the next."""
         return self.slot_bytes if self.slot_stride is None else self.slot_stride
-
-    @property
-    def extent(self) -> int:
-        """Bytes from the start of slot 0 to the end of the last slot."""
-        return (self.slots - 1) * self.stride + self.slot_bytes
 
 
 @dataclass(frozen=True, slots=True)
