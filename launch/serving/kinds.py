@@ -70,6 +70,9 @@ def answer_file(choice: ModelChoice, requests: Path, output: Path, concurrency: 
     lines = read_lines(requests)
     done = answered(output)
     left = [line for line in lines if line.custom_id not in done]
+    if not left:
+        say(f"{output} has an answer to each of the {len(lines)} requests: nothing is left to do")
+        return 0
     say(f"{len(left)} of {len(lines)} requests have no answer in {output} yet")
     output.parent.mkdir(parents=True, exist_ok=True)
     with Front() as front, open_model(choice) as backend:

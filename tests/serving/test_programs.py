@@ -14,8 +14,10 @@ from openai import InternalServerError, OpenAI
 
 from launch.errors import LaunchError
 from launch.serving.batch import answered, read_lines
-from launch.serving.config import EngineConfig
+from launch.serving.config import EngineConfig, ModelNames
 from launch.serving.errors import ServingError
+from launch.serving.kinds import answer_file
+from launch.serving.model_choice import ModelChoice
 from launch.serving.server import load
 from tests.launch.checkpoint_files import write_directory
 from tests.launch.programs import start
@@ -94,7 +96,11 @@ def test_a_checkpoint_that_is_not_there_is_one_message() -> None:
 @pytest.mark.parametrize(
     ("mesh", "changes", "message"),
     [
-        ("model=1", {"max_model_len": 4096}, "the model's texts have 2 to 64 tokens"),
+        (
+            "model=1",
+            {"max_model_len": 4096},
+            "this model's texts have 2 to 64 tokens",
+        ),
         ("fsdp=2", {}, "splits fsdp"),
         ("data=2", {"enable_lora": True}, "adapters need --mesh=data=1"),
         ("data=3", {"disaggregated_prefill": True}, "needs two copies of the model, not 3"),
@@ -146,6 +152,18 @@ def test_a_batch_goes_on_where_it_was_cut_off(directory: Path, tmp_path: Path) -
     assert answers["r3"]["response"]["body"]["error"]["param"] == "temperature"
     assert answers["r2"]["response"]["body"]["usage"]["completion_tokens"] >= 1
     assert answers["r1"]["response"]["body"]["object"] == "chat.completion"
+
+
+def test_a_batch_with_all_its_answers_opens_no_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text(json.dumps(_request(0)) + "\n")
+    output.write_text(json.dumps({"custom_id": "r0", "response": "kept"}) + "\n")
+    none = tmp_path / "none"
+    choice = ModelChoice(none, none, "model=1", EngineConfig(), ModelNames())
+    assert answer_file(choice, source, output, concurrency=1) == 0
+    assert "an answer to each of the 1 requests" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

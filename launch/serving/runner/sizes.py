@@ -152,8 +152,8 @@ def _blocks_of_group(
         raise ServingError(
             f"a cache of {least} blocks needs {least * size / 2**20:.1f} MiB on each device "
             f"({size} bytes per block), but {free / 2**20:.1f} MiB are free beside the weights, of "
-            f"which memory_share={config.memory_share} may be used: {max(room, 0)} blocks. Lower "
-            "num_blocks or max_model_len, or split the model over more devices."
+            f"which --memory_share={config.memory_share} may be used: {max(room, 0)} blocks. "
+            "Lower --num_blocks or --max_model_len, or split the model over more devices."
         )
     return min(wanted, room)
 

@@ -31,10 +31,10 @@ class SchedulerLimits:
             raise ServingError(
                 f"the largest bucket of {self.buckets.blocks[-1]} blocks of {self.block_size} "
                 f"tokens holds {reach} tokens, but a text may have {self.context}. Lower "
-                "max_model_len, or give a bucket as large as that."
+                "--max_model_len, or give a bucket as large as that."
             )
         if self.prefills_per_decode < 1:
-            raise ServingError(f"prefills_per_decode={self.prefills_per_decode} must be positive")
+            raise ServingError(f"--prefills_per_decode={self.prefills_per_decode} must be positive")
         sizes = (self.blocks, *self.buckets.decode_rows, *self.buckets.prefill_rows)
         if any(size % self.groups for size in sizes):
             raise ServingError(

@@ -137,7 +137,7 @@ def seconds_of(point: Mapping[str, Any], bucket: Bucket) -> float:
     if needed > capacity:
         raise ServingError(
             f"the bucket of {bucket} needs {needed / 2**30:.1f} GiB on a core, of which there are "
-            f"{capacity / 2**30:.1f}: {estimate['memory']}. Lower num_blocks or the bucket, or "
+            f"{capacity / 2**30:.1f}: {estimate['memory']}. Lower --num_blocks or the bucket, or "
             "split the model further."
         )
     return float(estimate["step_ns"]) * 1e-9
