@@ -1,4 +1,4 @@
-"""Checkpoints of a run: written in the background, whole or not there, read onto any mesh."""
+"""Checkpoints of a run: written atomically in the background, and readable onto any mesh."""
 
 from launch.checkpoints.directory import RunLock as RunLock
 from launch.checkpoints.directory import run_directory as run_directory

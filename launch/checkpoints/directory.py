@@ -1,4 +1,4 @@
-"""The run directory: where it may lie, and the lock that keeps a second run out of it."""
+"""The run directory: where it may be, and the lock that keeps a second run out of it."""
 
 import fcntl
 import json
@@ -13,10 +13,10 @@ LOCK = ".lock"
 
 
 def run_directory(text: str) -> Path:
-    """The folder that --checkpoint_dir names: a path, or a file:// address.
+    """The folder that --checkpoint_dir names: a path, or a file:// URL.
 
-    Raises CheckpointError for other addresses: object stores have neither locks nor a rename that
-    happens at once, which is what keeps a half-written checkpoint invisible.
+    Raises CheckpointError for other URLs: object stores have neither locks nor the atomic rename
+    that keeps an incomplete checkpoint invisible.
     """
     scheme, separator, rest = text.partition("://")
     if not separator:
@@ -31,9 +31,9 @@ def run_directory(text: str) -> Path:
 
 
 class RunLock:
-    """Holds a run directory for this process until it ends, however it ends; makes the directory.
+    """Locks a run directory for this process until it ends, however it ends; creates the directory.
 
-    Raises CheckpointError if another process has it, or if nothing can be written there.
+    Raises CheckpointError if another process holds the lock, or if nothing can be written there.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -53,7 +53,7 @@ class RunLock:
             raise
 
     def close(self) -> None:
-        """Lets others have the directory."""
+        """Releases the lock."""
         os.close(self._file)
 
     def __enter__(self) -> "RunLock":

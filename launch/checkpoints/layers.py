@@ -1,7 +1,7 @@
-"""Checkpoints of blocks one by one, and of stacks of blocks, read as either.
+"""Reads checkpoints of single blocks and of stacked blocks as either.
 
-A run that scans its blocks has their parameters stacked, in an order of blocks that depends on how
-a pipeline is cut, and a checkpoint is stored as its run had them.
+A run that scans its blocks has their parameters stacked, in an order that depends on how a pipeline
+is cut, and a checkpoint is stored in the form its run used.
 """
 
 import re
@@ -23,7 +23,7 @@ the other."""
 
 
 def is_stacked(tree: Any) -> bool:
-    """Whether a tree with dictionaries by parameter paths has stacks."""
+    """Whether a tree of dictionaries by parameter path contains stacks."""
     paths = (jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree))
     return any(_STACK in path for path in paths)
 
@@ -57,7 +57,8 @@ def stacked_target(target: Any, order: Order | None = None) -> Any:
 
 
 def convert(tree: Any, target: Any, stored: Order | None = None, order: Order | None = None) -> Any:
-    """Arrays as they are stored, as `target` has them; both may be stacks, in their orders."""
+    """Stored arrays converted to the form of `target`; both may be stacks, each in its own
+    order."""
     if is_stacked(tree) == is_stacked(target) and stored == order:
         return tree
 

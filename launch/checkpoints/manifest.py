@@ -1,4 +1,4 @@
-"""Checksums over a directory's files: the storage format itself does not notice a flipped bit."""
+"""Checksums of a directory's files: the storage format itself does not detect a flipped bit."""
 
 import hashlib
 import json
@@ -21,9 +21,10 @@ def write_manifest(directory: Path, folders: tuple[str, ...]) -> None:
 
 
 def find_damage(directory: Path, required: tuple[str, ...]) -> str | None:
-    """What is wrong with the first file that differs from the manifest; None if all is well.
+    """Describes the first file that differs from the manifest; None if all match.
 
-    Files in each of the `required` folders must be listed, and all that lie in a listed folder.
+    Files in each of the `required` folders must be listed, and so must every file in a listed
+    folder.
     """
     try:
         files = json.loads((directory / NAME).read_text())
@@ -35,7 +36,7 @@ def find_damage(directory: Path, required: tuple[str, ...]) -> str | None:
 
 
 def flush(path: Path) -> None:
-    """Has the operating system write a file or a folder's entries to the disk."""
+    """Makes the operating system write a file, or a folder's entries, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -66,7 +66,7 @@ def read_record(directory: Path, step: int) -> dict[str, Any]:
 
 
 def stored_items(directory: Path, step: int) -> set[str]:
-    """The names of the items that a checkpoint has."""
+    """The names of a checkpoint's items."""
     return {entry.name for entry in (directory / str(step)).iterdir() if entry.is_dir()}
 
 
@@ -74,9 +74,9 @@ def restore(directory: Path, step: int, item: str, target: Any, order: Order | N
     """The arrays of an item, read straight into the shardings and dtypes of `target`, a tree of
     jax.ShapeDtypeStruct with shardings.
 
-    What is stored may have its blocks stacked and `target` not, the other way round, or stacked in
-    an order that is not the target's. Raises CheckpointError if there are none, or if they have
-    other paths or shapes.
+    The stored blocks may be stacked while those of `target` are not, or vice versa, or be stacked
+    in another order. Raises CheckpointError if there are no such arrays, or if they have other
+    paths or shapes.
     """
     place = (directory / str(step) / item).absolute()
     with ocp.StandardCheckpointer() as checkpointer:

@@ -1,4 +1,4 @@
-"""Which checkpoints stay, and how the others go."""
+"""Which checkpoints to keep, and how to delete the others."""
 
 import shutil
 from collections.abc import Iterable
@@ -12,13 +12,13 @@ GOING = ".going"  # suffix of a checkpoint that is being deleted
 
 @dataclass(frozen=True)
 class Retention:
-    """The newest `newest` checkpoints stay, and those whose step is a multiple of `every`."""
+    """Keeps the `newest` latest checkpoints, and those whose step is a multiple of `every`."""
 
     newest: int
     every: int | None = None
 
     def surplus(self, steps: Iterable[int]) -> list[int]:
-        """Those of the steps that go, oldest first."""
+        """The steps to delete, oldest first."""
         ordered = sorted(steps)
         return [
             step
@@ -28,7 +28,7 @@ class Retention:
 
 
 def delete(directory: Path, steps: Iterable[int]) -> None:
-    """Deletes the checkpoints: each is renamed first, so that none is there in part."""
+    """Deletes the checkpoints: each is renamed first, so that none is ever visible in part."""
     going = [(directory / str(step)).rename(directory / f"{step}{GOING}") for step in steps]
     flush(directory)
     for path in going:

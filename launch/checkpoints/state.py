@@ -1,4 +1,4 @@
-"""A training state as the items of a checkpoint, one for each of its fields."""
+"""A training state as the items of a checkpoint, one per field."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +15,8 @@ _MEANT = {"scaling": "the histories of delayed scaling", "average": "the average
 
 
 def items(state: NamedTuple) -> dict[str, Any]:
-    """What `CheckpointWriter.save` takes, for a state with a field `parameters`. Fields without
-    arrays are left out."""
+    """The items that `CheckpointWriter.save` takes, for a state with a field `parameters`. Fields
+    without arrays are left out."""
     return {
         name: tree if isinstance(tree, dict) else {name: tree}
         for name, tree in state._asdict().items()

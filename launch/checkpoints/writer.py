@@ -1,8 +1,8 @@
 """Writes checkpoints in the background.
 
-A checkpoint is written beside the others under a temporary name, with the checksums of its
-files, and renamed when all of it is on the disk: after a kill at any moment a step is there whole
-or not at all.
+A checkpoint is written beside the others under a temporary name, with the checksums of its files,
+and renamed once all of it is on the disk: after a kill at any moment, a step is either complete or
+absent.
 """
 
 import re
@@ -27,10 +27,10 @@ _LATE_WRITES_SECONDS = 5.0
 
 
 class CheckpointWriter:
-    """Saves checkpoints one at a time, and deletes those that `keep` does not want.
+    """Saves checkpoints one at a time, and deletes those that `keep` does not retain.
 
-    Under jax.distributed every process makes one and calls it alike: each writes its own parts
-    into a directory that all of them see, and the first process everything else.
+    Under jax.distributed, every process creates one and calls it in the same way: each writes its
+    own parts into a shared directory, and the first process writes everything else.
     """
 
     def __init__(self, directory: Path, keep: retention.Retention) -> None:
@@ -50,9 +50,9 @@ class CheckpointWriter:
             self._clear()
 
     def save(self, step: int, trees: Mapping[str, Any], record: Mapping[str, Any]) -> None:
-        """Starts to save trees of arrays, by the item's name, and a record of JSON.
+        """Starts to save trees of arrays, by item name, and a JSON record.
 
-        The arrays may be donated once this returns. Waits for the save before. Raises
+        The arrays may be donated once this returns. Waits for the previous save first. Raises
         CheckpointError if either fails, for instance because the disk is full.
         """
         self.wait()
@@ -68,7 +68,7 @@ class CheckpointWriter:
         self._saving = self._thread.submit(self._complete)
 
     def wait(self) -> None:
-        """Until everything is saved. Raises CheckpointError if that fails."""
+        """Waits until everything is saved. Raises CheckpointError if that fails."""
         saving, self._saving = self._saving, None
         if saving is None:
             return
@@ -83,7 +83,7 @@ class CheckpointWriter:
             self.wait()
 
     def close(self) -> None:
-        """Waits as `wait` does; nothing can be saved afterwards."""
+        """Waits like `wait`; nothing can be saved afterwards."""
         try:
             self.wait()
         finally:

@@ -1,1 +1,1 @@
-"""What a run is trained on: from files to batches."""
+"""Training data: from files to batches."""

@@ -1,4 +1,4 @@
-"""From rows to batches, whose order does not depend on the number of processes."""
+"""From rows to batches, in an order that does not depend on the number of processes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Batch = Mapping[str, Any]  # arrays of equal leading dimension, or dictionaries 
 
 @dataclass(frozen=True)
 class Data:
-    """What a run is trained on."""
+    """The data of a run."""
 
     rows: Rows  # endless, in an order that depends on the seed alone
     held_out: Iterable[Any]  # rows, each time from the first to the last
@@ -36,19 +36,19 @@ class Data:
 
 
 class Batches(Protocol):
-    """An endless iterator over batches, or over those of their rows that a process needs."""
+    """An endless iterator over batches, or over the rows of them that a process needs."""
 
     def __next__(self) -> Batch: ...
 
     def get_state(self) -> Any:
-        """A small JSON value, the same on all processes."""
+        """A small JSON value, identical on all processes."""
 
     def set_state(self, state: Any) -> None:
-        """Goes on after the batch that was the last one before `get_state`."""
+        """Continues after the last batch before `get_state`."""
 
 
 def make_batches(rows: Rows, batch_size: int, local: np.ndarray | None = None) -> Batches:
-    """The batches of endless rows; of each only `local`, the numbers of rows [n], or all."""
+    """Batches of endless rows; of each only the rows numbered `local`, [n], or all of them."""
     local = np.arange(batch_size) if local is None else local
     if isinstance(rows, grain.MapDataset):
         return _ByNumber(rows, batch_size, local)
@@ -116,7 +116,7 @@ def _with_tuples(state: Any) -> Any:
 
 
 def held_out_batches(rows: Iterable[Any], batch_size: int) -> Iterator[Batch]:
-    """All rows, in order; the last batch is filled up with zeros, which do not count."""
+    """Batches of all rows, in order; the last one is padded with zeros, which do not count."""
     remaining = iter(rows)
     while group := list(islice(remaining, batch_size)):
         missing = batch_size - len(group)

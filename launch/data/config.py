@@ -1,4 +1,4 @@
-"""What a run is trained on: the settings, whose names are those of the flags."""
+"""The settings of a run's data, whose names are those of the flags."""
 
 from dataclasses import dataclass
 
@@ -12,9 +12,9 @@ BAD_RECORDS = ("error", "skip")
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """Where records come from and how rows are made of them.
+    """The sources of the records, and how rows are made of them.
 
-    Raises SettingsError for values that are not known.
+    Raises SettingsError for invalid values.
     """
 
     data: str | None = setting(

@@ -1,4 +1,4 @@
-"""Texts as tokens, in memory, one after the other."""
+"""Texts as tokens, in memory, one after another."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ Reader = Callable[[Record], Learnt]  # raises RecordError
 
 @dataclass(frozen=True)
 class Documents:
-    """Tokens [N] of all documents, and where in it each begins and ends, int64 [D]."""
+    """The tokens [N] of all documents, and where each begins and ends in it, int64 [D]."""
 
     tokens: np.ndarray
     starts: np.ndarray
@@ -39,14 +39,14 @@ class Documents:
     def of(
         cls, arrays: Sequence[np.ndarray], learnt: Sequence[np.ndarray] | None = None
     ) -> "Documents":
-        """Those with these tokens, [N] each of one dtype."""
+        """Documents with these tokens, [N] each, of one dtype."""
         ends = np.cumsum([len(array) for array in arrays], dtype=np.int64)
         starts = np.concatenate([np.zeros(1, np.int64), ends])[:-1]
         counted = None if learnt is None else _joined(learnt, bool)
         return cls(_joined(arrays, np.uint8), starts, ends, counted)
 
     def take(self, numbers: np.ndarray) -> "Documents":
-        """Those with these numbers."""
+        """The documents with these numbers."""
         return replace(self, starts=self.starts[numbers], ends=self.ends[numbers])
 
 
@@ -69,8 +69,8 @@ def read_documents(
 ) -> Documents:
     """The texts of the sources in order, as tokens. Empty ones are counted and left out.
 
-    With `marks`, the tokens that begin or end a text are there too. A `reader` makes tokens of
-    records instead of the text in one field. Raises DataError for what cannot be read, unless it
+    With `marks`, tokens that begin or end a text are included. A `reader` turns whole records into
+    tokens, instead of the text in one field. Raises DataError for what cannot be read, unless it
     is to be left out.
     """
     end, dtype = _end_token(config, tokenizer), np.min_scalar_type(vocab_size - 1)

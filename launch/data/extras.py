@@ -7,7 +7,7 @@ from launch.errors import DataError
 
 
 def library(module: str, package: str, purpose: str) -> Any:
-    """The module. Raises DataError with the command that installs it if it is not there."""
+    """The module. Raises DataError with the command that installs it if it is missing."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

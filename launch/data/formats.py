@@ -1,4 +1,4 @@
-"""The formats of files that records are read from."""
+"""The file formats that records are read from."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Reader = Callable[[Path, Collection[str] | None], Iterator[Item]]
 
 @dataclass(frozen=True)
 class Format:
-    """A format, and how its files are called."""
+    """A format and its file name suffixes."""
 
     suffixes: tuple[str, ...]
     read: Reader  # a file's records, with the fields that are asked for if it can choose
@@ -33,7 +33,7 @@ FORMATS: Mapping[str, Format] = {
 
 
 def format_of(path: Path) -> str | None:
-    """The name of the format that the file's name says; None if it says nothing."""
+    """The format that the file's name indicates; None if it indicates none."""
     compressed = path.suffix in OPENERS
     suffix = (path.with_suffix("") if compressed else path).suffix.lower()
     for name, form in FORMATS.items():

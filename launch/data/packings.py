@@ -22,7 +22,7 @@ Rows = Any  # a grain.MapDataset or grain.IterDataset of Row; its library has no
 
 @dataclass(frozen=True)
 class Packing:
-    """One way."""
+    """A way to make rows of documents."""
 
     marks: bool  # whether documents keep the tokens that begin or end them
     split: Callable[[Documents, float, int], tuple[Documents, Documents]]  # training, held-out

@@ -1,4 +1,4 @@
-"""Parts of documents, by number: what rows are made of."""
+"""Parts of documents, by number, of which rows are made."""
 
 from collections.abc import Mapping
 
@@ -11,8 +11,8 @@ Row = Mapping[str, np.ndarray]
 
 
 def next_tokens(documents: Documents, start: int, length: int) -> Row:
-    """`length` tokens from `start` on, int32, those that follow each, and weights: 1 for those
-    that are to be predicted."""
+    """`length` tokens from `start` on, int32, the tokens that follow each, and weights: 1 for
+    tokens to predict."""
     text = documents.tokens[start : start + length + 1].astype(np.int32)
     weights = np.ones(length, np.float32)
     if documents.learnt is not None:
@@ -65,8 +65,8 @@ def whole(documents: Documents, counts: Counts) -> Pieces:
 def cut(documents: Documents, longest: int, policy: str, counts: Counts) -> Pieces:
     """Every document that has a token to predict, in pieces of at most `longest` targets.
 
-    `policy` says what becomes of the others: "split" (every target is in exactly one piece),
-    "truncate" or "drop".
+    `policy` determines what happens to longer ones: "split" (every target is in exactly one
+    piece), "truncate" or "drop".
     """
     documents = documents.take(~_empty(documents, counts))
     lengths = documents.ends - documents.starts - 1

@@ -1,4 +1,4 @@
-"""From rows in the memory of this process to arrays over the mesh of all processes."""
+"""From rows in this process's memory to arrays over the mesh of all processes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +30,7 @@ class Placement:
             )
 
     def place(self, local: Batch) -> Batch:
-        """The arrays of a batch, of which this process has the rows `rows`."""
+        """The arrays of a batch of which this process has the rows `rows`."""
 
         def place(rows: Any, shape: Any, sharding: Any) -> jax.Array:
             if sharding.is_fully_addressable:

@@ -1,4 +1,4 @@
-"""Records, as files hold them, and what became of them."""
+"""Records as files hold them, and counts of what happened to them."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -15,7 +15,7 @@ class Record(NamedTuple):
 
 
 class RecordError(DataError):
-    """One record cannot be used; its place and what was expected are in the message."""
+    """A record cannot be used; the message has its place and what was expected."""
 
 
 Value = TypeVar("Value")
@@ -25,8 +25,8 @@ Item = Record | RecordError  # what readers give, so that they can go on after a
 def read_values(
     items: Iterable[Item], read: Callable[[Record], Value], *, skip: bool, counts: "Counts"
 ) -> Iterator[tuple[str, Value]]:
-    """(place, read(record)) of every record, counted. What raises RecordError is left out and
-    counted with `skip`, and raised without."""
+    """(place, read(record)) for every record, counted. With `skip`, records that raise
+    RecordError are counted and left out; without it, the error is raised."""
     for item in items:
         counts.records += 1
         try:
@@ -43,7 +43,7 @@ def read_values(
 
 @dataclass
 class Counts:
-    """What became of records, one by one."""
+    """What happened to the records, by number."""
 
     records: int = 0  # read
     unreadable: int = 0  # left out: they are not what they should be
@@ -73,20 +73,20 @@ class Counts:
 
 
 def field_of(record: Record, name: str) -> Any:
-    """A field of a record. Raises RecordError if there is none of the name."""
+    """A field of a record. Raises RecordError if there is no field of this name."""
     if name not in record.fields:
         raise missing_field(record.place, name, record.fields)
     return record.fields[name]
 
 
 def shortened(value: Any, limit: int = 60) -> str:
-    """What a record holds, as messages show it."""
+    """A value as messages show it."""
     text = repr(value)
     return text if len(text) < limit else text[:limit] + "…"
 
 
 def missing_field(place: str, name: str, there: Collection[str]) -> RecordError:
-    """That what stands at a place has no field of the name."""
+    """The error for a record without a field of this name."""
     names = ", ".join(map(repr, there)) or "none"
     return RecordError(
         f"{place}: no field {name!r}; the fields are {names}. Name the right field, for instance "

@@ -1,4 +1,5 @@
-"""What --data names: files, folders, patterns and bundled data, with or without weights."""
+"""The sources that --data names: files, folders, patterns and bundled data, with or without
+weights."""
 
 import glob
 import json
@@ -15,7 +16,7 @@ from launch.errors import DataError
 
 @dataclass(frozen=True)
 class Source:
-    """One of the parts of --data."""
+    """One of the sources in --data."""
 
     name: str  # as it was given, without the weight
     format: str  # a name of FORMATS
@@ -32,9 +33,9 @@ class Source:
 
 
 def open_sources(text: str | None, format_name: str | None) -> list[Source]:
-    """The sources of --data (None: the default text), in order.
+    """The sources in --data (None: the default text), in order.
 
-    Raises DataError for what is not there, has no known format, and for weights that do not fit.
+    Raises DataError for sources that are missing or have no known format, and for invalid weights.
     """
     if format_name is not None and format_name not in FORMATS:
         raise DataError(

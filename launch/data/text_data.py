@@ -28,11 +28,11 @@ def open_text(
     seed: int,
     reader: Reader | None = None,
 ) -> Data:
-    """Rows of `seq_len` tokens with targets and weights, and segments and positions if several
-    documents share a row. A `reader` makes tokens of records, and says which are to be predicted.
+    """Rows of `seq_len` tokens with targets and weights, and with segments and positions if several
+    documents share a row. A `reader` turns records into tokens and says which to predict.
 
-    All text is read and turned into tokens here. Raises DataError for anything that cannot be
-    used, with the file and the line.
+    All text is read and tokenized here. Raises DataError for anything that cannot be used, with the
+    file and the line.
     """
     sources = open_sources(config.data, config.data_format)
     name = packing_name(config, sources)
@@ -82,7 +82,7 @@ def open_text(
 
 
 def packing_name(config: DataConfig, sources: Sequence[Source]) -> str:
-    """How rows are made of documents: as the setting says, or as suits the formats."""
+    """The packing: the setting, or the default for the formats."""
     if config.packing is not None:
         return config.packing
     return "windows" if all(FORMATS[source.format].whole for source in sources) else "first_fit"

@@ -1,4 +1,4 @@
-"""An image and what is asked about it, to text."""
+"""From an image and a question about it to text."""
 
 import sys
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from models.weights.generation import read_generation
 
 
 class Marks(NamedTuple):
-    """How an image stands in a text."""
+    """The special tokens that stand for an image in a text."""
 
     image: str  # written by people and chat templates
     token: str  # that stands for a token of the image

@@ -1,4 +1,4 @@
-"""Models of images and sound on a mesh, and the images they work on."""
+"""Image and sound models on a mesh, and their input images."""
 
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ ONE_DEVICE = "data=1,model=1"
 
 
 def open_model(request: Request) -> Pretrained:
-    """The model of the request's directory, its weights on the mesh.
+    """The model in the request's directory, with its weights on the mesh.
 
-    Raises MeshError, ConfigError, ShardingError or WeightsError for what does not suit.
+    Raises MeshError, ConfigError, ShardingError or WeightsError for what does not fit.
     """
     described = describe(request.directory)
     mesh = mesh_of(request)
@@ -28,17 +28,18 @@ def open_model(request: Request) -> Pretrained:
 
 
 def mesh_of(request: Request) -> Mesh:
-    """The mesh of --mesh; without it one device, which one input at a time cannot outgrow."""
+    """The mesh of --mesh; by default one device, which is enough for one input at a time."""
     return make_mesh(parse_mesh(request.mesh or ONE_DEVICE))
 
 
 def read_pixels(directory: Path, file: Path) -> np.ndarray:
-    """Pixels FP32 [1, H, W, 3] of an image, as the checkpoint in `directory` wants them."""
+    """Pixels FP32 [1, H, W, 3] of an image, preprocessed as the checkpoint in `directory`
+    requires."""
     return pixels_of(open_image(file), read_preprocessing(directory))[None]
 
 
 def labels_of(model: Pretrained, count: int) -> list[str]:
-    """The names of the classes, as config.json has them."""
+    """The class names from config.json."""
     names = model.fields.object("id2label", None)
     named: dict[str, Any] = {} if names is None else dict(names.values)
     return [str(named.get(str(i), f"LABEL_{i}")) for i in range(count)]

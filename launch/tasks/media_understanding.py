@@ -1,4 +1,4 @@
-"""The tasks of models of images and sound. Results are lines of columns separated by tabs."""
+"""The tasks of image and sound models. Results are lines of tab-separated columns."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ SHOWN = 5  # classes of an image
 
 
 def classify_image(request: Request) -> None:
-    """The likeliest classes and their probabilities."""
+    """Prints the most likely classes and their probabilities."""
     pixels = read_pixels(request.directory, Path(request.input))
     model = open_model(request)
     probabilities = softmax(np.asarray(_call(model.graph, model.parameters, pixels))[0])
@@ -33,7 +33,7 @@ def classify_image(request: Request) -> None:
 
 
 def match_texts(request: Request) -> None:
-    """The texts and their probabilities, the best description of the image first."""
+    """Prints the texts and their probabilities, the best description of the image first."""
     file, *texts = parts_of(request, "an image file and texts that may describe it", count=2)
     pixels = read_pixels(request.directory, Path(file))
     encoder = open_clip_text(request.directory)
@@ -45,8 +45,8 @@ def match_texts(request: Request) -> None:
 
 
 def extract_image_features(request: Request) -> None:
-    """JSON: the vector of every place (`hidden`), and that of the image (`pooled`) if there is
-    one."""
+    """Prints JSON: the vector of every position (`hidden`), and that of the image (`pooled`) if
+    there is one."""
     pixels = read_pixels(request.directory, Path(request.input))
     model = open_model(request)
     features = _features(model.graph, model.parameters, pixels)._asdict()
@@ -55,7 +55,7 @@ def extract_image_features(request: Request) -> None:
 
 
 def recognize_speech(request: Request) -> None:
-    """What is said, one line per window of the spectrogram's length."""
+    """Prints the transcript, one line per window of the spectrogram's length."""
     transcriber = Transcriber.open(request.directory, lambda: open_model(request))
     listener = transcriber.listener
     sound = read_sound(Path(request.input), listener.settings.sampling_rate)

@@ -1,4 +1,4 @@
-"""Paints what a prompt says: from nothing, from an image, or within a part of one."""
+"""Generates images for a prompt: from noise, from another image, or within a masked part of one."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ _NEGATIVE = "a negative prompt (optional)"
 
 
 def paint(request: Request) -> None:
-    """Writes the image and says where."""
+    """Writes the image and prints its path."""
     prompt, name, *negatives = parts_of(request, "a prompt and the PNG file to write", count=2)
     file = _new_file(name)
     painter = _painter(request)
@@ -31,7 +31,7 @@ def paint(request: Request) -> None:
 
 
 def paint_over(request: Request) -> None:
-    """Writes the image that another becomes, and says where."""
+    """Writes an image based on another one, and prints its path."""
     names = "a prompt, an image file and the PNG file to write"
     prompt, image, name, *negatives = parts_of(request, names, count=3)
     file = _new_file(name)
@@ -43,7 +43,7 @@ def paint_over(request: Request) -> None:
 
 
 def inpaint(request: Request) -> None:
-    """Writes an image of which a part is painted anew, and says where."""
+    """Writes an image with its masked part repainted, and prints its path."""
     names = "a prompt, an image file, its mask file and the PNG file to write"
     prompt, image, mask, name, *negatives = parts_of(request, names, count=4)
     file = _new_file(name)

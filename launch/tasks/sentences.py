@@ -1,4 +1,4 @@
-"""Vectors of texts by a directory of sentence-transformers, and how near they are to each other."""
+"""Sentence embeddings by a sentence-transformers directory, and their similarities."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ NAME = "sentence-similarity"
 
 @dataclass(frozen=True)
 class SentenceDirectory:
-    """What such a directory is, and which task it is made for."""
+    """A sentence-transformers directory and the task it is made for."""
 
     name: str = "SentenceTransformer"
     task: str = NAME

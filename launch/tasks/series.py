@@ -1,4 +1,4 @@
-"""The task of models that tell how series of numbers go on."""
+"""The task of forecasting models."""
 
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from models.pretrained import describe
 
 
 def forecast(request: Request) -> None:
-    """The next values of each series, a line for each time."""
+    """Prints the next values of each series, one line per time step."""
     config = describe(request.directory).config
     known = read_series(Path(request.input), config.context, config.num_channels)
     model = open_model(request)
@@ -25,10 +25,10 @@ def forecast(request: Request) -> None:
 
 
 def read_series(file: Path, length: int, channels: int) -> np.ndarray:
-    """The last `length` lines of a file of numbers between commas, FP32 [length, channels]; a first
-    line without numbers is a heading.
+    """The last `length` lines of a file of comma-separated numbers, FP32 [length, channels]; a
+    first line without numbers is a heading.
 
-    Raises DataError if it cannot be read, or holds too little.
+    Raises DataError if it cannot be read or is too short.
     """
     try:
         lines = file.read_text().split("\n")

@@ -1,4 +1,4 @@
-"""The tasks of models that hear. Results are lines of columns separated by tabs, or JSON."""
+"""The tasks of sound models. Results are lines of tab-separated columns, or JSON."""
 
 import json
 import sys
@@ -25,7 +25,7 @@ SHOWN = 5  # classes of a sound
 
 
 def classify_sound(request: Request) -> None:
-    """The likeliest classes and their probabilities."""
+    """Prints the most likely classes and their probabilities."""
     sound = _sound(request)
     model = open_model(request)
     probabilities = softmax(np.asarray(_logits(model.graph, model.parameters, sound))[0])
@@ -34,7 +34,7 @@ def classify_sound(request: Request) -> None:
 
 
 def extract_sound_features(request: Request) -> None:
-    """JSON: the vector of every place (`hidden`) and that of the sound (`pooled`)."""
+    """Prints JSON: the vector of every position (`hidden`) and that of the sound (`pooled`)."""
     sound = _sound(request)
     model = open_model(request)
     features = _features(model.graph, model.parameters, sound)._asdict()
@@ -43,7 +43,7 @@ def extract_sound_features(request: Request) -> None:
 
 
 def recognize_letters(request: Request) -> None:
-    """What is said, as one line."""
+    """Prints the transcript as one line."""
     letters = read_letters(request.directory)
     sound = _sound(request)
     model = open_model(request)
@@ -52,7 +52,7 @@ def recognize_letters(request: Request) -> None:
 
 
 def classify_frames(request: Request) -> None:
-    """Of every frame the second at which it begins, and the probability of each class by itself."""
+    """Prints, for every frame, the second at which it begins and the probability of each class."""
     sound = _sound(request)
     model = open_model(request)
     logits = np.asarray(_logits(model.graph, model.parameters, sound))[0]
@@ -64,7 +64,7 @@ def classify_frames(request: Request) -> None:
 
 
 def extract_speaker(request: Request) -> None:
-    """JSON: the x-vector of whoever speaks (`embedding`)."""
+    """Prints JSON: the x-vector of the speaker (`embedding`)."""
     sound = _sound(request)
     model = open_model(request)
     vector = _logits(model.graph, model.parameters, sound).embedding

@@ -55,7 +55,7 @@ ALSO: Mapping[str, tuple[str, ...]] = {
 
 
 def run_checkpoint(request: Request, task: str | None) -> None:
-    """Does the task, or what the checkpoint's architecture is made for.
+    """Runs the task, or the one that the checkpoint's architecture is made for.
 
     Raises LaunchError or ModelsError, which name what is missing, if it cannot.
     """
@@ -63,7 +63,7 @@ def run_checkpoint(request: Request, task: str | None) -> None:
 
 
 class Made(Protocol):
-    """What a checkpoint is, and which task it is made for: an Architecture, or a pipeline."""
+    """The kind of a checkpoint and the task it is made for: an Architecture or a pipeline."""
 
     @property
     def name(self) -> str: ...
@@ -73,7 +73,7 @@ class Made(Protocol):
 
 
 def made_for(directory: Path) -> Made:
-    """What the checkpoint of a directory is."""
+    """The kind of the checkpoint in a directory."""
     if (directory / INDEX_FILE).is_file():
         return kind_of(directory)
     if is_sentence_directory(directory):
@@ -82,9 +82,9 @@ def made_for(directory: Path) -> Made:
 
 
 def task_for(architecture: Made, requested: str | None, tasks: Mapping[str, Task] = TASKS) -> Task:
-    """The task that was asked for, or the one the architecture is made for.
+    """The requested task, or the one that the architecture is made for.
 
-    Raises ModelError if there is no such task, or the architecture is made for another.
+    Raises ModelError if there is no such task, or if the architecture is made for another.
     """
     name = ALIASES.get(requested, requested) if requested else architecture.task
     if name == KINDS.get(architecture.task):

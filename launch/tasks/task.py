@@ -1,4 +1,4 @@
-"""The form of a task."""
+"""The interface of a task."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,22 +10,22 @@ from models.weights.generation import Generation
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asks for.
+    """The user's request.
 
     Attributes:
       directory: of the checkpoint.
       input: the text, or the path of the file, that the task works on.
       mesh: as `--mesh`; None = fitted to the devices.
       dtype: of weights and activations; None = that of the checkpoint.
-      generation, seed: of tasks that make text; the seed also of images.
-      given: what the user says of generation, by the names of generation_config.json; it wins over
-        the checkpoint, and that over `generation`.
-      steps: in which noise becomes an image; None = as many as the model usually takes.
-      guidance: how far an image follows its prompt; None = the model's default.
-      loras: files of LoRA for a pipeline, each with `:SCALE` behind it or not.
-      controlnet: directory of a ControlNet; control: the image that it sees, or the pipeline's own
-        does; control_scale: of what it adds.
-      strength: how much of an image is made anew, up to 1; None = the model's default.
+      generation, seed: for tasks that generate text; the seed also for images.
+      given: the user's generation settings, by the names of generation_config.json; they override
+        the checkpoint's, which override `generation`.
+      steps: number of denoising steps; None = the model's default.
+      guidance: how closely an image follows its prompt; None = the model's default.
+      loras: LoRA files for a pipeline, each optionally followed by `:SCALE`.
+      controlnet: directory of a ControlNet; None = the pipeline's own, if it has one.
+      control: the conditioning image; control_scale: the ControlNet's conditioning scale.
+      strength: how much of an image to change, up to 1; None = the model's default.
     """
 
     directory: Path
@@ -46,7 +46,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Task:
-    """One task: `run` does it and writes the result to standard output."""
+    """A task: `run` carries it out and writes the result to standard output."""
 
     name: str  # as in Architecture.task
     input: str  # what --input is, for help and messages

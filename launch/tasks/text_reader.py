@@ -1,4 +1,4 @@
-"""A model that reads text, with its tokenizer: what the tasks of encoders share."""
+"""A text encoder with its tokenizer: what the tasks of encoders share."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -29,12 +29,12 @@ class Reader(NamedTuple):
     tokenizer: tokenizers.Tokenizer
 
     def outputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """What the model makes of `rows`."""
+        """The model's outputs for `rows`."""
         outputs = _run(self.model.graph, self.model.parameters, inputs)
         return {name: np.asarray(value) for name, value in outputs.items()}
 
     def rows(self, texts: Sequence[tokenizers.Encoding]) -> dict[str, np.ndarray]:
-        """Texts padded to the same length: tokens, real, and types if the model tells them apart.
+        """Texts padded to the same length: tokens, real, and token types if the model uses them.
 
         Raises DataError if one is longer than the model's context.
         """
@@ -59,22 +59,22 @@ class Reader(NamedTuple):
         }
 
     def problem_type(self, count: int) -> str:
-        """What a classifier's outputs are, as transformers decides: by `problem_type`, and a single
-        label is there or not."""
+        """The kind of a classifier's outputs, as transformers decides it: by `problem_type`;
+        with a single label, whether it applies."""
         kind = self.model.fields.text("problem_type", "single_label_classification")
         return kind if count > 1 or kind == "regression" else "multi_label_classification"
 
     def labels(self, count: int) -> list[str]:
-        """The names of the classes, as config.json has them."""
+        """The class names from config.json."""
         names = self.model.fields.object("id2label", None)
         named: Mapping[str, Any] = {} if names is None else names.values
         return [str(named.get(str(i), f"LABEL_{i}")) for i in range(count)]
 
 
 def open_reader(request: Request) -> Reader:
-    """The model and the tokenizer of the request's directory, the weights on the mesh.
+    """The model and the tokenizer in the request's directory, with the weights on the mesh.
 
-    Raises DataError, MeshError, ConfigError or WeightsError for what does not suit.
+    Raises DataError, MeshError, ConfigError or WeightsError for what does not fit.
     """
     tokenizer = _tokenizer(request.directory)
     described = describe(request.directory)

@@ -1,4 +1,4 @@
-"""Text to text: translation, summaries and what else the model's prefixes ask for."""
+"""Text to text: translation, summarisation and other tasks that the model's prefixes select."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The tasks of encoders of text. Results are lines of columns separated by tabs."""
+"""The tasks of text encoders. Results are lines of tab-separated columns."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ MASKS = ("[MASK]", "<mask>")  # what tokenizers call a masked token
 
 
 def fill_mask(request: Request) -> None:
-    """Per masked token, the likeliest ones and their probabilities."""
+    """Prints, for each mask token, the most likely tokens and their probabilities."""
     reader = open_reader(request)
     text = reader.tokenizer.encode(request.input)
     masks = {reader.tokenizer.token_to_id(mask) for mask in MASKS} - {None}
@@ -35,7 +35,8 @@ def fill_mask(request: Request) -> None:
 
 
 def classify_text(request: Request) -> None:
-    """The classes and their probabilities, the likeliest first; of a text, or of two."""
+    """Prints the classes and their probabilities, the most likely first, for a text or a pair of
+    texts."""
     reader = open_reader(request)
     text, other = _texts(request)
     inputs = reader.rows([reader.tokenizer.encode(text, other)])
@@ -57,7 +58,7 @@ def _texts(request: Request) -> tuple[str, str | None]:
 
 
 def classify_tokens(request: Request) -> None:
-    """Every token's text, class and its probability."""
+    """Prints every token's text, class and probability."""
     reader = open_reader(request)
     text = reader.tokenizer.encode(request.input)
     probabilities = softmax(reader.outputs(reader.rows([text]))["logits"][0])
@@ -71,7 +72,7 @@ def classify_tokens(request: Request) -> None:
 
 
 def answer(request: Request) -> None:
-    """The part of the context that answers the question, and its probability."""
+    """Prints the part of the context that answers the question, and its probability."""
     question, context = parts_of(request, "a question and its context", count=2)[:2]
     reader = open_reader(request)
     text = reader.tokenizer.encode(question, context)
@@ -83,7 +84,7 @@ def answer(request: Request) -> None:
 def best_span(
     text: tokenizers.Encoding, start_logits: np.ndarray, end_logits: np.ndarray
 ) -> tuple[int, int, float]:
-    """The likeliest first and last token of the second sequence, and their probability."""
+    """The most likely first and last token of the second sequence, and their probability."""
     allowed = np.array([sequence == 1 for sequence in text.sequence_ids])
     start = softmax(np.where(allowed, start_logits, -np.inf))
     end = softmax(np.where(allowed, end_logits, -np.inf))
@@ -94,7 +95,7 @@ def best_span(
 
 
 def choose(request: Request) -> None:
-    """The choices and their probabilities, the likeliest first."""
+    """Prints the choices and their probabilities, the most likely first."""
     text, *choices = parts_of(request, "a text and two choices or more", count=3)
     reader = open_reader(request)
     rows = reader.rows([reader.tokenizer.encode(text, choice) for choice in choices])
@@ -105,8 +106,8 @@ def choose(request: Request) -> None:
 
 
 def extract_features(request: Request) -> None:
-    """JSON: the vector of every token (`hidden`), and that of the text (`pooled`) if there is
-    one."""
+    """Prints JSON: the vector of every token (`hidden`), and that of the text (`pooled`) if
+    there is one."""
     reader = open_reader(request)
     outputs = reader.outputs(reader.rows([reader.tokenizer.encode(request.input)]))
     vectors = {name: value[0].tolist() for name, value in outputs.items()}
@@ -114,7 +115,7 @@ def extract_features(request: Request) -> None:
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """The probability of each label by itself, FP64."""
+    """The independent probability of each label, FP64."""
     return 1 / (1 + np.exp(-logits.astype(np.float64)))
 
 
@@ -133,7 +134,7 @@ _PROBABILITIES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def write_rows(rows: Iterable[tuple[object, ...]]) -> None:
-    """Columns separated by tabs; fractions with four digits."""
+    """Prints tab-separated columns; fractions have four digits."""
     for row in rows:
         cells = (f"{x:.4f}" if isinstance(x, float | np.floating) else str(x) for x in row)
         sys.stdout.write("\t".join(cells) + "\n")

@@ -247,7 +247,7 @@ def test_adapters_of_another_architecture_with_the_same_shapes_are_refused(
     fields = LLAMA | {"architectures": ["MistralForCausalLM"], "sliding_window": None}
     mistral = described(random_model(fields))
     assert mistral.architecture.name == "MistralForCausalLM"
-    with pytest.raises(ModelError, match=r"not belong to this Mistral.*: it is for .*[Ll]lama"):
+    with pytest.raises(ModelError, match=r"does not fit this Mistral.*: it is for .*[Ll]lama"):
         load_adapter(directory, mistral)
 
 

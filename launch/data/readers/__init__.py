@@ -1,1 +1,1 @@
-"""One file for each format of files: a reader gives the records of a file in order."""
+"""One module per file format: a reader yields the records of a file in order."""

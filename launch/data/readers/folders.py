@@ -1,4 +1,4 @@
-"""Folders of images: one folder for each class, named like it."""
+"""Folders of images: one folder per class, named after it."""
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ _UNREADABLE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 def read_image(path: Path, fields: Collection[str] | None) -> Iterator[Item]:
     """The path of the file as `image`, and the name of its folder as `label`.
 
-    The file is opened here, and decoded when it is needed.
+    The file is opened here, but decoded only when it is needed.
     """
     try:
         with Image.open(path) as image:

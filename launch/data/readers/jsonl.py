@@ -1,4 +1,4 @@
-"""JSON Lines: an object in each line."""
+"""JSON Lines: one object per line."""
 
 import json
 import re
@@ -14,7 +14,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def read_jsonl(path: Path, fields: Collection[str] | None) -> Iterator[Item]:
-    """A record for each line that is not blank."""
+    """Yields a record for each line that is not blank."""
     with open_bytes(path) as stream:
         for number, line in enumerate(stream, 1):
             if not line.isspace():

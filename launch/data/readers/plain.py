@@ -1,4 +1,4 @@
-"""Files of text, compressed or not."""
+"""Text files, compressed or not."""
 
 import bz2
 import gzip
@@ -43,9 +43,9 @@ def read_text(path: Path, fields: Collection[str] | None) -> Iterator[Item]:
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
-    """The content of a file, uncompressed as its name says.
+    """The content of a file, decompressed as its name indicates.
 
-    Raises DataError if it cannot be opened, or while it is read.
+    Raises DataError if it cannot be opened or read.
     """
     try:
         with OPENERS.get(path.suffix, open)(path, "rb") as stream:

@@ -13,7 +13,7 @@ _FILE_FORMAT = b"ARROW1"  # how files of arrow's other format begin
 
 
 def read_parquet(path: Path, fields: Collection[str] | None) -> Iterator[Item]:
-    """A record for each row, with these columns, or all."""
+    """Yields a record for each row, with these columns, or all."""
     parquet = library("pyarrow.parquet", "pyarrow", f"--data={path}")
     with _reading(path, "a parquet file"), parquet.ParquetFile(path) as file:
         columns = _columns(path, file.schema_arrow.names, fields)
@@ -21,7 +21,8 @@ def read_parquet(path: Path, fields: Collection[str] | None) -> Iterator[Item]:
 
 
 def read_arrow(path: Path, fields: Collection[str] | None) -> Iterator[Item]:
-    """A record for each row, with these columns, or all; a stream or a file of arrow's IPC."""
+    """Yields a record for each row, with these columns, or all, of a stream or a file in arrow's
+    IPC format."""
     ipc = library("pyarrow.ipc", "pyarrow", f"--data={path}")
     with _reading(path, "an arrow file"), path.open("rb") as stream:
         is_file = stream.read(len(_FILE_FORMAT)) == _FILE_FORMAT
