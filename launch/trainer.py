@@ -33,6 +33,9 @@ from launch.training.step import make_training
 from models.parallel.depth import unstack
 from models.parameters import Parameters
 
+OF_PRECISION = ("dtype", "param_dtype")
+"""Fields of a model's config that a resumed run may change: they follow from the precision."""
+
 Value = TypeVar("Value")
 Started = Callable[[Path], None]  # is given the run directory
 
@@ -326,7 +329,7 @@ def _check_identity(
         part: [
             f"{name} was {record.get(part, {}).get(name)}, now {value}"
             for name, value in values.items()
-            if record.get(part, {}).get(name) != value
+            if name not in OF_PRECISION and record.get(part, {}).get(name) != value
         ]
         for part, values in identity.items()
     }

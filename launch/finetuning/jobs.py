@@ -126,7 +126,7 @@ def _check_mesh(name: str, task: Task, config: TrainConfig) -> None:
         if size > 1:
             raise MeshError(
                 f"--{setting}={size} supports only the next-token loss, as in --task=sft, but "
-                f"{name} needs whole texts. Use other kinds of parallelism."
+                f"{name} needs whole examples. Use other kinds of parallelism."
             )
 
 

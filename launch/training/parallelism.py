@@ -176,8 +176,8 @@ class Parallelism:
         others = math.prod(size for size in sizes.values() if size is not None)
         if self.data_parallel_size is None and num_devices % others:
             raise MeshError(
-                f"{', '.join(given)} make groups of {others} cores, into which {num_devices} "
-                "devices cannot be divided. Choose other sizes, or give --data_parallel_size."
+                f"{num_devices} devices cannot be divided into groups of {others} cores "
+                f"({', '.join(given)}). Choose other sizes, or give --data_parallel_size."
             )
         data = self.data_parallel_size or num_devices // others
         return replace(self, data_parallel_size=data).fitted(config)

@@ -151,6 +151,14 @@ def test_changed_schedule_is_reported_and_followed(
     assert [step for step, _ in losses(copy)] == [1, 2, 3, 4, 5, 6]
 
 
+def test_a_run_goes_on_in_another_precision(copy: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert train(SOURCE, config(copy, steps=5, precision="mixed_precision", mesh="data=1")) == 0
+    assert "precision was fp32, now mixed_precision" in capfd.readouterr().err
+    found = losses(copy)
+    assert [step for step, _ in found] == [1, 2, 3, 4, 5]
+    assert found[4][1] < found[0][1]
+
+
 def times(directory: Path) -> dict[Path, int]:
     """When the files of a run were changed, besides the lock."""
     files = (file for file in directory.rglob("*") if file.name != LOCK)
@@ -169,7 +177,10 @@ def times(directory: Path) -> dict[Path, int]:
         ({"mesh": "data=1,model=8"}, "splits heads over model·kv_replica=8, which does not divide"),
         ({"batch_size": 6, "mesh": "data=8,model=1"}, "--batch_size=6 is not a multiple of data=8"),
         ({"mesh": "data=2", "tensor_parallel_size": 2}, "--tensor_parallel_size=2 cannot be given"),
-        ({"tensor_parallel_size": 3}, "groups of 3 cores, into which 8 devices cannot be divided"),
+        (
+            {"tensor_parallel_size": 3},
+            r"8 devices cannot be divided into groups of 3 cores \(--tensor",
+        ),
         (
             {"mesh": "data=2", "gradient_accumulation_steps": 3},
             "of --gradient_accumulation_steps=3",

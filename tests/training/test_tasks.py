@@ -128,7 +128,7 @@ def test_what_has_no_adapter_keeps_every_bit_of_the_directory(tmp_path: Path) ->
         ("sft", {"chat_template": "other"}, DataError, "other is neither a file"),
         ("sft", {}, DataError, "line 1: a conversation needs a chat template"),
         ("dpo", {}, DataError, "line 1: no field 'chosen'"),
-        ("orpo", {"mesh": "context=2"}, MeshError, "next-token loss.*orpo needs whole texts"),
+        ("orpo", {"mesh": "context=2"}, MeshError, "next-token loss.*orpo needs whole examples"),
         (
             "dpo",
             {"parallelism": Parallelism(pipeline_parallel_size=2)},
