@@ -62,9 +62,15 @@ def _checked(make: Callable[[], str], what: str, parameter: str) -> str:
     except ValueError as error:
         reason = str(error)
     if reason:
-        first = reason.strip().splitlines()[0]
-        raise RequestError(f"the {what} cannot be compiled: {first}", parameter)
+        raise RequestError(f"the {what} cannot be compiled: {_first(reason)}", parameter)
     return grammar
+
+
+def _first(reason: str) -> str:
+    """The first line of a compiler's message, and the error that it announces."""
+    lines = [line.strip() for line in reason.strip().splitlines()]
+    errors = (line.removeprefix("error: ") for line in lines if line.startswith("error: "))
+    return f"{lines[0]} {next(errors, '')}".strip() if lines[0].endswith(":") else lines[0]
 
 
 class Grammars:

@@ -115,6 +115,14 @@ def test_other_paths(server: Running, path: str, method: str, status: int, code:
     assert (got, answer["error"]["code"]) == (status, code)
 
 
+@pytest.mark.parametrize("what", ["load", "unload"])
+def test_adapters_without_room_for_any(server: Running, what: str) -> None:
+    adapter = {"lora_name": "one", "lora_path": "nowhere"}
+    status, answer = server.ask(f"/v1/{what}_lora_adapter", adapter)
+    assert status == 400
+    assert "start it with --enable_lora" in answer["error"]["message"]
+
+
 @pytest.mark.parametrize("line", examples("text"))
 def test_examples_of_the_readme(server: Running, tmp_path: Path, line: str) -> None:
     (choice,) = json.loads(run_example(line, server, tmp_path))["choices"]

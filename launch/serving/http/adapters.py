@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
+from launch.serving.errors import RequestError
 from launch.serving.http.bodies import Body
 from launch.serving.http.service import Service
 from launch.serving.http.site import Endpoint, WholeAnswer
@@ -46,12 +48,24 @@ class Unloading(WholeAnswer):
         return f"Success: LoRA adapter '{self.name}' removed successfully."
 
 
+_LOAD, _UNLOAD = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
+
+
 def adapter_endpoints(service: Service) -> dict[str, Endpoint]:
     """By path."""
     return {
-        "/v1/load_lora_adapter": Endpoint(partial(Loading.read, service)),
-        "/v1/unload_lora_adapter": Endpoint(partial(Unloading.read, service)),
+        _LOAD: Endpoint(partial(Loading.read, service)),
+        _UNLOAD: Endpoint(partial(Unloading.read, service)),
     }
+
+
+def refusing_endpoints() -> dict[str, Endpoint]:
+    """The same paths of a server that was started without room for adapters."""
+    return dict.fromkeys((_LOAD, _UNLOAD), Endpoint(_refuse))
+
+
+def _refuse(body: Body) -> NoReturn:
+    raise RequestError("this server has no room for adapters: start it with --enable_lora")
 
 
 def _text(body: Body, name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from launch.chat_template import BUNDLED, ChatTemplate, read_chat_template
 from launch.serving.adapters.registry import Registry
-from launch.serving.http.adapters import adapter_endpoints
+from launch.serving.http.adapters import adapter_endpoints, refusing_endpoints
 from launch.serving.http.chat import Chat
 from launch.serving.http.completions import Completion
 from launch.serving.http.context import Served
@@ -41,8 +41,8 @@ class LanguageModel:
         endpoints = {"/v1/completions": Endpoint(partial(Completion.read, served))}
         if not self.opening:
             endpoints["/v1/chat/completions"] = Endpoint(partial(Chat.read, served))
-        if self.max_adapters:
-            endpoints |= adapter_endpoints(served.service)
+        has_adapters = self.max_adapters > 0
+        endpoints |= adapter_endpoints(served.service) if has_adapters else refusing_endpoints()
         return Site(
             name=self.name,
             worker=link,
