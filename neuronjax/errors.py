@@ -79,6 +79,10 @@ class KernelError(NeuronError):
     status = "INVALID_ARGUMENT"
 
 
+class UnknownNameError(KernelError, AttributeError):
+    """A kernel uses a name that a module of NKI does not have."""
+
+
 class UnsupportedProgramError(CompileError):
     """The program contains something that the backend cannot run."""
 

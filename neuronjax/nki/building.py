@@ -13,7 +13,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from neuronjax.errors import UnsupportedProgramError
+from neuronjax.errors import UnsupportedProgramError, quoted
 from neuronjax.nki import arguments as prepared
 from neuronjax.nki import constants
 from neuronjax.nki.arguments import Arguments
@@ -98,7 +98,23 @@ def _converted(trace: Trace, function: str, parameter: str, hint: Any, value: An
         return affine(value)
     if Immediate in kinds and isinstance(value, int | float):
         return Immediate(float(value))
+    classes = tuple(kind for kind in kinds if isinstance(kind, type))
+    only_names = all(issubclass(kind, enum.Enum) for kind in classes)
+    if classes and not isinstance(value, classes if only_names else (*classes, int, float)):
+        raise UnsupportedProgramError(
+            f"{trace.line()}: nki.isa.{function} takes no {parameter}={quoted(value)}; pass "
+            f"{_wanted(classes)}."
+        )
     return value
+
+
+def _wanted(classes: Sequence[type]) -> str:
+    if AluOp in classes or Activation in classes or PartitionReduction in classes:
+        return "an operator of nki.language, such as nl.add"
+    names = [member.name for kind in classes if issubclass(kind, enum.Enum) for member in kind]
+    if names:
+        return f"one of {', '.join(names)}"
+    return "a tensor" if Access in classes else f"a value of type {classes[0].__name__}"
 
 
 _OTHER_NAMES: Mapping[tuple[type[enum.Enum], str], str] = {(PartitionReduction, "maximum"): "max"}

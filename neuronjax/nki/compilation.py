@@ -131,6 +131,11 @@ def compiled(
     written = _written(traces, returned)
     results = {buffer for buffer in buffers if buffer.kind is Kind.RESULT}
     _check_returned(name, returned, {*written.values(), *results})
+    if not written and not any(isinstance(v, Tensor) for v in jax.tree.leaves(returned)):
+        raise KernelError(
+            f"{_place(function)}: {name} returns no tensor and writes to none of its arguments, so "
+            "it has no results; return a tensor of nl.shared_hbm."
+        )
     aliases = tuple(
         program.Alias(_result_of(argument), argument.name) for argument in written.values()
     )
@@ -146,6 +151,11 @@ def compiled(
     names = {position: _result_of(argument) for position, argument in written.items()}
     changed = frozenset(_written(traces, None))
     return Compiled(finished, returned, declared, names, changed, notes, grid)
+
+
+def _place(function: Callable[..., Any]) -> str:
+    code = function.__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"
 
 
 def _traced(function: Callable[..., Any], call: Call, trace: Trace) -> Any:

@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from neuronjax.errors import UnsupportedProgramError
-from neuronjax.nki.trace import current
+from neuronjax.errors import UnknownNameError, UnsupportedProgramError
+from neuronjax.nki.trace import current, is_tracing
 
 
 def refusing(name: str, reason: str) -> Callable[..., Any]:
@@ -20,8 +20,10 @@ def refusing(name: str, reason: str) -> Callable[..., Any]:
     return refuse
 
 
-def unknown(module: str, name: str, names: Iterable[str]) -> AttributeError:
-    """The error for a name that a module does not have, with the nearest that it has."""
+def unknown(module: str, name: str, names: Iterable[str]) -> UnknownNameError:
+    """The error for a name that a module does not have, with the nearest that it has; with the line
+    where a kernel is traced."""
     near = difflib.get_close_matches(name, list(names), 1)
     hint = f" Did you mean {near[0]}?" if near else ""
-    return AttributeError(f"{module} has no {name!r}.{hint}")
+    where = f"{current().line()}: " if is_tracing() else ""
+    return UnknownNameError(f"{where}{module} has no {name!r}.{hint}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,16 @@ from neuronjax.program.affine import Affine, affine
 from neuronjax.program.control import RegisterLoad
 from neuronjax.program.element_types import ElementType
 from neuronjax.program.operand import Access, Buffer, Dim, Kind, Register, RegisterOffset
+
+
+def _refused(operator: str, instead: str) -> Callable[..., Any]:
+    def refuse(self: Tensor, *others: Any) -> Any:
+        raise UnsupportedProgramError(
+            f"{current().line()}: a tensor {self.dtype.name}{list(self.shape)} has no operator "
+            f"{operator}, as its values are not known when the kernel is traced; use {instead}."
+        )
+
+    return refuse
 
 
 @dataclass(frozen=True)
@@ -38,6 +48,16 @@ class Tensor:
     index: Tensor | None = None
     row_count: int = 0
     row_stride: int = 0
+
+    __add__ = __radd__ = _refused("+", "nl.add or nisa.tensor_tensor")
+    __sub__ = __rsub__ = _refused("-", "nl.subtract or nisa.tensor_tensor")
+    __mul__ = __rmul__ = _refused("*", "nl.multiply or nisa.tensor_tensor")
+    __truediv__ = __rtruediv__ = _refused("/", "nl.divide or nisa.reciprocal")
+    __matmul__ = __rmatmul__ = _refused("@", "nisa.nc_matmul")
+    __neg__ = _refused("-", "nl.negative")
+    __lt__ = __le__ = __gt__ = __ge__ = _refused(
+        "of comparison", "nl.less and the like with nl.where, or a register"
+    )
 
     @property
     def dtype(self) -> ElementType:

@@ -47,6 +47,11 @@ _OWN = (os.path.dirname(__file__) + os.sep, os.path.dirname(contextlib.__file__)
 """What begins the file names of frames that are no kernel's: this package, and Python itself."""
 
 
+_MOST_INSTRUCTIONS = 1_000_000
+"""Instructions that a kernel may have; tracing them takes half a minute, and tens of thousands are
+the most in kernels that people write."""
+
+
 @dataclass
 class Trace:
     """What a kernel has written so far; `accumulated` are the tiles of PSUM that a product was
@@ -144,6 +149,12 @@ class Trace:
         line = self.line()
         if line not in self.lines:
             self.lines.append(line)
+        if len(self.instructions) == _MOST_INSTRUCTIONS:
+            raise UnsupportedProgramError(
+                f"{line}: the kernel has {_MOST_INSTRUCTIONS:,} instructions here and goes on, as "
+                "every iteration of its loops is traced. End the loop, or give each instruction "
+                "more to do."
+            )
         self.instructions.append(dataclasses.replace(instruction, part=self.lines.index(line)))
 
     def line(self) -> str:
