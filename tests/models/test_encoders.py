@@ -140,7 +140,7 @@ def test_a_text_longer_than_the_positions_is_refused(family: str, longest: int) 
     assert model.config.max_seq_len == longest
     whole = merge(model.graph, model.parameters)
     jax.eval_shape(whole, np.full((1, longest), 3))
-    with pytest.raises(InputError, match=f"{longest + 1} tokens, but .* holds {longest}. Shorten"):
+    with pytest.raises(InputError, match=f"{longest + 1} tokens, but .* context is {longest}."):
         jax.eval_shape(whole, np.full((1, longest + 1), 3))
 
 
