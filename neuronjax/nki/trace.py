@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import re
@@ -43,8 +42,9 @@ class LoopMarks:
         self.rounds.append(trace.mark())
 
 
-_OWN = (os.path.dirname(__file__) + os.sep, os.path.dirname(contextlib.__file__) + os.sep, "<")
-"""What begins the file names of frames that are no kernel's: this package, and Python itself."""
+_OWN = (os.path.dirname(__file__) + os.sep, "<")
+"""What the file names of frames begin with that are no kernel's: those of this package, and of code
+that Python has generated."""
 
 
 _MOST_INSTRUCTIONS = 1_000_000
