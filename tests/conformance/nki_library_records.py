@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -38,58 +38,54 @@ def evenly(items: Sequence[Any], count: int) -> list[Any]:
     return [items[index * len(items) // count] for index in range(count)]
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Comes after the marks by which the library leaves tests out."""
-    left_out = [item for item in items if item.get_closest_marker("skip")]
-    chosen = [item for item in items if not item.get_closest_marker("skip")]
-    _write(config, {"collected": len(items), "left_out": len(left_out)})
-    items[:] = evenly(chosen, config.getoption("sample"))
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Records(config))
 
 
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
-    seconds = item.config.getoption("test_seconds")
-    previous = signal.signal(signal.SIGPROF, _stop)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    yield
-    signal.setitimer(signal.ITIMER_PROF, 0)
-    signal.signal(signal.SIGPROF, previous)
+class Records:
+    """The hooks of one session."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._file: Path | None = config.getoption("records")
+        self._sample: int = config.getoption("sample")
+        self._seconds: int = config.getoption("test_seconds")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Comes after the marks by which the library leaves tests out."""
+        chosen = [item for item in items if not item.get_closest_marker("skip")]
+        self._add({"collected": len(items), "left_out": len(items) - len(chosen)})
+        items[:] = evenly(chosen, self._sample)
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_call(self) -> Generator[None]:
+        previous = signal.signal(signal.SIGPROF, _stop)
+        signal.setitimer(signal.ITIMER_PROF, self._seconds)
+        yield
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, previous)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" or report.outcome != "passed":
+            seconds = round(report.duration, 2)
+            line = {"id": report.nodeid, "outcome": report.outcome, "seconds": seconds}
+            self._add(line | ({"message": _message(report)} if report.failed else {}))
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            line = {"id": report.nodeid, "outcome": "failed", "message": _message(report)}
+            self._add(line)
+
+    def _add(self, line: Mapping[str, Any]) -> None:
+        if self._file is not None:
+            with self._file.open("a") as file:
+                file.write(json.dumps(line) + "\n")
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
     raise TestTimeoutError("the test took longer than --test-seconds allows")
 
 
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any]:
-    report = (yield).get_result()
-    if report.when == "call" or report.outcome != "passed":
-        seconds = round(report.duration, 2)
-        line = {"id": report.nodeid, "outcome": report.outcome, "seconds": seconds}
-        _write(item.config, line | ({"message": _message(report)} if report.failed else {}))
-
-
-def pytest_collectreport(report: pytest.CollectReport) -> None:
-    if report.failed:
-        _uncollected.append({"id": report.nodeid, "outcome": "failed", "message": _message(report)})
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    for line in _uncollected:
-        _write(session.config, line)
-
-
-_uncollected: list[dict[str, Any]] = []
-
-
 def _message(report: pytest.TestReport | pytest.CollectReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
     return (crash.message if crash is not None else str(report.longrepr))[-_MESSAGE:]
-
-
-def _write(config: pytest.Config, line: dict[str, Any]) -> None:
-    records: Path | None = config.getoption("records")
-    if records is not None:
-        with records.open("a") as file:
-            file.write(json.dumps(line) + "\n")
