@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sysconfig
 from collections.abc import Callable
 
 import jax
@@ -375,3 +376,13 @@ def test_a_kernel_is_a_function_of_jax_arrays(neuron_devices: list[jax.Device]) 
         mapped = jax.jit(jax.vmap(function))(np.stack([X, Y]))
     np.testing.assert_allclose(result, jax.nn.softmax(X * 2) + 1, rtol=1e-4)
     np.testing.assert_array_equal(mapped[0], result)
+
+
+def test_lines_of_a_kernel_in_an_installed_library() -> None:
+    """Libraries of Debian and of virtual environments lie in a folder of Python's own library."""
+    file = f"{sysconfig.get_path('stdlib')}/site-packages/library/kernels.py"
+    code = "def misspelt(x):\n    nisa.tensor_tensr(x)\n"
+    names = {"nisa": nisa}
+    exec(compile(code, file, "exec"), names)
+    with pytest.raises(NeuronError, match=rf"{re.escape(file)}:2: nki.isa has no 'tensor_tensr'"):
+        nki.jit(names["misspelt"]).trace(X)
