@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from neuronjax import __version__
 from neuronjax.cli.command import Command
 from neuronjax.errors import NeuronError
+from neuronjax.garbage import seldom_collected
 
 COMMANDS = (
     "completion",
@@ -63,9 +64,14 @@ def parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line, by default that of the process, and returns the exit code."""
     words = sys.argv[1:] if arguments is None else arguments
-    parsed = parser(_asked_for(words)).parse_args(words)
+    with seldom_collected:
+        return _run(parser(_asked_for(words)).parse_args(words))
+
+
+def _run(parsed: argparse.Namespace) -> int:
     try:
-        return parsed.command.run(parsed)
+        code: int = parsed.command.run(parsed)
+        return code
     except NeuronError as error:
         print(f"neuronjax: {error}", file=sys.stderr)
     except OSError as error:  # a file that cannot be read or written

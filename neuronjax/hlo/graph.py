@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from neuronjax.errors import UnsupportedProgramError
-from neuronjax.hlo.location import common_scope, origin, scope
+from neuronjax.hlo.location import Origin, common_scope, origin, scope
 from neuronjax.hlo.module import (
     CONVERSION,
     ELEMENT_TYPES,
@@ -130,6 +130,8 @@ class _Reader:
     program: str
     #: Scopes about the calls that lead here.
     scopes: tuple[str, ...] = ()
+    #: Location -> what it says: many operations have one, and its text is long.
+    origins: dict[Any, Origin] = field(default_factory=dict)
 
     def graph(self, block: Any, known: dict[Any, Any]) -> Graph:
         parameters = tuple(Value(tensor_spec(argument.type)) for argument in block.arguments)
@@ -184,7 +186,7 @@ class _Reader:
         if "called_computations" in operation.attributes:
             names = attribute_value(operation.attributes["called_computations"])
             regions += [self.functions[name] for name in names]
-        made_at = origin(operation, self.program)
+        made_at = self.origin(operation)
         scopes = "/".join(filter(None, (*self.scopes, made_at.scope)))
         op = Op(
             name=operation.name.removeprefix("stablehlo."),
@@ -203,6 +205,12 @@ class _Reader:
         if op.name in _MODERN:
             op.name, op.attributes = _MODERN[op.name](op)
         return op
+
+    def origin(self, operation: Any) -> Origin:
+        location = operation.location.attr
+        if location not in self.origins:
+            self.origins[location] = origin(operation, self.program)
+        return self.origins[location]
 
 
 def _scope_loop(loop: Op) -> None:

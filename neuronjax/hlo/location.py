@@ -105,6 +105,8 @@ def _unescaped(text: str) -> str:
     def plain(match: re.Match[bytes]) -> bytes:
         return b"\\" if match[1] == b"\\" else bytes.fromhex(match[1].decode())
 
+    if "\\" not in text:
+        return text
     return _ESCAPE.sub(plain, text.encode()).decode(errors="replace")
 
 

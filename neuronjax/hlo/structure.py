@@ -91,8 +91,13 @@ def inline(op: Any, function: Any, *, keep_locations: bool = True) -> None:
     for argument, operand in zip(body.arguments, op.operands, strict=True):
         argument.replace_all_uses_with(operand)
 
+    places: dict[Any, ir.Location] = {}
+
     def relocate(inner: Any) -> ir.WalkResult:
-        inner.location = location.inlined(inner, op)
+        old = inner.location.attr
+        if old not in places:
+            places[old] = location.inlined(inner, op)
+        inner.location = places[old]
         return ir.WalkResult.ADVANCE
 
     if keep_locations:

@@ -13,6 +13,7 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from neuronjax.errors import ConfigurationError, TopologyError, UnsupportedProgramError
 from neuronjax.faults import parse_faults
+from neuronjax.garbage import seldom_collected
 from neuronjax.legalize.report import Finding
 from neuronjax.machine.machine import Machine
 from neuronjax.machine.slowness import check_faults, slowed
@@ -184,7 +185,8 @@ def of_factory(
 
 
 def _measured(workload: Workload, setting: Setting, mesh: AbstractMesh | None) -> Measurement:
-    traced = trace(workload)
+    with seldom_collected:
+        traced = trace(workload)
     if mesh is not None and traced.ranks not in (1, mesh_size(mesh)):
         raise TopologyError(
             f"the program is for {traced.ranks} cores, but the mesh {dict(mesh.shape)} has "

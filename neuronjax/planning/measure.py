@@ -92,7 +92,8 @@ def measure(traced: Traced, setting: Setting) -> Measurement:
     given: dict[str, Any] = {} if setting.flags is None else {"cc_flags": setting.flags}
     policy = policy_of(options.load(legality="off", **given), machine.chip)
     collector = Collector() if setting.with_findings else None
-    program = compile_program(traced.code, traced.options, host, policy, reporter=collector)
+    with seldom_collected:
+        program = compile_program(traced.code, traced.options, host, policy, reporter=collector)
     measurement = measure_compiled(program, traced.ranks, setting, traced.arguments, traced.donated)
     findings = () if collector is None else tuple(collector.findings)
     return dataclasses.replace(measurement, findings=findings)
