@@ -9,9 +9,8 @@ from typing import Any
 from neuronjax.garbage import seldom_collected
 from neuronjax.hlo import module as hlo
 from neuronjax.lower import passes
-from neuronjax.lower.passes import Pass, Setting
+from neuronjax.lower.passes import Known, Pass, Setting
 from neuronjax.lower.prices import Move, Price, Prices
-from neuronjax.lower.schedule.interleave import Orders
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.program import Kernel, Program, Target
 from neuronjax.timing.encoding import PS, Assumptions, compile_kernel
@@ -28,13 +27,13 @@ def lower_program(
     check_memory: bool = True,
     verify_passes: bool = False,
     watch: Callable[[Pass, Any], None] | None = None,
-    orders: Orders | None = None,
+    known: Known | None = None,
 ) -> Program:
     """The engine program of a per-core module: lowered, with addresses and semaphores.
 
     Without `check_memory` it may end behind its core's HBM; with `verify_passes` what every pass
     leaves is checked, not the finished program alone. `watch` is shown what each pass leaves.
-    Programs with the same `orders` look for the best order of a kernel once.
+    What programs with the same `known` find for a kernel, they find once.
 
     Raises:
       UnsupportedProgramError: an operation that has no lowering.
@@ -53,7 +52,7 @@ def lower_program(
                 check_memory=check_memory,
                 verify_passes=verify_passes,
                 watch=watch,
-                orders=orders,
+                known=known or Known(),
             )
             program = passes.lower(module, setting)
         return passes.complete(program, setting)

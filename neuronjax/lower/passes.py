@@ -45,10 +45,18 @@ from neuronjax.lower.rules import RULES
 from neuronjax.lower.schedule.interleave import Orders, interleaved
 from neuronjax.lower.sync.ahead import ahead
 from neuronjax.lower.sync.overlapping import overlapping
-from neuronjax.lower.sync.synchronise import synchronise
+from neuronjax.lower.sync.synchronise import Semaphores, synchronise
 from neuronjax.program import text
 from neuronjax.program.program import Program, Target
 from neuronjax.program.verify import Finding, verify, verify_assembled
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What has been found for kernels, for programs that have some in common."""
+
+    orders: Orders = field(default_factory=Orders)
+    semaphores: Semaphores = field(default_factory=Semaphores)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +70,8 @@ class Setting:
     """Donated argument -> the result that is to take its memory; None: any."""
     prices: Callable[[Program], Prices] | None = None
     """What instructions cost where the program runs; None: they stay in their order."""
-    orders: Orders | None = None
-    """Orders of instructions that earlier programs have found."""
+    known: Known = field(default_factory=Known)
+    """What earlier programs have found."""
     check_memory: bool = True
     """Whether the program has to fit into its core's HBM."""
     verify_passes: bool = False
@@ -127,7 +135,8 @@ def _beside(program: Program, setting: Setting) -> Program:
 def _interleaved(program: Program, setting: Setting) -> Program:
     if setting.prices is None:
         return program
-    return interleaved(program, setting.prices(program), setting.orders)
+    known = setting.known
+    return interleaved(program, setting.prices(program), known.orders, known.semaphores)
 
 
 def _allocated(program: Program, setting: Setting) -> Program:
@@ -135,7 +144,7 @@ def _allocated(program: Program, setting: Setting) -> Program:
 
 
 def _synchronised(program: Program, setting: Setting) -> Program:
-    return synchronise(program)
+    return synchronise(program, setting.known.semaphores)
 
 
 def _ahead(program: Program, setting: Setting) -> Program:

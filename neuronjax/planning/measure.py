@@ -19,7 +19,7 @@ from neuronjax.host.client import HostClient
 from neuronjax.legalize.policy import policy_of
 from neuronjax.legalize.report import Collector, Finding
 from neuronjax.lower.memory.account import MemoryUse, account
-from neuronjax.lower.schedule.interleave import Orders
+from neuronjax.lower.passes import Known
 from neuronjax.machine.machine import Machine
 from neuronjax.planning.flops import model_flops
 from neuronjax.planning.memory import kind_of
@@ -76,7 +76,7 @@ class Setting:
     """Sizes of the axes that ranks are counted along, for traffic; None: one axis."""
     with_findings: bool = False
     """Whether what the compiler would say is looked for too."""
-    orders: Orders = field(default_factory=Orders, repr=False, compare=False)
+    known: Known = field(default_factory=Known, repr=False, compare=False)
     """What the programs measured have in common: models of several depths share layers."""
 
 
@@ -113,7 +113,7 @@ def measure_compiled(
         if lowered is None:
             target = Target(machine.chip.name, machine.lnc, machine.chip)
             lowered = lower_program(
-                program.per_core, target, ranks, check_memory=False, orders=setting.orders
+                program.per_core, target, ranks, check_memory=False, known=setting.known
             )
         timeline = time_of(lowered, setting)
         use = account(lowered)

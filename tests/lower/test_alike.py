@@ -1,4 +1,4 @@
-"""Kernels that differ in places of HBM only get the order that each would get alone."""
+"""Kernels that differ in places of memory only get what each would get alone."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import pytest
 from neuronjax.engine_compiler import prices_of
 from neuronjax.lower.cores.split import split
 from neuronjax.lower.join.join import join
-from neuronjax.lower.schedule.alike import Outline, at_places, outline
+from neuronjax.lower.memory.allocate import allocate
 from neuronjax.lower.schedule.interleave import Orders, interleaved
+from neuronjax.lower.sync.alike import Outline, at_places, outline
+from neuronjax.lower.sync.overlap import Overlaps
+from neuronjax.lower.sync.synchronise import Semaphores, synchronise
 from neuronjax.program.operand import Buffer
 from neuronjax.program.program import Program
 from neuronjax.program.text import parse
@@ -72,6 +75,56 @@ def test_orders_are_taken_over_by_programs_of_one_target_and_its_prices(program:
     assert orders.known(prices, program.target) == found
     other = dataclasses.replace(program.target, lnc=1)
     assert orders.known(prices, other) == {}
+
+
+def test_semaphores_are_those_of_each_kernel_alone(program: Program) -> None:
+    """Also where tiles have other addresses than those of a kernel that is alike."""
+    placed = allocate(interleaved(program, prices_of(program)))
+    together = synchronise(placed)
+    pairs = list(zip(kernels(placed), kernels(together), strict=True))
+    for (_, kernel), (_, new) in pairs:
+        assert new.semaphores
+        alone = dataclasses.replace(placed, body=(kernel,))
+        assert synchronise(alone).body == (new,)
+    overlap = Overlaps(placed).within(None)
+    keys = [outline(kernel, overlap).key for (_, kernel), _ in pairs]
+    assert len(keys) > len(set(keys))
+    tiles = {key: kernel.buffers for key, ((_, kernel), _) in zip(keys, pairs, strict=True)}
+    known = zip(keys, pairs, strict=True)
+    assert any(tiles[key] != kernel.buffers for key, ((_, kernel), _) in known)
+
+
+def test_semaphores_are_taken_over_by_other_programs(program: Program) -> None:
+    semaphores = Semaphores()
+    placed = allocate(program)
+    wanted = synchronise(placed)
+    assert synchronise(placed, semaphores) == wanted
+    assert synchronise(placed, semaphores) == wanted
+
+
+CHIP = """\
+program "p" target trainium2 lnc 1 {{
+  hbm %x : float32[64, 128] argument
+  hbm %y : float32[64, 128] result
+  kernel "k" {{
+    sbuf %s : float32[64, 128] @{first}
+    sbuf %t : float32[64, 128] @{second}
+    dma_copy dst=%s<0, 64>[0; 1:128] src=%x[0; 1:8192]
+    dma_copy dst=%y[0; 1:8192] src=%t<0, 64>[0; 1:128]
+  }}
+}}
+"""
+
+
+def test_how_much_memory_tiles_share_does_matter() -> None:
+    """But not where they lie."""
+
+    def key(first: int, second: int) -> object:
+        return _outline(parse(CHIP.format(first=first, second=second))).key
+
+    assert key(0, 512) == key(2048, 4096) == key(4096, 0)
+    assert key(0, 256) == key(512, 768)
+    assert len({key(0, 512), key(0, 256), key(256, 0), key(0, 0)}) == 4
 
 
 TEXT = """\

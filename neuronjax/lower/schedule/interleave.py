@@ -20,16 +20,16 @@ from neuronjax.lower.join.join import MOST_TOGETHER
 from neuronjax.lower.memory.allocate import allocate
 from neuronjax.lower.memory.lifetimes import carried, lives
 from neuronjax.lower.prices import Prices
-from neuronjax.lower.schedule.alike import Outline, at_places, outline
 from neuronjax.lower.schedule.arrange import ENOUGH, Arranger, nbytes_of
 from neuronjax.lower.schedule.clocks import Timer
 from neuronjax.lower.schedule.greedy import Room
 from neuronjax.lower.schedule.precedence import Shared
 from neuronjax.lower.schedule.unroll import unrolled
 from neuronjax.lower.schedule.worthwhile import NO_PROSPECT, Prospect, worthwhile
+from neuronjax.lower.sync.alike import Outline, at_places, outline
 from neuronjax.lower.sync.dependences import Overlap
 from neuronjax.lower.sync.overlap import Overlaps
-from neuronjax.lower.sync.synchronise import synchronised
+from neuronjax.lower.sync.synchronise import Semaphores
 from neuronjax.lower.write.rebuild import rebuilt, same, with_body
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer, Memory
@@ -65,11 +65,16 @@ class Orders:
         return self._candidates
 
 
-def interleaved(program: Program, prices: Prices, orders: Orders | None = None) -> Program:
+def interleaved(
+    program: Program,
+    prices: Prices,
+    orders: Orders | None = None,
+    semaphores: Semaphores | None = None,
+) -> Program:
     """The program with kernels in a faster order. Values stay the same bit by bit.
 
-    Call it before `allocate`; tiles of PSUM in kernels that it changes get addresses. `orders` are
-    taken over from other programs, and kept for them.
+    Call it before `allocate`; tiles of PSUM in kernels that it changes get addresses. `orders` and
+    `semaphores` are taken over from other programs, and kept for them.
     """
     if any(buffer.on_chip for buffer in program.buffers):
         return program
@@ -78,13 +83,15 @@ def interleaved(program: Program, prices: Prices, orders: Orders | None = None) 
     overlap_of = {function.name: overlaps.within(function) for function in program.functions}
     outside = overlaps.within(None)
     members: dict[int, _Member] = {}
+    semaphores = semaphores or Semaphores()
     candidates = (orders or Orders()).known(prices, program.target)
     for place, kernel in kernels(program):
         if id(kernel) not in members and _is_plain(kernel.body):
             overlap = overlap_of[place.function.name] if place.function else outside
             shared = _shared(roots, overlap)
             own = outline(kernel, shared, overlap)
-            new = _Candidate(kernel, own, program, Timer(prices, shared), overlap)
+            timer = Timer(prices, shared)
+            new = _Candidate(kernel, own, program, timer, overlap, semaphores)
             members[id(kernel)] = _Member(kernel, own, candidates.setdefault(own.key, new))
 
     def prospect(kernel: Kernel) -> Prospect:
@@ -123,6 +130,7 @@ class _Candidate:
     program: Program
     timer: Timer
     overlap: Overlap
+    semaphores: Semaphores
 
     @property
     def short(self) -> float:
@@ -165,7 +173,7 @@ class _Candidate:
             return None
         (placed,) = allocated.body
         assert isinstance(placed, Kernel)
-        return self.timer.prices.time(synchronised(placed, self.overlap))
+        return self.timer.prices.time(self.semaphores.put(placed, self.overlap))
 
 
 class _Member(NamedTuple):

@@ -4,7 +4,8 @@ Each stream of a kernel has a semaphore that its instructions add to, one for ea
 an instruction waits until those streams that conflict with it have come far enough. What decides
 is what instructions read and write, byte by byte and iteration by iteration (`distance`), and which
 of the waits follow from others (`knowledge`). Counts are linear in loop variables, so loops stay
-loops; early iterations wait for 0 or less, that is, for nothing.
+loops; early iterations wait for 0 or less, that is, for nothing. Kernels that are alike have the
+same semaphores.
 
 An engine goes on while a DMA transfer or a collective that it has started runs. Registers in
 addresses count as read until the transfer is over.
@@ -17,7 +18,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter as Tally
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
 
+from neuronjax.lower.sync.alike import outline
 from neuronjax.lower.sync.dependences import Overlap, Uses, counted, sources, uses_of
 from neuronjax.lower.sync.distance import Source
 from neuronjax.lower.sync.knowledge import Engines, Facts, needed
@@ -33,12 +37,46 @@ Waits = dict[int, list[Source]]
 """Position of an item -> what it waits for."""
 
 
-def synchronise(program: Program) -> Program:
+class Usage(NamedTuple):
+    """The semaphores of a kernel, and what its instructions do with them, in the order of text."""
+
+    semaphores: tuple[Semaphore, ...]
+    uses: Sequence[tuple[tuple[Wait, ...], tuple[Signal, ...]]]
+
+
+class Semaphores:
+    """The semaphores of kernels, found once for those that are alike."""
+
+    def __init__(self) -> None:
+        self._usages: dict[Hashable, Usage] = {}
+
+    def put(self, kernel: Kernel, overlap: Overlap) -> Kernel:
+        """A kernel of instructions and loops with its semaphores, in place of those it has."""
+        key = outline(kernel, overlap).key
+        usage = self._usages.get(key)
+        if usage is None:
+            usage = self._usages[key] = _usage(kernel, overlap)
+        uses = iter(usage.uses)
+
+        def change(node: Node) -> Node | None:
+            if not isinstance(node, Instruction):
+                return None
+            waits, signals = next(uses)
+            return dataclasses.replace(node, waits=waits, signals=signals)
+
+        return dataclasses.replace(
+            kernel, semaphores=usage.semaphores, body=rebuilt(kernel.body, change)
+        )
+
+
+def synchronise(program: Program, semaphores: Semaphores | None = None) -> Program:
     """The program with semaphores in every kernel, in place of those it has.
 
     Buffers that share memory must have addresses, or be declared aliases. Kernels with conditions
-    or loops of unknown length come apart into several.
+    or loops of unknown length come apart into several. `semaphores` are taken over from other
+    programs, and kept for them.
     """
+    known = semaphores or Semaphores()
     program = segmented(program)
     overlaps = Overlaps(program)
     finished: dict[int, Node] = {}
@@ -48,7 +86,7 @@ def synchronise(program: Program) -> Program:
             if not isinstance(node, Kernel):
                 return None
             if id(node) not in finished:
-                finished[id(node)] = synchronised(node, overlap)
+                finished[id(node)] = known.put(node, overlap)
             return finished[id(node)]
 
         return rebuilt(nodes, change)
@@ -62,8 +100,7 @@ def synchronise(program: Program) -> Program:
     )
 
 
-def synchronised(kernel: Kernel, overlap: Overlap) -> Kernel:
-    """A kernel with its semaphores; it consists of instructions and loops."""
+def _usage(kernel: Kernel, overlap: Overlap) -> Usage:
     order = events(kernel.body)
     items = [event for event in order if isinstance(event, Item)]
     uses = uses_of(items, overlap)
@@ -71,20 +108,10 @@ def synchronised(kernel: Kernel, overlap: Overlap) -> Kernel:
     count(order, signalling)
     waits = _waits(order, uses)
     semaphores = _semaphores({source.counter for awaited in waits.values() for source in awaited})
-    changed = {
-        item.position: _with_semaphores(
-            item, waits[item.position], semaphores, item.position in signalling
-        )
-        for item in items
-    }
-    position = iter(range(len(items)))
-
-    def change(node: Node) -> Node | None:
-        return changed[next(position)] if isinstance(node, Instruction) else None
-
-    return dataclasses.replace(
-        kernel, semaphores=tuple(semaphores.values()), body=rebuilt(kernel.body, change)
-    )
+    uses_of_semaphores = [
+        _uses(item, waits[item.position], semaphores, item.position in signalling) for item in items
+    ]
+    return Usage(tuple(semaphores.values()), uses_of_semaphores)
 
 
 def _semaphores(counters: set[Counter]) -> dict[Counter, Semaphore]:
@@ -137,9 +164,9 @@ def _look(
     return engines.ends
 
 
-def _with_semaphores(
+def _uses(
     item: Item, awaited: list[Source], semaphores: dict[Counter, Semaphore], is_signalling: bool
-) -> Instruction:
+) -> tuple[tuple[Wait, ...], tuple[Signal, ...]]:
     names = [turn.variable for turn in item.loops]
     waits = []
     for source in sorted(
@@ -151,4 +178,4 @@ def _with_semaphores(
     signals = []
     if is_signalling and item.counter in semaphores:
         signals.append(Signal(semaphores[item.counter], item.stream.unit))
-    return dataclasses.replace(item.instruction, waits=tuple(waits), signals=tuple(signals))
+    return tuple(waits), tuple(signals)

@@ -1,0 +1,183 @@
+"""Kernels that differ only in where in memory they work.
+
+In HBM these are other buffers, or other elements of them, on chip other addresses. The layers of a
+model are such kernels, and so are the halves of a kernel that both physical cores run. The order
+that is best for one of them is best for all, and so are semaphores: both are looked for once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from neuronjax.lower.sync.dependences import Overlap
+from neuronjax.lower.write.rebuild import rebuilt
+from neuronjax.program.affine import Affine
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.operand import Access, Buffer
+from neuronjax.program.program import Kernel, Loop, Node
+from neuronjax.program.walk import leaves
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A buffer of HBM, and the element from which a kernel's accesses to it are counted."""
+
+    buffer: Buffer
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A kernel less its places in memory: kernels with equal keys are alike."""
+
+    key: Hashable
+    places: tuple[Place, ...]
+    """In HBM."""
+
+
+def outline(kernel: Kernel, *relations: Overlap) -> Outline:
+    """The outline of a kernel of instructions and loops.
+
+    `relations` say what is known of two buffers in HBM, such as whether they share memory. Of
+    accesses to buffers that may, and to what a register points into, the very elements count; of
+    all others only how far apart they are. Tiles on chip share as much memory with each other.
+    """
+    accesses = [access for leaf in leaves(kernel.body) for access in leaf.accesses()]
+    used = {access.buffer.name: access.buffer for access in accesses}
+    buffers = [buffer for buffer in used.values() if not buffer.on_chip]
+    meetings = tuple(
+        tuple(relation(buffer, other) for relation in relations)
+        for index, buffer in enumerate(buffers)
+        for other in buffers[:index]
+    )
+    are_apart = not any(answer is not False for meeting in meetings for answer in meeting)
+    starts = _starts(accesses) if are_apart else {}
+    places = tuple(Place(buffer, starts.get(buffer.name, 0)) for buffer in buffers)
+    numbers = {place.buffer.name: (n, place.start) for n, place in enumerate(places)}
+    tiles = {buffer.name: buffer for buffer in kernel.buffers}
+    tiles.update((name, buffer) for name, buffer in used.items() if buffer.on_chip)
+    key = (
+        _nodes(kernel.body, numbers),
+        tuple(_described(tiles.values())),
+        tuple(map(_form, buffers)) if are_apart else tuple(_described(buffers)),
+        meetings,
+    )
+    return Outline(key, places)
+
+
+def at_places(nodes: tuple[Node, ...], old: Outline, new: Outline) -> tuple[Node, ...]:
+    """The nodes of a kernel of one outline, at the places in HBM of another one that is alike."""
+    targets = {
+        place.buffer.name: (other.buffer, other.start - place.start)
+        for place, other in zip(old.places, new.places, strict=True)
+    }
+    seen: dict[int, tuple[Access, Access]] = {}
+
+    def operand(old: Any) -> Any:
+        if not isinstance(old, Access) or old.buffer.on_chip:
+            return old
+        if id(old) not in seen:
+            buffer, by = targets[old.buffer.name]
+            offset = old.offset + by if isinstance(old.offset, Affine) else old.offset
+            seen[id(old)] = (old, dataclasses.replace(old, buffer=buffer, offset=offset))
+        return seen[id(old)][1]
+
+    def change(node: Node) -> Node | None:
+        if not isinstance(node, Instruction):
+            return None
+        uses_hbm = any(not access.buffer.on_chip for access in node.accesses())
+        return node.with_operands(operand) if uses_hbm else node
+
+    return rebuilt(nodes, change)
+
+
+def _starts(accesses: Iterable[Access]) -> dict[str, int]:
+    """The first element of the first access to each buffer in HBM that no register points into."""
+    starts: dict[str, int] = {}
+    pointed: set[str] = set()
+    for access in accesses:
+        if isinstance(access.offset, Affine):
+            starts.setdefault(access.buffer.name, access.offset.base)
+        else:
+            pointed.add(access.buffer.name)
+    return {name: start for name, start in starts.items() if name not in pointed}
+
+
+def _described(buffers: Iterable[Buffer]) -> list[Hashable]:
+    """Buffers with their names, and where they lie among those that they share memory with."""
+    buffers = list(buffers)
+    among: dict[str, tuple[int, int]] = {}
+    placed = [buffer for buffer in buffers if buffer.address is not None]
+    memory, start, end, groups = None, 0, 0, 0
+    for buffer in sorted(placed, key=lambda buffer: (buffer.memory.value, buffer.address)):
+        assert buffer.address is not None
+        if buffer.memory is not memory or buffer.address >= end:
+            memory, start, end, groups = buffer.memory, buffer.address, 0, groups + 1
+        among[buffer.name] = (groups, buffer.address - start)
+        end = max(end, buffer.address + buffer.extent)
+    numbers: dict[int, int] = {}
+    described: list[Hashable] = []
+    for buffer in buffers:
+        where: Hashable = None
+        if buffer.name in among:
+            group, offset = among[buffer.name]
+            where = numbers.setdefault(group, len(numbers)), offset
+        described.append((buffer.name, _form(buffer), where))
+    return described
+
+
+def _form(buffer: Buffer) -> Hashable:
+    return (
+        buffer.memory.value,
+        buffer.dtype.name,
+        buffer.shape,
+        buffer.partition,
+        buffer.slots,
+        buffer.slot_stride,
+    )
+
+
+Numbers = Mapping[str, tuple[int, int]]
+"""Buffer of HBM -> its number, and its start."""
+
+
+def _nodes(nodes: tuple[Node, ...], numbers: Numbers) -> Hashable:
+    return tuple(_node(node, numbers) for node in nodes)
+
+
+def _node(node: Node, numbers: Numbers) -> Hashable:
+    if isinstance(node, Loop):
+        return node.variable, node.trips, _nodes(node.body, numbers)
+    kind: Any = type(node)
+    return kind, _value(_fields(kind)(node), numbers)
+
+
+@functools.cache
+def _fields(kind: Any) -> Callable[[Any], tuple[Any, ...]]:
+    return attrgetter(*(field.name for field in dataclasses.fields(kind)))
+
+
+def _value(value: Any, numbers: Numbers) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_value(entry, numbers) for entry in value)
+    if not isinstance(value, Access):
+        return value
+    offset: Any = value.offset
+    place: Any = value.buffer.name
+    if not value.buffer.on_chip:
+        place, start = numbers[place]
+        offset = offset + -start if start and isinstance(offset, Affine) else offset
+    return (
+        place,
+        offset,
+        value.partition,
+        value.partitions,
+        value.dims,
+        value.slot,
+        value.dtype,
+    )
