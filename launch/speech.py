@@ -1,6 +1,6 @@
 """The inputs and outputs of a speech model."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +9,8 @@ import numpy as np
 import tokenizers
 
 from launch.text import needed_tokenizer
-from models.errors import GenerationError
+from models.errors import ConfigError, GenerationError
+from models.weights.fields import GENERATION_FILE
 from models.whisper.features import Spectrogram, log_mel, read_spectrogram
 from models.whisper.instructions import Instructions, opening, read_instructions
 
@@ -45,11 +46,7 @@ class Listener:
     instructions: Instructions
     tokenizer: tokenizers.Tokenizer
     context: int  # longest text with what opens it, in tokens
-
-    @property
-    def room(self) -> int:
-        """The longest transcript of a window, in tokens."""
-        return self.context - len(opening(self.instructions))
+    vocab_size: int
 
     @property
     def tasks(self) -> Collection[str]:
@@ -58,7 +55,7 @@ class Listener:
 
     def check(self, manner: Manner) -> None:
         """Raises GenerationError for a language or task that the model does not know."""
-        if len(opening(self.instructions, manner.language, manner.task)) >= self.room:
+        if len(opening(self.instructions, manner.language, manner.task)) >= self.context:
             raise GenerationError("the model's context leaves no room for a transcript")
 
     def windows(self, sound: np.ndarray) -> Iterator[np.ndarray]:
@@ -66,23 +63,36 @@ class Listener:
         for begin in range(0, len(sound), self.settings.num_samples):
             yield log_mel(sound[begin : begin + self.settings.num_samples], self.settings)
 
+    def heard(self, opened: Sequence[int], made: Iterable[int]) -> Heard:
+        """What follows such an opening, without what ends it."""
+        ends = {*self.instructions.end_tokens, self.instructions.pad_token}
+        return Heard([token for token in made if token not in ends], self._language(opened))
+
     def text(self, tokens: Sequence[int]) -> str:
         """The text of a window's tokens."""
         return str(self.tokenizer.decode(list(tokens))).strip()
 
-    def language(self, opened: Sequence[int]) -> str | None:
-        """The language of a text that begins with these tokens, such as "en"."""
+    def _language(self, opened: Sequence[int]) -> str | None:
         names = {token: name for name, token in self.instructions.languages.items()}
         known = [names[token] for token in opened if token in names]
         return known[0].strip("<|>") if known else self.instructions.language
 
 
-def open_listener(directory: Path, context: int) -> Listener:
+def open_listener(directory: Path, context: int, vocab_size: int) -> Listener:
     """The listener for a directory. Raises DataError or ModelsError for files that are missing or
     wrong."""
+    instructions = read_instructions(directory)
+    known = (*instructions.suppressed, *instructions.first_suppressed, instructions.start_token)
+    outside = [token for token in known if not 0 <= token < vocab_size]
+    if outside:
+        raise ConfigError(
+            f"{GENERATION_FILE} has the token IDs {outside}, but the vocabulary size is "
+            f"{vocab_size}. It belongs to another checkpoint."
+        )
     return Listener(
         read_spectrogram(directory),
-        read_instructions(directory),
+        instructions,
         needed_tokenizer(directory),
         context,
+        vocab_size,
     )

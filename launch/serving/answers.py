@@ -20,7 +20,7 @@ class Piece(NamedTuple):
     """What an answer grew by."""
 
     text: str
-    tokens: int
+    tokens: Sequence[int]
     logprobs: Sequence[TokenLogprob]
     finished: FinishReason | None
     cached_tokens: int = 0
@@ -41,7 +41,7 @@ class Answer:
         """The text that an output brings."""
         _, tokens, entries, finished, cached, error, times = output
         if finished == "error":
-            return Piece("", 0, (), "error", cached, error)
+            return Piece("", (), (), "error", cached, error)
         shown = tokens
         if not self._silent.isdisjoint(tokens):
             shown = [token for token in tokens if token not in self._silent]
@@ -55,7 +55,7 @@ class Answer:
         if entries:
             pairs = zip(tokens, entries, strict=True)
             logprobs = [self._named(token, entry) for token, entry in pairs]
-        return Piece(text, len(tokens), logprobs, finished, cached, "", times)
+        return Piece(text, tokens, logprobs, finished, cached, "", times)
 
     def _named(self, token: int, entry: Logprobs) -> TokenLogprob:
         top = zip(entry.tokens, entry.values, strict=True)

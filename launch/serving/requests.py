@@ -5,12 +5,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
+import numpy as np
+
 from launch.serving.errors import RequestError
 
 MOST_BIASES = 300  # tokens of one request whose logits are changed
 MOST_LOGPROBS = 20  # likeliest tokens that are reported beside the chosen one
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
+
+Source = Sequence[int] | np.ndarray
+"""What an encoder reads: tokens, or features FP32 [frames, numbers of each]."""
 
 
 @dataclass(frozen=True)
@@ -117,12 +122,13 @@ class Request:
     grammar: Grammar | None = None
     adapter: Adapter | None = None
     answered: int = 0  # tokens at the end of the prompt that are the answer's first ones
-    source: Sequence[int] = ()  # tokens that an encoder reads
+    source: Source = ()  # what an encoder reads
 
     @property
     def tokens_read(self) -> int:
         """How many tokens the client has sent."""
-        return len(self.source or self.prompt)
+        is_text = len(self.source) > 0 and not isinstance(self.source, np.ndarray)
+        return len(self.source if is_text else self.prompt)
 
     @property
     def can_speculate(self) -> bool:

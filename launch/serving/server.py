@@ -123,7 +123,7 @@ def engine_of(loaded: Loaded, config: EngineConfig, names: ModelNames) -> Iterat
         opening=loaded.opening,
     )
     grammars = Grammars(loaded.files, vocab_size, stop_tokens)
-    make = partial(make_engine, loaded, config)
+    make = partial(make_engine, loaded.runners, loaded.limits, config)
     with EngineDesk(make, grammars, _adapters_of(loaded)) as desk:
         yield Backend(recipe, desk)
 
@@ -139,24 +139,33 @@ def language_model(choice: ModelChoice) -> Iterator[Backend]:
 @contextmanager
 def served(loaded: Loaded, choice: ModelChoice) -> Iterator[Backend]:
     """A model that is loaded, behind an engine; other programs are compiled meanwhile."""
+    with (
+        others_compiled(loaded.runners, choice.engine),
+        engine_of(loaded, choice.engine, choice.names) as backend,
+    ):
+        yield backend
+
+
+@contextmanager
+def others_compiled(runners: Sequence[Runner], config: EngineConfig) -> Iterator[None]:
+    """Compiles what no answer waits for, until the end of the block at most."""
     with ExitStack() as stack:
-        for runner in loaded.runners:
+        for runner in runners:
             programs = runner.programs
             left = [key for key in programs.keys if not programs.compiled.is_ready(key)]
-            if choice.engine.clock == "device":
+            if config.clock == "device":
                 left = []  # no other program may stand in: each is compiled when it is needed
             if left:
                 say(f"{len(left)} more programs are compiled while the first answers are made")
             beside = programs.compiled.beside(left, lambda: say("programs: all are compiled"))
             stack.enter_context(beside)
-        yield stack.enter_context(engine_of(loaded, choice.engine, choice.names))
+        yield
 
 
 def make_engine(
-    loaded: Loaded, config: EngineConfig, deliver: Deliver
+    runners: Sequence[Runner], limits: SchedulerLimits, config: EngineConfig, deliver: Deliver
 ) -> Engine | Replicas | Disaggregated:
     """One engine, or several as one."""
-    runners, limits = loaded.runners, loaded.limits
     ahead = 1 if config.async_scheduling else 0
     waiting = config.max_num_waiting
     if config.disaggregated_prefill:

@@ -10,16 +10,19 @@ import jax
 import numpy as np
 
 from launch.prompt_text import open_clip_text
+from launch.serving.config import EngineConfig
+from launch.serving.media.speech import hear, load
 from launch.sound import read_sound
-from launch.speech import Manner
-from launch.tasks.media_reader import labels_of, open_model, read_pixels
+from launch.speech import Manner, Window
+from launch.tasks.media_reader import ONE_DEVICE, labels_of, open_model, read_pixels
 from launch.tasks.task import Request, Task
 from launch.tasks.text_reader import parts_of
 from launch.tasks.text_understanding import softmax, write_rows
-from launch.transcriber import Transcriber
 from models.parameters import merge
+from models.whisper.features import read_spectrogram
 
 SHOWN = 5  # classes of an image
+MOST_WINDOWS = 8  # of sound that are heard at once
 
 
 def classify_image(request: Request) -> None:
@@ -56,12 +59,19 @@ def extract_image_features(request: Request) -> None:
 
 def recognize_speech(request: Request) -> None:
     """Prints the transcript, one line per window of the spectrogram's length."""
-    transcriber = Transcriber.open(request.directory, lambda: open_model(request))
-    listener = transcriber.listener
-    sound = read_sound(Path(request.input), listener.settings.sampling_rate)
-    for features in listener.windows(sound):
-        [heard] = transcriber.hear(features[None], Manner(), request.generation.max_new_tokens)
-        sys.stdout.write(listener.text(heard.tokens) + "\n")
+    settings = read_spectrogram(request.directory)
+    sound = read_sound(Path(request.input), settings.sampling_rate)
+    rows = min(-(-len(sound) // settings.num_samples), MOST_WINDOWS)
+    engine = EngineConfig(
+        max_num_seqs=rows,
+        num_seqs_buckets=str(rows),
+        prefill_rows_buckets=str(rows),
+        prefill_buckets="8",
+    )
+    loaded = load(request.directory, request.mesh or ONE_DEVICE, engine, request.dtype)
+    windows = [Window(features, Manner()) for features in loaded.listener.windows(sound)]
+    for heard in hear(loaded, windows, request.generation.max_new_tokens):
+        sys.stdout.write(loaded.listener.text(heard.tokens) + "\n")
         sys.stdout.flush()
 
 

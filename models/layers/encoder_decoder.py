@@ -56,6 +56,10 @@ class SourcePlaces(NamedTuple):
         ]
         return SourcePlaces(memories, self.lengths.at[places].set(lengths))
 
+    def copied(self, begin: jax.Array, end: jax.Array) -> "SourcePlaces":
+        """With the source of the place `begin` in the place `end`, too."""
+        return jax.tree.map(lambda kept: kept.at[end].set(kept[begin]), self)
+
 
 class TargetPages(NamedTuple):
     """What a server keeps of its texts: pages of the targets by decoder block, and sources."""
@@ -132,6 +136,11 @@ class EncoderDecoder(ABC):
         shape = self.cache_shape
         empty = Pages.empty(blocks, block_size, shape.heads, shape.head_dim, dtype or shape.dtype)
         return [empty] * shape.layers
+
+    def read(self, source: jax.Array, length: jax.Array) -> Source:
+        """What the decoder looks at of a source of `length` [1] tokens [S], padded."""
+        real = jnp.arange(source.shape[0]) < length[:, None]
+        return self.look_at(source=source[None], real=real)
 
     def init_sources(self, places: int, length: int) -> SourcePlaces:
         """So many places for sources of up to `length` positions."""

@@ -18,7 +18,14 @@ from models.layers.blocks import Block
 from models.layers.cache import KVCache
 from models.layers.convolution import Conv
 from models.layers.embedding import Embedding, check_length
-from models.layers.encoder_decoder import CacheShape, EncoderDecoder, Slots, Source, look
+from models.layers.encoder_decoder import (
+    CacheShape,
+    EncoderDecoder,
+    Slots,
+    Source,
+    SourcePlaces,
+    look,
+)
 from models.whisper.config import WhisperConfig
 
 _LONGEST_PERIOD = 10_000.0  # of the encoder's positions, in radians
@@ -177,6 +184,14 @@ class Whisper(nnx.Module, EncoderDecoder):
     def logits(self, x: jax.Array) -> jax.Array:
         """See `EncoderDecoder`."""
         return self.decoder.embedding.logits(x)
+
+    def read(self, source: jax.Array, length: jax.Array) -> Source:
+        """Of features [F, M], which are always as long as the model takes."""
+        return self.look_at(features=source[None])
+
+    def init_sources(self, places: int, length: int) -> SourcePlaces:
+        """So many places for sounds: the encoder makes one position of two frames."""
+        return super().init_sources(places, length // 2)
 
     def look_at(self, *, features: jax.Array) -> Source:
         """Of features [B, F, M]."""

@@ -1,17 +1,17 @@
 """Sound and images over HTTP, by OpenAI's own client."""
 
+import asyncio
 import base64
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import soundfile
-from openai import BadRequestError, OpenAI
+from openai import AsyncOpenAI, BadRequestError, OpenAI
 from PIL import Image
-from tokenizers import Tokenizer, models
 
 from launch.serving.config import EngineConfig, ModelNames
 from launch.serving.errors import ServingError
@@ -19,34 +19,19 @@ from launch.serving.http.images import Size
 from launch.serving.kinds import open_model
 from launch.serving.media.images import read_sizes
 from launch.serving.model_choice import ModelChoice
-from models import pretrained
-from models.whisper.features import log_mel, read_spectrogram
-from models.whisper.instructions import read_instructions
-from models.whisper.transcription import transcribe
-from tests.launch.test_media_tasks import RATE, write, write_pipeline
-from tests.models.parity.media_cases import WHISPER
+from tests.launch.speech_files import RATE, sounds, transcripts, write_speech
+from tests.launch.test_media_tasks import write_pipeline
 from tests.serving.http_server import Listening, listening
 from tests.serving.page_examples import examples, run_example
 
-INSTRUCTIONS = {
-    "decoder_start_token_id": 91,
-    "eos_token_id": 90,
-    "suppress_tokens": [3, 4],
-    "begin_suppress_tokens": [90],
-    "lang_to_id": {"<|en|>": 80, "<|de|>": 81},
-    "task_to_id": {"transcribe": 82, "translate": 83},
-}
-SPECTROGRAM = {
-    "feature_size": 8,
-    "sampling_rate": RATE,
-    "hop_length": 160,
-    "n_fft": 400,
-    "chunk_length": 1,
-}
-
 
 def serving(directory: Path) -> Iterator[Listening]:
-    engine = EngineConfig(num_seqs_buckets="2")
+    engine = EngineConfig(
+        num_seqs_buckets="2",
+        prefill_rows_buckets="2",
+        prefill_buckets="8",
+        context_buckets="32",
+    )
     with (
         open_model(
             ModelChoice(Path("unused"), directory, "model=1", engine, ModelNames())
@@ -58,16 +43,7 @@ def serving(directory: Path) -> Iterator[Listening]:
 
 @pytest.fixture(scope="module")
 def speech(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = write(
-        tmp_path_factory.mktemp("models") / "speech",
-        "WhisperForConditionalGeneration",
-        {**WHISPER, "encoder_layers": 1, "decoder_layers": 1},
-        preprocessor_config=SPECTROGRAM,
-        generation_config=INSTRUCTIONS,
-    )
-    words = {f"w{i}": i for i in range(96)}
-    Tokenizer(models.WordLevel(words, "w0")).save(str(directory / "tokenizer.json"))
-    return directory
+    return write_speech(tmp_path_factory.mktemp("models") / "speech")
 
 
 @pytest.fixture(scope="module")
@@ -82,15 +58,8 @@ def wav(samples: np.ndarray, form: str = "WAV", rate: int = RATE) -> tuple[str, 
 
 
 def test_speech_by_openais_client(speech: Path, speech_server: Listening, tmp_path: Path) -> None:
-    sound = np.random.default_rng(0).integers(-9000, 9000, RATE + 500).astype("<i2")
-    settings, instructions = read_spectrogram(speech), read_instructions(speech)
-    model = pretrained.load(speech)
-    samples = sound.astype(np.float64) / 2**15
-    features = np.stack([log_mel(window, settings) for window in (samples[:RATE], samples[RATE:])])
-    expected = transcribe(
-        model.graph, model.parameters, features, instructions, model.config, language="de"
-    )
-    texts = [" ".join(f"w{token}" for token in row if token != 90) for row in expected.tolist()]
+    (sound,) = sounds(1, RATE + 500)
+    texts = transcripts(speech, (sound[:RATE], sound[RATE:]), "de")
     request: dict[str, Any] = {"model": "speech", "language": "de"}
     with OpenAI(base_url=f"{speech_server.url}/v1", api_key="x", max_retries=0) as client:
         create = client.audio.transcriptions.create
@@ -102,8 +71,10 @@ def test_speech_by_openais_client(speech: Path, speech_server: Listening, tmp_pa
         assert (verbose.language, len(verbose.segments)) == ("de", 2)
         assert verbose.duration == pytest.approx(1 + 500 / RATE)
         assert [segment.text for segment in verbose.segments] == texts
-        detected = create(file=wav(sound), model="speech", response_format="verbose_json")
-        assert detected.language in ("en", "de")
+        assert [f"w{token}" for token in verbose.segments[0].tokens] == texts[0].split()
+        *deltas, done = create(file=wav(sound), **request, stream=True)
+        assert len(deltas) > 2
+        assert "".join(event.delta for event in deltas) == done.text == " ".join(texts)
         drawn = {"temperature": 0.7, "extra_body": {"seed": 3}}
         first, again = (create(file=wav(sound), **request, **drawn).text for _ in range(2))
         assert first == again != " ".join(texts)
@@ -118,6 +89,7 @@ def test_speech_by_openais_client(speech: Path, speech_server: Listening, tmp_pa
             {"response_format": "xml"},
             {"temperature": 2},
             {"prompt": "x"},
+            {"response_format": "srt", "stream": True},
         ):
             with pytest.raises(BadRequestError) as caught:
                 create(file=wav(sound), **{"model": "speech", **wrong})
@@ -126,6 +98,29 @@ def test_speech_by_openais_client(speech: Path, speech_server: Listening, tmp_pa
             with pytest.raises(BadRequestError, match="sound") as caught:
                 create(file=("s.wav", data), model="speech")
             assert caught.value.param == "file"
+
+
+async def hear_all(url: str, files: Sequence[np.ndarray]) -> list[tuple[str, str]]:
+    """Language and text of each, all asked for at once."""
+    request: dict[str, Any] = {"model": "speech", "response_format": "verbose_json"}
+    async with AsyncOpenAI(base_url=f"{url}/v1", api_key="x", max_retries=0) as client:
+        create = client.audio.transcriptions.create
+        made = await asyncio.gather(*(create(file=wav(sound), **request) for sound in files))
+    return [(entry.language, entry.text) for entry in made]
+
+
+def test_sounds_at_once(speech: Path, speech_server: Listening) -> None:
+    """Each gets the language and the text that it gets alone; two are the same."""
+    windows = sounds(8, RATE)
+    heard = asyncio.run(hear_all(speech_server.url, [*windows, windows[2]]))
+    languages, texts = zip(*heard[:-1], strict=True)
+    assert set(languages) == {"en", "fr"}
+    assert heard[-1] == heard[2]
+    assert list(texts) == transcripts(speech, windows, None)
+    in_french = transcripts(speech, windows, "fr")
+    assert [a == b for a, b in zip(texts, in_french, strict=True)] != [True] * len(windows)
+    _, told = speech_server.ask("/metrics")
+    assert 'vllm:request_success_total{finished_reason="stop"' in told
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def answers_of(loaded: Loaded, config: EngineConfig) -> list[Answer]:
     """To texts of which some begin alike, and for which there are not enough blocks."""
     clients = Clients()
-    with make_engine(loaded, config, clients.deliver) as engine:
+    with make_engine(loaded.runners, loaded.limits, config, clients.deliver) as engine:
         answers = ask(engine, clients, random_requests(24, 3, VOCAB))
         counters = engine.load().counters
         assert counters.prefix_hits > 0

@@ -14,10 +14,11 @@ from launch.serving.requests import MOST_LOGPROBS, Request, SamplingParameters
 from launch.serving.sampling.draw import Settings, draw
 from launch.serving.sampling.slot_settings import SlotSettings, biases
 from launch.serving.sampling.state import SamplerState, enter
+from launch.serving.sampling.suppressed import NONE_SUPPRESSED
 from launch.serving.sampling.variants import VARIANTS, variant_of
 
 V, ROWS = 24, 512
-PROGRAMS = {variant.name: jax.jit(partial(draw, variant)) for variant in VARIANTS}
+PROGRAMS = {variant.name: jax.jit(partial(draw, variant, NONE_SUPPRESSED)) for variant in VARIANTS}
 ENTER = jax.jit(enter)
 TEXT, PROMPT = [1, 2, 2, 3, 3, 3, 4], 3  # the answer so far is 3, 3, 3, 4
 LOGITS = np.random.default_rng(0).normal(size=V).astype(np.float32) * 2

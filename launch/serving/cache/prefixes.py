@@ -4,6 +4,8 @@ from array import array
 from collections.abc import Sequence
 from hashlib import sha256
 
+import numpy as np
+
 Key = bytes
 """Of a block of a text: a digest of all tokens up to its end."""
 
@@ -15,9 +17,12 @@ def adapter_root(number: int) -> Key:
     return f"adapter {number}".encode()
 
 
-def source_root(tokens: Sequence[int]) -> Key:
-    """The root of texts that look at a source: what is kept of them is made of it."""
-    (root,) = text_keys(tokens, len(tokens), b"source")
+def source_root(source: Sequence[int] | np.ndarray) -> Key:
+    """The root of texts that look at a source, tokens or features: what is kept of them is made of
+    it."""
+    if isinstance(source, np.ndarray):
+        return sha256(b"features" + source.tobytes()).digest()
+    (root,) = text_keys(source, len(source), b"source")
     return root
 
 

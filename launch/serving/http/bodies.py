@@ -93,7 +93,7 @@ class Body:
     def fail(self, name: str, wanted: str) -> RequestError:
         """An error about the value of a field."""
         value = self.values.get(name)
-        shown = "missing" if value is None else json.dumps(value)[:LONGEST_SHOWN]
+        shown = "missing" if value is None else json.dumps(value, default=str)[:LONGEST_SHOWN]
         return RequestError(f"{self._path(name)} is {shown}; {wanted} is needed", self._path(name))
 
     def _path(self, name: str) -> str:

@@ -10,7 +10,7 @@ from launch.serving.answers import Piece, TokenLogprob
 from launch.serving.http.bodies import Body
 from launch.serving.http.errors import no_such_model
 from launch.serving.http.metrics import Metrics
-from launch.serving.http.service import Replies, Service
+from launch.serving.http.service import Replies, Service, Watch, follow
 from launch.serving.requests import Adapter, Request
 
 
@@ -48,7 +48,7 @@ class Usage:
 
     def add(self, piece: Piece) -> None:
         """Counts a piece of an answer."""
-        self.answer += piece.tokens
+        self.answer += len(piece.tokens)
         self.cached = max(self.cached, piece.cached_tokens)
         if piece.times is not None:
             arrived, first, ended = piece.times
@@ -101,14 +101,11 @@ class Served:
     @contextmanager
     def replies(self, requests: Sequence[Request], stops: Sequence[str]) -> Iterator[Replies]:
         """The answers to requests; measured. Raises what entering `Replies` raises."""
-        timers = [self.metrics.begin(request.tokens_read) for request in requests]
-        try:
-            watch = [timer.piece for timer in timers]
-            with Replies(self.service, requests, stops, watch) as replies:
-                yield replies
-        finally:
-            for timer in timers:
-                timer.close()
+        with (
+            measured(self.metrics, requests) as watch,
+            Replies(self.service, requests, stops, watch) as replies,
+        ):
+            yield replies
 
     async def whole_replies(
         self, requests: Sequence[Request], stops: Sequence[str], usage: Usage
@@ -122,5 +119,16 @@ class Served:
             usage.add(piece)
 
         with self.replies(requests, stops) as replies:
-            await replies.follow(add)
+            await follow(replies, add)
         return answers
+
+
+@contextmanager
+def measured(metrics: Metrics, requests: Sequence[Request]) -> Iterator[list[Watch]]:
+    """What must be told of the pieces of each request, until the end of the block."""
+    timers = [metrics.begin(request.tokens_read) for request in requests]
+    try:
+        yield [timer.piece for timer in timers]
+    finally:
+        for timer in timers:
+            timer.close()

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import orjson
 
 from launch.serving.answers import Piece
-from launch.serving.http.service import Replies
+from launch.serving.http.service import Growing
 
 
 class Chunks:
@@ -41,7 +41,7 @@ class Teller(Protocol):
 class EventSource:
     """See `Stream`."""
 
-    def __init__(self, asked: AbstractContextManager[Replies], teller: Teller) -> None:
+    def __init__(self, asked: AbstractContextManager[Growing], teller: Teller) -> None:
         self._asked, self._teller = asked, teller
         self._held = ExitStack()
         self._events: list[bytes] = []

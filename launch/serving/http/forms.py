@@ -22,7 +22,7 @@ class Form(Body):
             return default
         try:
             return int(value)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise self.fail(name, "an integer") from error
 
     def number(self, name: str, default: float) -> float:
@@ -37,9 +37,10 @@ class Form(Body):
         value = self._get(name, default)
         if value is default:
             return default
-        if value not in FLAGS:
+        flag = FLAGS.get(str(value).lower())
+        if flag is None:
             raise self.fail(name, "true or false")
-        return FLAGS[value]
+        return flag
 
 
 class File:
@@ -47,6 +48,9 @@ class File:
 
     def __init__(self, name: str, data: bytes) -> None:
         self.name, self.data = name, data
+
+    def __str__(self) -> str:
+        return "a file"
 
 
 async def parse_form(headers: Headers, data: bytes) -> Body:

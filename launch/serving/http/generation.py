@@ -48,8 +48,8 @@ class LanguageModel:
             worker=link,
             endpoints=endpoints,
             models=partial(_models, served),
-            metrics=partial(_metrics, served),
-            load=partial(_load, served),
+            metrics=partial(metrics_of, served.service, served.metrics),
+            load=partial(load_of, served.service),
         )
 
     def _served(self, link: Link) -> Served:
@@ -83,19 +83,21 @@ def _models(served: Served) -> list[dict[str, Any]]:
     ]
 
 
-async def _metrics(served: Served) -> bytes:
-    return served.metrics.text(await served.service.load())
+async def metrics_of(service: Service, metrics: Metrics) -> bytes:
+    """The page of `/metrics`."""
+    return metrics.text(await service.load())
 
 
-async def _load(served: Served) -> dict[str, Any]:
-    load = await served.service.load()
+async def load_of(service: Service) -> dict[str, Any]:
+    """How busy the engine is, for the page."""
+    load, longest = await service.load(), service.limits.longest
     return {
-        "facts": f"texts of up to {served.longest} tokens",
+        "facts": f"texts of up to {longest} tokens",
         "running": load.running,
         "waiting": load.waiting,
         "slots": load.slots,
         "lengths": list(load.lengths),
-        "longest": served.longest,
+        "longest": longest,
         "blocks_held": load.blocks_held,
         "blocks": load.blocks,
         "generation_tokens": load.counters.generation_tokens,

@@ -181,15 +181,16 @@ class Timer:
         first = now = time.perf_counter()
         if piece.times is not None:
             self.began, first, now = piece.times
+        count = len(piece.tokens)
         if self.last is None:
             self.first = first
             self.metrics.first_token.observe(first - self.began)
-            others = max(piece.tokens - 1, 0)
+            others = max(count - 1, 0)
             self.metrics.between_tokens.observe((now - first) / max(others, 1), others)
-        elif piece.tokens:
-            self.metrics.between_tokens.observe((now - self.last) / piece.tokens, piece.tokens)
+        elif count:
+            self.metrics.between_tokens.observe((now - self.last) / count, count)
         self.last = now
-        self.tokens += piece.tokens
+        self.tokens += count
 
     def close(self) -> None:
         """Nothing more comes."""

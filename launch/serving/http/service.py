@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Protocol
 
 from launch.serving.adapters.registry import Registry
 from launch.serving.answering import Load
@@ -45,8 +46,47 @@ class Service:
             await self.link.call(PutAdapter(path, adapter.place))
 
 
+Watch = Callable[[Piece], None]
+"""Is told of the pieces of an answer."""
+
+
+class Growing(Protocol):
+    """Answers as they grow."""
+
+    @property
+    def are_complete(self) -> bool:
+        """Whether nothing more comes."""
+
+    def listen(self, on_news: Callable[[], None]) -> None:
+        """Calls `on_news`, which must not raise, whenever there is something to take."""
+
+    def take(self, act: Callable[[int, Piece], None]) -> None:
+        """Acts on what has come since the last time: (index of the answer, piece). Raises
+        HTTPError if the device fails, ServingError if it has gone."""
+
+
+async def follow(answers: Growing, act: Callable[[int, Piece], None]) -> None:
+    """Acts on every piece when it comes, until the answers are complete. Raises what `take`
+    raises."""
+    over = asyncio.get_running_loop().create_future()
+
+    def take() -> None:
+        if over.done():
+            return
+        try:
+            answers.take(act)
+        except Exception as error:  # for who waits
+            over.set_exception(error)
+        else:
+            if answers.are_complete:
+                over.set_result(None)
+
+    answers.listen(take)
+    await over
+
+
 class Replies:
-    """Answers as they grow. Entering the block asks for them, and leaving it early cancels what is
+    """See `Growing`. Entering the block asks for them, and leaving it early cancels what is
     under way."""
 
     def __init__(
@@ -54,7 +94,7 @@ class Replies:
         service: Service,
         requests: Sequence[Request],
         stops: Sequence[str],
-        watch: Sequence[Callable[[Piece], None]],
+        watch: Sequence[Watch],
     ) -> None:
         """`watch` is told of the pieces of each request."""
         self._service, self._requests, self._watch = service, requests, watch
@@ -84,35 +124,12 @@ class Replies:
 
     @property
     def are_complete(self) -> bool:
-        """Whether nothing more comes."""
         return not self._left
 
     def listen(self, on_news: Callable[[], None]) -> None:
-        """Calls `on_news`, which must not raise, whenever there is something to take."""
         self._mailbox.listen(on_news)
 
-    async def follow(self, act: Callable[[int, Piece], None]) -> None:
-        """Acts on every piece when it comes, until the answers are complete. Raises what `take`
-        raises."""
-        over = asyncio.get_running_loop().create_future()
-
-        def take() -> None:
-            if over.done():
-                return
-            try:
-                self.take(act)
-            except Exception as error:  # for who waits
-                over.set_exception(error)
-            else:
-                if self.are_complete:
-                    over.set_result(None)
-
-        self.listen(take)
-        await over
-
     def take(self, act: Callable[[int, Piece], None]) -> None:
-        """Acts on what has come since the last time: (index of the request, piece). Raises
-        HTTPError if the device fails, ServingError if it has gone."""
         for output in self._mailbox.take():
             index = self._left.get(output.id)
             if index is None:

@@ -1,38 +1,36 @@
 """`/v1/audio/transcriptions` and `/v1/audio/translations`: what is said in a file of sound."""
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import orjson
 
 from launch.errors import DataError
+from launch.serving.adapters.registry import Registry
+from launch.serving.answers import Piece
 from launch.serving.errors import RequestError
-from launch.serving.http.batch_metrics import BatchMetrics
 from launch.serving.http.bodies import Body
-from launch.serving.http.computing import Computing
 from launch.serving.http.errors import check_model
+from launch.serving.http.events import EventSource
 from launch.serving.http.forms import File, parse_form
+from launch.serving.http.generation import load_of, metrics_of
+from launch.serving.http.hearing import Hearing, Speech
 from launch.serving.http.link import Link
-from launch.serving.http.site import Endpoint, Site, WholeAnswer, model_entry
+from launch.serving.http.metrics import Metrics
+from launch.serving.http.service import Service, follow
+from launch.serving.http.site import Endpoint, Site, Stream, model_entry
+from launch.serving.scheduler.limits import SchedulerLimits
 from launch.sound import read_sound
-from launch.speech import Heard, Listener, Manner, Window, open_listener
+from launch.speech import Heard, Manner, Window, open_listener
+from launch.text import FileTokenizer
 from models.errors import GenerationError
 
 LARGEST = 25 << 20  # bytes of a body, as OpenAI has it
-
-
-@dataclass(frozen=True)
-class Speech:
-    """A model of speech behind the API."""
-
-    name: str
-    listener: Listener
-    computing: Computing[Window, Heard]
-    metrics: BatchMetrics
 
 
 class Segment(NamedTuple):
@@ -61,13 +59,15 @@ class Transcript(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Transcription(WholeAnswer):
+class Transcription:
     """One body, read."""
 
     speech: Speech
-    sound: np.ndarray
+    windows: Sequence[Window]
+    duration: float  # seconds
     manner: Manner
     format: str
+    streams: bool
 
     @classmethod
     def read(cls, speech: Speech, task: str, body: Body) -> "Transcription":
@@ -76,9 +76,11 @@ class Transcription(WholeAnswer):
         form = body.text("response_format", "json")
         if form not in FORMATS:
             raise body.fail("response_format", " or ".join(FORMATS))
-        for unsupported in ("prompt", "stream"):
-            if body.values.get(unsupported) not in (None, "", "false"):
-                raise RequestError(f"{unsupported} is not supported: leave it out", unsupported)
+        streams = body.flag("stream")
+        if streams and form not in STREAMED:
+            raise body.fail("response_format", f"{' or '.join(STREAMED)} in a stream")
+        if body.values.get("prompt") not in (None, ""):
+            raise RequestError("prompt is not supported: leave it out", "prompt")
         temperature = body.number("temperature", 0.0)
         if not 0 <= temperature <= 1:
             raise body.fail("temperature", "a number from 0 to 1")
@@ -90,17 +92,30 @@ class Transcription(WholeAnswer):
             speech.listener.check(manner)
         except GenerationError as error:
             raise RequestError(str(error), "language") from error
-        return cls(speech, _sound(speech, body), manner, form)
+        sound = _sound(speech, body)
+        windows = [Window(features, manner) for features in speech.listener.windows(sound)]
+        duration = len(sound) / speech.listener.settings.sampling_rate
+        return cls(speech, windows, duration, manner, form, streams)
 
     async def whole(self) -> dict[str, Any] | str:
         """The text, in the format that was asked for."""
-        listener = self.speech.listener
-        windows = [Window(features, self.manner) for features in listener.windows(self.sound)]
-        with self.speech.metrics.measured():
-            heard = await self.speech.computing.compute(windows)
-        settings = listener.settings
-        duration = len(self.sound) / settings.sampling_rate
-        step = settings.num_samples / settings.sampling_rate
+        tokens: list[list[int]] = [[] for _ in self.windows]
+        with Hearing(self.speech, self.windows) as hearing:
+            await follow(hearing, lambda index, piece: tokens[index].extend(piece.tokens))
+            heard = [hearing.heard(*entry) for entry in enumerate(tokens)]
+        return FORMATS[self.format](self.transcript(heard))
+
+    def stream(self) -> Stream | None:
+        """The text piece by piece, if that was asked for."""
+        if not self.streams:
+            return None
+        hearing = Hearing(self.speech, self.windows)
+        return EventSource(hearing, _Events(self, hearing))
+
+    def transcript(self, heard: Sequence[Heard]) -> Transcript:
+        """All of it."""
+        listener, duration = self.speech.listener, self.duration
+        step = listener.settings.seconds
         segments = [
             Segment(
                 number,
@@ -111,10 +126,50 @@ class Transcription(WholeAnswer):
             )
             for number, entry in enumerate(heard)
         ]
-        task = self.manner.task or TRANSCRIBE
-        return FORMATS[self.format](
-            Transcript(task, heard[0].language, duration, self.manner.temperature, segments)
-        )
+        task, language = self.manner.task or TRANSCRIBE, heard[0].language
+        return Transcript(task, language, duration, self.manner.temperature, segments)
+
+
+class _Events:
+    """What is told of a text while it grows: in the order of the windows, whichever is heard
+    first."""
+
+    def __init__(self, transcription: Transcription, hearing: Hearing) -> None:
+        self._transcription, self._hearing = transcription, hearing
+        count = len(transcription.windows)
+        self._tokens: list[list[int]] = [[] for _ in range(count)]
+        self._texts, self._ended = [""] * count, [False] * count
+        self._current = 0  # the window whose text is told
+        self._has_begun = self._told_any = False  # it, or any window
+        self._blank = ""  # after what was told; it counts if more of the window comes
+
+    def opening(self) -> list[bytes]:
+        return []
+
+    def piece(self, index: int, piece: Piece) -> Sequence[bytes]:
+        self._tokens[index].extend(piece.tokens)
+        self._texts[index] += piece.text
+        self._ended[index] = piece.finished is not None
+        return [_event("delta", delta=text) for text in self._news() if text]
+
+    def closing(self) -> Sequence[bytes]:
+        heard = [self._hearing.heard(*entry) for entry in enumerate(self._tokens)]
+        return (_event("done", **_json(self._transcription.transcript(heard))),)
+
+    def _news(self) -> Iterator[str]:
+        """What can be told now. Blanks at the ends of a window do not belong to its text."""
+        while True:
+            text, self._texts[self._current] = self._texts[self._current], ""
+            text = self._blank + text if self._has_begun else text.lstrip()
+            shown = text.rstrip()
+            self._blank = text[len(shown) :]
+            if shown:
+                yield shown if self._has_begun or not self._told_any else " " + shown
+                self._has_begun = self._told_any = True
+            if not self._ended[self._current] or self._current + 1 == len(self._texts):
+                return
+            self._current += 1
+            self._has_begun = False
 
 
 @dataclass(frozen=True)
@@ -124,21 +179,19 @@ class SpeechModel:
     name: str
     files: Path
     context: int  # longest text, in tokens
+    vocab_size: int
+    limits: SchedulerLimits
     created: int  # Unix time of the start
 
     def open(self, link: Link) -> Site:
         """What is shown of a model of speech."""
-        listener, metrics = open_listener(self.files, self.context), BatchMetrics(self.name)
-        speech = Speech(self.name, listener, Computing(link), metrics)
+        listener = open_listener(self.files, self.context, self.vocab_size)
+        metrics, adapters = Metrics(self.limits, self.name), Registry(0, self.name)
+        service = Service(link, self.limits, FileTokenizer(listener.tokenizer), adapters)
+        speech = Speech(self.name, listener, service, metrics)
 
         def endpoint(task: str) -> Endpoint:
             return Endpoint(partial(Transcription.read, speech, task), parse_form, LARGEST)
-
-        async def load() -> dict[str, Any]:
-            return {"facts": "texts of sound", **(await speech.computing.load())._asdict()}
-
-        async def text() -> bytes:
-            return metrics.text(await speech.computing.load())
 
         tasks = {TRANSCRIBE: "/v1/audio/transcriptions"}
         if TRANSLATE in listener.tasks:
@@ -148,12 +201,13 @@ class SpeechModel:
             worker=link,
             endpoints={path: endpoint(task) for task, path in tasks.items()},
             models=lambda: [model_entry(self.name, self.created)],
-            metrics=text,
-            load=load,
+            metrics=partial(metrics_of, service, metrics),
+            load=partial(load_of, service),
         )
 
 
 TRANSCRIBE, TRANSLATE = "transcribe", "translate"
+STREAMED = ("json", "text")  # formats that do not need the whole text
 
 
 def _sound(speech: Speech, body: Body) -> np.ndarray:
@@ -165,6 +219,10 @@ def _sound(speech: Speech, body: Body) -> np.ndarray:
         return read_sound(io.BytesIO(file.data), rate, file.name)
     except DataError as error:
         raise RequestError(str(error), "file") from error
+
+
+def _event(kind: str, **facts: Any) -> bytes:
+    return orjson.dumps({"type": f"transcript.text.{kind}", **facts})
 
 
 def _json(made: Transcript) -> dict[str, Any]:

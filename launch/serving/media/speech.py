@@ -1,76 +1,121 @@
-"""A model of speech, from its files on."""
+"""A model of speech behind an engine, from its files on."""
 
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-
-import numpy as np
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from typing import NamedTuple
 
 from launch.errors import ModelError
-from launch.loading import load_with_progress
-from launch.meshes import make_mesh, parse_mesh
-from launch.program import say
-from launch.progress import progress
+from launch.serving.answering import Answering
 from launch.serving.backend import Backend
-from launch.serving.batcher import Batcher
-from launch.serving.config import sizes
-from launch.serving.desk import BatchDesk
+from launch.serving.config import EngineConfig
+from launch.serving.desk import EngineDesk
+from launch.serving.encoder_decoder import Sources, limits_of, load_copies, make_runners
+from launch.serving.errors import ServingError
+from launch.serving.grammar import Grammars
+from launch.serving.hearing import opening_of, what_is_said, which_language
 from launch.serving.http.transcriptions import SpeechModel
 from launch.serving.model_choice import ModelChoice
-from launch.serving.scheduler.buckets import powers
-from launch.speech import Heard, Manner, Window
-from launch.transcriber import Transcriber
+from launch.serving.requests import Output, Request
+from launch.serving.runner.runner import Runner
+from launch.serving.sampling.suppressed import Suppressed
+from launch.serving.scheduler.limits import SchedulerLimits
+from launch.serving.server import make_engine, others_compiled
+from launch.speech import Heard, Listener, Window, open_listener
+from models.pretrained import describe
 
-FACTOR = 4  # between numbers of rows
+
+class SpeechLoaded(NamedTuple):
+    """A model of speech that is ready to run."""
+
+    listener: Listener
+    runners: Sequence[Runner]  # one for each copy of the model
+    limits: SchedulerLimits
 
 
-class SpeechWork:
-    """The work of a Batcher: windows become texts."""
+def load(
+    directory: Path, mesh_text: str, config: EngineConfig, dtype: str | None = None
+) -> SpeechLoaded:
+    """The model of a directory, with what it needs to answer compiled.
 
-    def __init__(self, transcriber: Transcriber, rows: Sequence[int]) -> None:
-        self._transcriber, self._rows = transcriber, rows
-
-    def group(self, waiting: Sequence[Window]) -> Sequence[int]:
-        """The first window, and the next ones that are to be heard in the same manner; what is
-        drawn depends on the batch, so such a window is heard alone."""
-        manner = waiting[0].manner
-        if manner.temperature > 0:
-            return [0]
-        alike = [place for place, window in enumerate(waiting) if window.manner == manner]
-        return alike[: self._rows[-1]]
-
-    def compute(self, items: Sequence[Window]) -> Sequence[Heard]:
-        """The text of each window."""
-        rows = next(rows for rows in self._rows if rows >= len(items))
-        features = np.stack([window.features for window in items])
-        padded = np.pad(features, ((0, rows - len(items)), (0, 0), (0, 0)))
-        return self._transcriber.hear(padded, items[0].manner)[: len(items)]
+    Raises LaunchError or ModelsError for what does not suit.
+    """
+    if config.max_source_len is not None:
+        raise ServingError("--max_source_len: a model of speech hears windows of one length alone")
+    settings = describe(directory).config
+    context = min(config.max_model_len or settings.max_seq_len, settings.max_seq_len)
+    listener = open_listener(directory, context, settings.vocab_size)
+    model, count = load_copies(directory, mesh_text, config, dtype)
+    sources = Sources([settings.num_frames], settings.max_source_len, settings.num_mels)
+    limits = limits_of(config, model, sources)
+    instructions = listener.instructions
+    suppressed = Suppressed(instructions.suppressed, instructions.first_suppressed)
+    return SpeechLoaded(listener, make_runners(model, count, limits, config, suppressed), limits)
 
 
 @contextmanager
 def speech_model(choice: ModelChoice) -> Iterator[Backend]:
-    """Texts of sound, with everything compiled."""
-    model = choice.model
-    if model is None:
+    """Texts of sound, by an engine."""
+    directory, config = choice.model, choice.engine
+    if directory is None:
         raise ModelError("a model of speech is served from its directory: give --model")
-    mesh = make_mesh(parse_mesh(choice.mesh))
-    say(f"{model} on mesh {dict(mesh.shape)}")
-    transcriber = Transcriber.open(model, lambda: load_with_progress(model, mesh))
-    given = choice.engine.num_seqs_buckets
-    rows = (
-        sizes("num_seqs_buckets", given) if given else powers(1, choice.engine.max_num_seqs, FACTOR)
+    loaded = load(directory, choice.mesh, config)
+    recipe = SpeechModel(
+        name=choice.name,
+        files=directory,
+        context=loaded.listener.context,
+        vocab_size=loaded.listener.vocab_size,
+        limits=loaded.limits,
+        created=int(time.time()),
     )
-    work = SpeechWork(transcriber, rows)
-    silence = next(iter(transcriber.listener.windows(np.zeros(1))))
-    with progress("programs", total=len(rows)) as bar:
-        for count in rows:
-            work.compute([Window(silence, Manner())] * count)
-            bar.update()
-    with Batcher[Window, Heard](work, max_waiting=choice.engine.max_num_waiting) as batcher:
-        recipe = SpeechModel(
-            name=choice.name,
-            files=model,
-            context=transcriber.listener.context,
-            created=int(time.time()),
-        )
-        yield Backend(recipe, BatchDesk(batcher))
+    make = partial(make_engine, loaded.runners, loaded.limits, config)
+    grammars = Grammars(None, loaded.listener.vocab_size)
+    with others_compiled(loaded.runners, config), EngineDesk(make, grammars) as desk:
+        yield Backend(recipe, desk)
+
+
+def hear(
+    loaded: SpeechLoaded, windows: Sequence[Window], max_tokens: int | None = None
+) -> Iterator[Heard]:
+    """What is said in each window, in their order; all are computed at once. Raises ServingError
+    if the device fails."""
+    listener, news = loaded.listener, SimpleQueue[Sequence[Output]]()
+    config = EngineConfig(max_num_waiting=2 * len(windows))
+    with make_engine(loaded.runners, loaded.limits, config, news.put) as engine:
+        unknown = [n for n, window in enumerate(windows) if None in opening_of(listener, window)]
+        asked = [which_language(listener, windows[n], f"language {n}") for n in unknown]
+        languages = dict(zip(unknown, _answers(engine, news, asked), strict=True))
+        requests = [
+            what_is_said(
+                listener,
+                window,
+                f"text {n}",
+                language=languages[n][0] if n in languages else None,
+                max_tokens=max_tokens,
+            )
+            for n, window in enumerate(windows)
+        ]
+        for request, made in zip(requests, _answers(engine, news, requests), strict=True):
+            yield listener.heard(request.prompt, made)
+
+
+def _answers(
+    engine: Answering, news: "SimpleQueue[Sequence[Output]]", requests: Sequence[Request]
+) -> Iterator[list[int]]:
+    """The tokens of each answer, as soon as it and those before it are complete."""
+    made: dict[str, list[int]] = {request.id: [] for request in requests}
+    left = set(made)
+    for request in requests:
+        engine.submit(request)
+    for request in requests:
+        while request.id in left:
+            for output in news.get():
+                if output.finished == "error":
+                    raise ServingError(f"the sound could not be heard: {output.error}")
+                made[output.id].extend(output.tokens)
+                if output.finished is not None:
+                    left.discard(output.id)
+        yield made[request.id]

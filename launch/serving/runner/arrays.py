@@ -131,14 +131,19 @@ def read_source(
     graph: nnx.GraphDef[Any],
     parameters: Mapping[str, jax.Array],
     pages: TargetPages,
-    inputs: jax.Array,
+    where: jax.Array,
+    source: jax.Array,
 ) -> TargetPages:
-    """The pages with a source in its place. inputs int32 [2 + S]: the place, how many tokens are
-    text, and the tokens."""
+    """The pages with a source in its place. where int32 [2]: the place, and how long the source
+    [S, …] is without its padding."""
     model: EncoderDecoder = merge(graph, parameters)
-    place, length, tokens = inputs[:1], inputs[1:2], inputs[None, 2:]
-    source = model.look_at(source=tokens, real=jnp.arange(tokens.shape[1]) < length[:, None])
-    return pages._replace(sources=pages.sources.put(place, source, length))
+    place, length = where[:1], where[1:]
+    return pages._replace(sources=pages.sources.put(place, model.read(source, length), length))
+
+
+def copy_source(pages: TargetPages, where: jax.Array) -> TargetPages:
+    """The pages with the source of one place in another, too; where int32 [2]: from, to."""
+    return pages._replace(sources=pages.sources.copied(where[0], where[1]))
 
 
 def read_blocks(pages: Any, blocks: jax.Array) -> Any:

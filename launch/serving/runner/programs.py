@@ -16,6 +16,7 @@ from launch.serving.errors import ServingError
 from launch.serving.requests import MOST_BIASES
 from launch.serving.runner.arrays import (
     HEADER,
+    copy_source,
     forward,
     forward_guesses,
     read_blocks,
@@ -26,6 +27,7 @@ from launch.serving.runner.arrays import (
 from launch.serving.runner.compiling import Compiled
 from launch.serving.sampling.draw import draw, settings_shapes
 from launch.serving.sampling.state import SamplerState, enter
+from launch.serving.sampling.suppressed import NONE_SUPPRESSED, Suppressed
 from launch.serving.sampling.variants import PLAIN, STATELESS, VARIANTS, Variant
 from launch.serving.scheduler.buckets import Bucket, Buckets
 from launch.simulated import device_time
@@ -39,10 +41,12 @@ class Guesses(NamedTuple):
 
 READ, WRITE = "read blocks", "write blocks"
 """Keys of the programs that move blocks between caches; compiled when they are needed."""
+COPY = "copy a source"
+"""Key of the program that lays a source that is there into another place, too."""
 
 
 class SourceLength(NamedTuple):
-    """The key of the program that reads sources of up to so many tokens."""
+    """The key of the program that reads sources of up to so many tokens, or frames."""
 
     tokens: int
 
@@ -65,9 +69,13 @@ class Programs:
         whole_outputs: bool = False,
         tables: int = 1,
         sources: Sequence[int] = (),
+        features: int = 0,
+        suppressed: Suppressed = NONE_SUPPRESSED,
     ) -> None:
-        """A row has so many block tables; an encoder reads sources of these lengths."""
+        """A row has so many block tables; an encoder reads sources of these lengths, of tokens or
+        of so many features."""
         self._tables, self._sources = tables, [SourceLength(length) for length in sources]
+        self._features, self._suppressed = features, suppressed
         self._graph, self._parameters, self._buckets = graph, parameters, buckets
         self._guesses, self._whole_outputs = guesses, whole_outputs
         self._vocab_size, self._context = vocab_size, context
@@ -81,7 +89,8 @@ class Programs:
         """What there is to compile: buckets, with guesses and without, (variant, rows), "enter"."""
         rows = sorted({*self._buckets.decode_rows, *self._buckets.prefill_rows})
         drawn = [(variant, r) for variant in range(len(VARIANTS)) for r in rows]
-        keys = [*self._buckets, *drawn, *self._sources, "enter"]
+        copy = [COPY] if self._sources else []
+        keys = [*self._buckets, *drawn, *self._sources, *copy, "enter"]
         if not self._guesses:
             return keys
         width = 1 + self._guesses
@@ -143,6 +152,8 @@ class Programs:
             return self._enter()
         if key in (READ, WRITE):
             return self._move(key)
+        if key == COPY:
+            return self._copy_source()
         variant, rows = key
         return self._draw(VARIANTS[variant], rows)
 
@@ -177,11 +188,18 @@ class Programs:
 
     def _read_source(self, tokens: int) -> Any:
         pages = jax.tree.map(lambda leaf: leaf.sharding, self._pages)
-        inputs = self._array((2 + tokens,), np.int32)
+        where, source = self._array((2,), np.int32), self._array((tokens,), np.int32)
+        if self._features:
+            source = self._array((tokens, self._features), np.float32)
         read = jax.jit(
             partial(read_source, self._graph), donate_argnums=1, out_shardings=pages
-        ).lower(shapes_of(self._parameters), self._pages, inputs)
+        ).lower(shapes_of(self._parameters), self._pages, where, source)
         return read.compile()
+
+    def _copy_source(self) -> Any:
+        pages = jax.tree.map(lambda leaf: leaf.sharding, self._pages)
+        copy = jax.jit(copy_source, donate_argnums=0, out_shardings=pages)
+        return copy.lower(self._pages, self._array((2,), np.int32)).compile()
 
     def _move(self, key: str) -> Any:
         pages = jax.tree.map(lambda leaf: leaf.sharding, self._pages)
@@ -203,7 +221,7 @@ class Programs:
         mask = self._array(words, np.uint32) if variant.masks else None
         logits = self._array((rows, self._vocab_size), np.float32)
         return (
-            self._jit(partial(draw, variant), donate=1)
+            self._jit(partial(draw, variant, self._suppressed), donate=1)
             .lower(logits, self._state, settings, mask)
             .compile()
         )

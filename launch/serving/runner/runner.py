@@ -10,11 +10,14 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from launch.serving.adapters.stacks import put
+from launch.serving.cache.prefixes import Key
+from launch.serving.requests import Source
 from launch.serving.runner.arrays import HEADER, make_pages
-from launch.serving.runner.programs import READ, WRITE, Guesses, Programs
+from launch.serving.runner.programs import COPY, READ, WRITE, Guesses, Programs
 from launch.serving.sampling.draw import Drawn, Settings
 from launch.serving.sampling.slot_settings import SlotSettings, biases
 from launch.serving.sampling.state import SamplerState
+from launch.serving.sampling.suppressed import NONE_SUPPRESSED, Suppressed
 from launch.serving.sampling.variants import VARIANTS
 from launch.serving.scheduler.limits import SchedulerLimits
 from launch.serving.scheduler.sequences import Sequence
@@ -72,6 +75,7 @@ class Runner:
         proposer: Proposer | None = None,
         cache_split: PagedSplit | None = None,
         cache_groups: CacheGroups | None = None,
+        suppressed: Suppressed = NONE_SUPPRESSED,
         timed: bool = False,
     ) -> None:
         """With `timed`, results say what steps take on the device. `cache_groups` are those of the
@@ -98,7 +102,6 @@ class Runner:
         self._state = jax.jit(
             lambda: SamplerState.empty(limits.slots, vocab_size), out_shardings=replicated
         )()
-        self._vocab_size = vocab_size
         self.programs = Programs(
             graph,
             parameters,
@@ -112,7 +115,11 @@ class Runner:
             whole_outputs=proposer is not None and proposer.reads_all_outputs,
             tables=len(limits.windows),
             sources=limits.sources,
+            features=limits.features,
+            suppressed=suppressed,
         )
+        self._sources: list[Key | None] = [None] * limits.slots  # whose source a place holds
+        self._allowed = suppressed.masks(vocab_size)
 
     def warm_up(
         self, keys: Iterable[Any], on_program: Callable[[Any], None] = lambda key: None
@@ -208,15 +215,24 @@ class Runner:
                 self._state = self._program("enter")(
                     self._state, np.array(place, np.int32), text, *biases(sequence.request)
                 )
-            if sequence.request.source:
-                self._read_source(slot, sequence.request.source)
+            if len(sequence.request.source):
+                self._lay_source(slot, sequence.root, sequence.request.source)
 
-    def _read_source(self, slot: int, source: Items[int]) -> None:
-        """Lays down what the decoder will look at."""
-        key = self.programs.for_source(len(source))
-        inputs = np.zeros(2 + key.tokens, np.int32)
-        inputs[:2], inputs[2 : 2 + len(source)] = (slot, len(source)), source
-        self._pages = self._program(key)(self._parameters, self._pages, inputs)
+    def _lay_source(self, slot: int, name: Key, source: Source) -> None:
+        """Lays down what the decoder will look at: read by the encoder, unless another place has
+        it, or had it last."""
+        if self._sources[slot] == name:
+            return
+        if name in self._sources:
+            where = np.array([self._sources.index(name), slot], np.int32)
+            self._pages = self._program(COPY)(self._pages, where)
+        else:
+            key = self.programs.for_source(len(source))
+            where = np.array([slot, len(source)], np.int32)
+            given = np.asarray(source, np.float32 if self._limits.features else np.int32)
+            padded = np.pad(given, [(0, key.tokens - len(source))] + [(0, 0)] * (given.ndim - 1))
+            self._pages = self._program(key)(self._parameters, self._pages, where, padded)
+        self._sources[slot] = name
 
     def _check(self, step: Step, slots: Slots) -> CheckedResult:
         """A step with guesses: what the model draws in their places."""
@@ -276,15 +292,15 @@ class Runner:
 
     def _draw(self, step: Step, logits: jax.Array) -> Result:
         settings, variant = self._settings_of(step)
-        mask = self._mask(step) if VARIANTS[variant].masks else None
+        mask = self._mask(step, np.asarray(settings.numbers)) if VARIANTS[variant].masks else None
         drawn, self._state = self._program((variant, step.bucket.rows))(
             logits, self._state, settings, mask
         )
         return Result(drawn, step.rows, self._seconds)
 
-    def _mask(self, step: Step) -> np.ndarray:
-        words = -(-self._vocab_size // 32)
-        mask = np.full((step.bucket.rows, words), 0xFFFFFFFF, np.uint32)
+    def _mask(self, step: Step, numbers: np.ndarray) -> np.ndarray:
+        """What may follow in each row, whose answers have `numbers` [R] tokens."""
+        mask: np.ndarray = self._allowed[(numbers == 0).astype(np.intp)]
         for index, sequence in enumerate(step.sequences):
             grammar = sequence.request.grammar if sequence.request else None
             if grammar is not None and step.samples[index]:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from launch.serving.requests import MOST_LOGPROBS
 from launch.serving.sampling.noise import gumbel
 from launch.serving.sampling.state import SamplerState
+from launch.serving.sampling.suppressed import Suppressed
 from launch.serving.sampling.variants import Variant
 from models.constraints import discouraged, penalised
 
@@ -65,6 +66,7 @@ class Drawn(NamedTuple):
 
 def draw(
     variant: Variant,
+    suppressed: Suppressed,
     logits: jax.Array,
     state: SamplerState,
     settings: Settings,
@@ -72,7 +74,8 @@ def draw(
 ) -> tuple[Drawn, SamplerState]:
     """Tokens after logits FP32 [R, V], and the state with them.
 
-    mask uint32 [R, W]: bit v % 32 of word v // 32 is set if token v is allowed.
+    mask uint32 [R, W]: bit v % 32 of word v // 32 is set if token v is allowed; it knows of what is
+    suppressed.
     """
     raw = logits
     if variant.full:
@@ -80,6 +83,8 @@ def draw(
     if variant.masks:
         assert mask is not None
         logits = jnp.where(_unpacked(mask, logits.shape[1]), logits, -jnp.inf)
+    else:
+        logits = suppressed.apply(logits, settings.numbers)
     tokens = stateless_draw(variant, logits, settings)
     state = state._replace(last=state.last.at[settings.slots].set(tokens))
     if not variant.full:

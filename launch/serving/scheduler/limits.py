@@ -24,6 +24,7 @@ class SchedulerLimits:
     groups: int = 1  # of slots, each with rows and a part of the blocks of its own
     windows: tuple[KeyWindow, ...] = (WHOLE,)  # of the groups of layers, each with a block table
     sources: tuple[int, ...] = ()  # lengths of sources that an encoder reads, ascending
+    features: int = 0  # numbers of each position of a source; 0 = it is a token
 
     def __post_init__(self) -> None:
         reach = self.buckets.blocks[-1] * self.block_size

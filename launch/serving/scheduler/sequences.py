@@ -78,6 +78,6 @@ class Sequence:
 
 def root_of(request: Request) -> Key:
     """What the keys of a request's text begin with."""
-    if request.source:
+    if len(request.source):
         return source_root(request.source)
     return ROOT if request.adapter is None else adapter_root(request.adapter.number)

@@ -1,0 +1,32 @@
+"""Tokens that no answer of a model may hold, or begin with."""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from models.constraints import without
+
+
+class Suppressed(NamedTuple):
+    """They are the model's: its requests have no say in them. A grammar has: what it allows may
+    follow in its answer, whatever is suppressed in others."""
+
+    always: tuple[int, ...] = ()
+    first: tuple[int, ...] = ()  # as the first token of an answer
+
+    def apply(self, logits: jax.Array, numbers: jax.Array) -> jax.Array:
+        """The logits [R, V] of what may follow answers of so many tokens [R]."""
+        logits = without(logits, self.always, True)
+        return without(logits, self.first, (numbers == 0)[:, None])
+
+    def masks(self, vocab_size: int) -> np.ndarray:
+        """The tokens that may go on with an answer, and those that may begin one, as bits, the
+        lowest first: uint32 [2, ceil(V / 32)]."""
+        allowed = np.ones((2, -(-vocab_size // 32) * 32), np.uint8)
+        allowed[:, list(self.always)] = 0
+        allowed[1, list(self.first)] = 0
+        return np.packbits(allowed, axis=1, bitorder="little").view("<u4").astype(np.uint32)
+
+
+NONE_SUPPRESSED = Suppressed()
