@@ -30,6 +30,8 @@ class Engine(enum.Enum):
     GPSIMD = "gpsimd"
     SYNC = "sync"
 
+    __hash__ = object.__hash__  # of a single object: enum's own asks for its name
+
 
 def _check(holds: bool, fact: str) -> None:
     if not holds:
@@ -207,8 +209,9 @@ class CoreSpec:
 
     def clock_hz(self, engine: Engine) -> int:
         """Clock of `engine`. KeyError: the generation has no such engine."""
-        clocks = {Engine.TENSOR: self.tensor.clock_hz, Engine.SYNC: self.base_clock_hz}
-        return clocks[engine] if engine in clocks else self.engines[engine].clock_hz
+        if engine is Engine.TENSOR:
+            return self.tensor.clock_hz
+        return self.base_clock_hz if engine is Engine.SYNC else self.engines[engine].clock_hz
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

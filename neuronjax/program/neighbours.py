@@ -50,6 +50,7 @@ def moment(after: After) -> Moment:
 Conflicts = dict[tuple[int, bool], dict[str, Moment]]
 """By number of a buffer, and whether it is written: until when in streams of kernels before others
 touch it."""
+_NUMBERS = {memory: number for number, memory in enumerate(Memory)}
 _APART = 1 << 48
 """Bytes between buffers that have no addresses."""
 
@@ -323,7 +324,7 @@ class Neighbours:
         is_own = buffer.name in seen.own
         if not is_own:
             buffer = site.names.get(buffer.name, buffer)
-        memory = list(Memory).index(buffer.memory)
+        memory = _NUMBERS[buffer.memory]
         if buffer.memory is not Memory.HBM:
             memory += len(Memory) * core
         start = buffer.address
@@ -339,8 +340,8 @@ class Neighbours:
 
 def _last(meets: np.ndarray, sides: np.ndarray) -> np.ndarray:
     """[mine, stream]: after how many instructions a stream is through with what meets it."""
-    columns = [np.where(meets, side, 0).max(axis=1, initial=0) for side in sides.T]
-    return np.stack(columns, axis=1) if columns else np.zeros((len(meets), 0), int)
+    last: np.ndarray = np.where(meets[:, :, None], sides, 0).max(axis=1, initial=0)
+    return last
 
 
 def _meets(mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:

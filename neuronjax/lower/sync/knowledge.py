@@ -8,7 +8,7 @@ known at the end of an iteration holds in the next one; that needs a first look 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from neuronjax.lower.sync.distance import Source
@@ -59,9 +59,11 @@ def add_all(facts: Facts, new: Facts, loops: Sequence[Turn]) -> None:
 
 
 def holds_outside(
-    row: Row, known: Iterable[Row], regions: Iterable[Region], loops: Sequence[Turn]
+    row: Row, known: Iterable[Row], regions: Collection[Region], loops: Sequence[Turn]
 ) -> bool:
     """Whether `row` is known anyway, or says nothing, in each of some regions."""
+    if not regions:
+        return True
     rows = [(0,) * len(row), *known]
     return all(any(_exceeds_in(known, row, region, loops) for known in rows) for region in regions)
 

@@ -6,7 +6,7 @@ Source: Neuron docs, "Trainium/Inferentia2 architecture guide", engines synchron
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
 from neuronjax.machine.specs import Engine
@@ -19,17 +19,26 @@ from neuronjax.program.walk import Place, children, kernels, within
 MOST_EVENTS = 20_000
 """Kernels with more executed instructions than this are not checked for circular waits."""
 
-_Leaf = tuple[Place, Instruction]
+
+class _Leaf(NamedTuple):
+    """An instruction that waits or signals, in a list of nodes, and how often loops about the list
+    run."""
+
+    node: Instruction
+    about: Place
+    position: int
+    trips: dict[str, int]
+    times: int | None
+
+    @property
+    def path(self) -> str:
+        return within(self.about, self.node, self.position).path
 
 
 def semaphores(program: Program) -> Iterator[Violation]:
     """Semaphores are declared, signalled and waited for, up to at most their final count."""
     for place, kernel in kernels(program):
-        leaves = [
-            (node_place, node)
-            for node_place, node in _leaves(kernel.body, place)
-            if node.waits or node.signals
-        ]
+        leaves = list(_leaves(kernel.body, place))
         yield from _declared(place, kernel, leaves)
         totals = _totals(leaves)
         if totals is not None:
@@ -37,17 +46,17 @@ def semaphores(program: Program) -> Iterator[Violation]:
 
 
 def _leaves(nodes: tuple[Node, ...], place: Place) -> Iterator[_Leaf]:
+    trips, times = place.trips, place.times
     for position, node in enumerate(nodes):
-        node_place = within(place, node, position)
-        if isinstance(node, Instruction):
-            yield node_place, node
-        else:
-            yield from _leaves(children(node), node_place)
+        if not isinstance(node, Instruction):
+            yield from _leaves(children(node), within(place, node, position))
+        elif node.waits or node.signals:
+            yield _Leaf(node, place, position, trips, times)
 
 
 def _declared(place: Place, kernel: Kernel, leaves: list[_Leaf]) -> Iterator[Violation]:
-    waited = {wait.semaphore for _, node in leaves for wait in node.waits}
-    signalled = {signal.semaphore for _, node in leaves for signal in node.signals}
+    waited = {wait.semaphore for leaf in leaves for wait in leaf.node.waits}
+    signalled = {signal.semaphore for leaf in leaves for signal in leaf.node.signals}
     for semaphore in sorted(waited | signalled, key=lambda semaphore: semaphore.name):
         if semaphore not in kernel.semaphores:
             yield Violation(place.path, f"!{semaphore.name} is not declared", "a declaration")
@@ -55,34 +64,33 @@ def _declared(place: Place, kernel: Kernel, leaves: list[_Leaf]) -> Iterator[Vio
         if semaphore not in signalled & waited:
             missing = "waited for" if semaphore in signalled else "signalled"
             yield Violation(place.path, f"!{semaphore.name} is never {missing}", "both")
-    for node_place, node in leaves:
-        for signal in node.signals:
+    for leaf in leaves:
+        for signal in leaf.node.signals:
             if signal.by < 1:
                 actual = f"!{signal.semaphore.name} += {signal.by}"
-                yield Violation(node_place.path, actual, "at least 1")
+                yield Violation(leaf.path, actual, "at least 1")
 
 
 def _totals(leaves: list[_Leaf]) -> Counter[Semaphore] | None:
     """The greatest final count of every semaphore; None if unknown."""
     totals: Counter[Semaphore] = Counter()
-    for place, node in leaves:
-        times = place.times
-        if times is None:
+    for leaf in leaves:
+        if leaf.times is None:
             return None
-        for signal in node.signals:
-            totals[signal.semaphore] += signal.by * times
+        for signal in leaf.node.signals:
+            totals[signal.semaphore] += signal.by * leaf.times
     return totals
 
 
 def _unreachable(leaves: list[_Leaf], totals: Counter[Semaphore]) -> Iterator[Violation]:
-    for place, node in leaves:
-        for wait in node.waits:
-            if not set(wait.count.variables) <= place.trips.keys():
+    for leaf in leaves:
+        for wait in leaf.node.waits:
+            if not set(wait.count.variables) <= leaf.trips.keys():
                 continue
-            most = wait.count.interval(place.trips).high
+            most = wait.count.interval(leaf.trips).high
             if most > totals[wait.semaphore]:
                 actual = f"a wait for !{wait.semaphore.name} >= {most}"
-                yield Violation(place.path, actual, f"at most {totals[wait.semaphore]}")
+                yield Violation(leaf.path, actual, f"at most {totals[wait.semaphore]}")
 
 
 def deadlock(program: Program) -> Iterator[Violation]:
@@ -91,18 +99,33 @@ def deadlock(program: Program) -> Iterator[Violation]:
     Kernels with conditions, loops of unknown length or very many instructions are not checked, nor
     are those that wait for more than the final count of a semaphore.
     """
+    ending: set[Hashable] = set()
     for place, kernel in kernels(program):
         size = _executed(kernel.body)
         if size is None or size > MOST_EVENTS:
             continue
-        leaves = [
-            (node_place, node)
-            for node_place, node in _leaves(kernel.body, place)
-            if node.waits or node.signals
-        ]
+        order = _order(kernel.body)
+        if order in ending:
+            continue
+        leaves = list(_leaves(kernel.body, place))
         totals = _totals(leaves)
-        if totals is not None and not list(_unreachable(leaves, totals)):
-            yield from _simulate(kernel, place)
+        if totals is None or list(_unreachable(leaves, totals)):
+            continue
+        violations = list(_simulate(kernel, place))
+        if not violations:
+            ending.add(order)
+        yield from violations
+
+
+def _order(nodes: tuple[Node, ...]) -> Hashable:
+    """What engines do with semaphores, which many kernels have in common."""
+    return tuple(
+        (node.engine, node.waits, node.signals)
+        if isinstance(node, Instruction)
+        else (node.variable, node.trips, _order(node.body))
+        for node in nodes
+        if isinstance(node, Loop) or (isinstance(node, Instruction) and (node.waits or node.signals))
+    )
 
 
 def _executed(nodes: tuple[Node, ...]) -> int | None:
