@@ -32,6 +32,8 @@ class Affine:
     terms: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
+        if not self.terms:
+            return
         names = [name for name, _ in self.terms]
         if names != sorted(set(names)) or not all(factor for _, factor in self.terms):
             raise MalformedProgramError(

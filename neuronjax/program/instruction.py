@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from neuronjax.machine.specs import Engine
 from neuronjax.program.affine import Affine, First, Flag, Last
 from neuronjax.program.operand import Access, Operand, Register, check_name
+from neuronjax.program.records import altered
 
 
 class Role(enum.Enum):
@@ -189,7 +190,25 @@ class Instruction(_Known):
             field: _mapped(getattr(self, field), change)
             for field, _, _ in _operand_fields(type(self))
         }
-        return dataclasses.replace(self, **changed)
+        return altered(self, **changed)
+
+    def with_semaphores(self, waits: tuple[Wait, ...], signals: tuple[Signal, ...]) -> Self:
+        """The same instruction with these in place of those it has."""
+        return self._about(waits=waits, signals=signals)
+
+    def with_after(self, after: tuple[After, ...]) -> Self:
+        """The same instruction after these in place of those it has."""
+        return self._about(after=after)
+
+    def with_part(self, part: int) -> Self:
+        """The same instruction as one of another part of its kernel."""
+        return self._about(part=part)
+
+    def _about(self, **values: Any) -> Self:
+        """The same instruction, on the same operands, in other circumstances."""
+        new = altered(self, **values)
+        object.__setattr__(new, "_uses", self.uses())
+        return new
 
 
 def _fields_of(kind: Any) -> tuple[tuple[str, Role, str | None], ...]:

@@ -191,8 +191,6 @@ def _later(kernel: Kernel, shift: int) -> Kernel:
     """A kernel whose parts come after so many others."""
 
     def change(node: Node) -> Node | None:
-        if not isinstance(node, Instruction):
-            return None
-        return dataclasses.replace(node, part=node.part + shift)
+        return node.with_part(node.part + shift) if isinstance(node, Instruction) else None
 
     return dataclasses.replace(kernel, body=rebuilt(kernel.body, change)) if shift else kernel

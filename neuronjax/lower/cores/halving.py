@@ -16,6 +16,7 @@ from neuronjax.program.dma import DmaCopy
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Dim, Memory, RegisterOffset
 from neuronjax.program.program import Loop, Node
+from neuronjax.program.records import altered
 from neuronjax.program.walk import leaves
 
 LEAST_COPIED = 1 << 14
@@ -66,7 +67,7 @@ def _later_instruction(instruction: Instruction, variable: str, by: int) -> Inst
         new = _later(old, variable, by)
         if new is not old:
             changed[field.name] = new
-    return dataclasses.replace(instruction, **changed) if changed else instruction
+    return altered(instruction, **changed) if changed else instruction
 
 
 def _later(value: Any, variable: str, by: int) -> Any:

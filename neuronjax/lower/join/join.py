@@ -302,7 +302,7 @@ def _joined(kernels: Sequence[Kernel]) -> Kernel:
 
 def _tagged(number: int) -> Callable[[Node], Node | None]:
     def change(node: Node) -> Node | None:
-        return dataclasses.replace(node, part=number) if isinstance(node, Instruction) else None
+        return node.with_part(number) if isinstance(node, Instruction) else None
 
     return change
 

@@ -28,6 +28,7 @@ from neuronjax.program.element_types import bytes_of
 from neuronjax.program.neighbours import back, sites
 from neuronjax.program.operand import Buffer, Kind, Memory
 from neuronjax.program.program import Kernel, Program
+from neuronjax.program.records import altered
 from neuronjax.program.walk import kernels
 
 HBM_ALIGNMENT = 64
@@ -214,7 +215,7 @@ def _piece(group: _Group) -> Piece:
 def _at_address(group: _Group, address: int) -> Iterator[Buffer]:
     for buffer in group.buffers:
         at = address if buffer.address is None else buffer.address
-        yield dataclasses.replace(buffer, address=at)
+        yield altered(buffer, address=at)
 
 
 def _aligned(address: int, alignment: int) -> int:

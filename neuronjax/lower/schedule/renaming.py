@@ -15,6 +15,7 @@ from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Memory
 from neuronjax.program.program import Node
+from neuronjax.program.records import altered
 
 Key = tuple[str, int | None]
 """A tile and one of its slots; None: all of them."""
@@ -87,7 +88,7 @@ def _on(node: Node, places: Mapping[Key, tuple[Buffer, Affine]]) -> Node:
         if not isinstance(old, Access):
             return old
         new = places.get((old.buffer.name, slot_of(old)))
-        return old if new is None else dataclasses.replace(old, buffer=new[0], slot=new[1])
+        return old if new is None else altered(old, buffer=new[0], slot=new[1])
 
     def change(node: Node) -> Node | None:
         if not isinstance(node, Instruction):

@@ -11,6 +11,7 @@ from neuronjax.program.affine import Affine, First, Last, affine
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, RegisterOffset
 from neuronjax.program.program import Loop, Node
+from neuronjax.program.records import altered
 
 
 class Step(NamedTuple):
@@ -67,7 +68,7 @@ def _instruction(node: Instruction, step: Step) -> Instruction:
         new = _value(old, step)
         if new is not old:
             changed[field.name] = new
-    return dataclasses.replace(node, **changed) if changed else node
+    return altered(node, **changed) if changed else node
 
 
 def _value(value: Any, step: Step) -> Any:
@@ -87,9 +88,7 @@ def _access(value: Access, step: Step) -> Access:
     if step.variable not in value.variables:
         return value
     names = ("offset", "partition", "slot")
-    return dataclasses.replace(
-        value, **{name: _value(getattr(value, name), step) for name in names}
-    )
+    return altered(value, **{name: _value(getattr(value, name), step) for name in names})
 
 
 def _offset(value: RegisterOffset, step: Step) -> RegisterOffset:

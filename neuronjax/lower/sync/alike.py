@@ -20,6 +20,7 @@ from neuronjax.program.affine import Affine
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer
 from neuronjax.program.program import Kernel, Loop, Node
+from neuronjax.program.records import altered
 from neuronjax.program.walk import leaves
 
 
@@ -84,7 +85,7 @@ def at_places(nodes: tuple[Node, ...], old: Outline, new: Outline) -> tuple[Node
         if id(old) not in seen:
             buffer, by = targets[old.buffer.name]
             offset = old.offset + by if isinstance(old.offset, Affine) else old.offset
-            seen[id(old)] = (old, dataclasses.replace(old, buffer=buffer, offset=offset))
+            seen[id(old)] = (old, altered(old, buffer=buffer, offset=offset))
         return seen[id(old)][1]
 
     def change(node: Node) -> Node | None:

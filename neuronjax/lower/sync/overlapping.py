@@ -73,7 +73,7 @@ def _changed(kernel: Kernel, needed: list[tuple[After, ...]]) -> Kernel:
         if not isinstance(node, Instruction):
             return None
         after = next(wanted)
-        return dataclasses.replace(node, after=after) if after else node
+        return node.with_after(after) if after else node
 
     return dataclasses.replace(kernel, body=rebuilt(kernel.body, change), overlaps=OVERLAPS)
 

@@ -61,8 +61,7 @@ class Semaphores:
         def change(node: Node) -> Node | None:
             if not isinstance(node, Instruction):
                 return None
-            waits, signals = next(uses)
-            return dataclasses.replace(node, waits=waits, signals=signals)
+            return node.with_semaphores(*next(uses))
 
         return dataclasses.replace(
             kernel, semaphores=usage.semaphores, body=rebuilt(kernel.body, change)

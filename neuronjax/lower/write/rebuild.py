@@ -20,6 +20,7 @@ from neuronjax.program.program import (
     Split,
     While,
 )
+from neuronjax.program.records import altered
 
 _FIELDS: Mapping[str, str] = {
     "If": "then otherwise",
@@ -50,7 +51,7 @@ class BufferMap:
         if seen is not None:
             return seen[1]
         buffer = self.buffer(old.buffer)
-        new = old if buffer is old.buffer else dataclasses.replace(old, buffer=buffer)
+        new = old if buffer is old.buffer else altered(old, buffer=buffer)
         self._seen[id(old)] = (old, new)
         return new
 

@@ -119,13 +119,13 @@ def deadlock(program: Program) -> Iterator[Violation]:
 
 def _order(nodes: tuple[Node, ...]) -> Hashable:
     """What engines do with semaphores, which many kernels have in common."""
-    return tuple(
-        (node.engine, node.waits, node.signals)
-        if isinstance(node, Instruction)
-        else (node.variable, node.trips, _order(node.body))
-        for node in nodes
-        if isinstance(node, Loop) or (isinstance(node, Instruction) and (node.waits or node.signals))
-    )
+    order: list[Hashable] = []
+    for node in nodes:
+        if isinstance(node, Loop):
+            order.append((node.variable, node.trips, _order(node.body)))
+        elif isinstance(node, Instruction) and (node.waits or node.signals):
+            order.append((node.engine, node.waits, node.signals))
+    return tuple(order)
 
 
 def _executed(nodes: tuple[Node, ...]) -> int | None:
