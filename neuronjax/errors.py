@@ -201,6 +201,10 @@ class DeadlockError(ExecutionError):
     """Engines wait for semaphores that nothing will signal."""
 
 
+class EndlessLoopError(ExecutionError):
+    """A loop that a register decides about goes on and on."""
+
+
 class CollectiveError(ExecutionError):
     """Ranks of a group do not run the same collectives in the same order."""
 

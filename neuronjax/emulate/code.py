@@ -16,6 +16,7 @@ from neuronjax.emulate.memory import Location, Locations, Memories
 from neuronjax.emulate.table import RULES
 from neuronjax.emulate.unit import CoreState, HostFunction, Run, Unit
 from neuronjax.emulate.window import Form, Forms, Watcher, Window
+from neuronjax.errors import EndlessLoopError
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Operand, Register
 from neuronjax.program.program import Call, If, Kernel, Loop, Node, Program, Split, While
@@ -59,6 +60,10 @@ class Step:
         return f" ({', '.join(origin.sources)})" if origin.sources else ""
 
 
+MOST_TRIPS = 100_000
+"""Trips of a loop that a register decides about; one that goes on then is taken for endless."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LoopCode:
     """A loop; `place` is the index of its variable in the values, its trip count follows."""
@@ -67,6 +72,23 @@ class LoopCode:
     trips: Number
     register: int | None
     body: tuple[Code, ...]
+    variable: str
+
+    def goes_on(self, index: int, values: Values) -> bool:
+        """Whether there is a trip of that index; if so, the values say that it begins.
+
+        EndlessLoopError: a register has decided so too often.
+        """
+        count = self.trips(values)
+        if index >= count:
+            return False
+        if index >= MOST_TRIPS and self.register is not None:
+            raise EndlessLoopError(
+                f"{self.variable}: the loop goes on after {MOST_TRIPS:,} trips, so it is taken for "
+                "endless; let its register end it earlier."
+            )
+        values[self.place], values[self.place + 1] = index, count
+        return True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -172,7 +194,7 @@ class Builder:
         register = None if isinstance(node.trips, int) else frame.registers[node.trips.name]
         trips = node.trips if isinstance(node.trips, int) else 0
         read = _reader(register) if register is not None else (lambda _: trips)
-        return LoopCode(variable, read, register, body)
+        return LoopCode(variable, read, register, body, node.variable)
 
     def _while(self, node: While, place: Place, frame: Frame, locations: Locations) -> WhileCode:
         condition = self._nodes(node.condition, place, frame, locations)

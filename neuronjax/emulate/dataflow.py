@@ -15,6 +15,7 @@ A `Choice` decides which of the streams that can advance is next; see `stream_ch
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -214,11 +215,11 @@ class DataflowRunner:
             yield from _RUNNERS[type(code)](self, code, values)
 
     def _loop(self, loop: LoopCode, values: Values) -> Running:
-        if loop.register is not None:
-            yield from self.flight.until(0, values)
-        count = loop.trips(values)
-        for index in range(count):
-            values[loop.place], values[loop.place + 1] = index, count
+        for index in itertools.count():
+            if loop.register is not None:
+                yield from self.flight.until(0, values)
+            if not loop.goes_on(index, values):
+                return
             yield from self._nodes(loop.body, values)
 
     def _while(self, node: WhileCode, values: Values) -> Running:

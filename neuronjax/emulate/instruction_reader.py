@@ -6,6 +6,7 @@ leaves. Where control flow depends on a register, reading waits until its value 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,11 +95,11 @@ class Reader:
             join(self.control, _after(writer.event))
 
     def _read_loop(self, loop: LoopCode) -> Generator[Entry | None, None, None]:
-        if loop.register is not None:
-            yield from self._decided(loop.register)
-        count = loop.trips(self.values)
-        for index in range(count):
-            self.values[loop.place], self.values[loop.place + 1] = index, count
+        for index in itertools.count():
+            if loop.register is not None:
+                yield from self._decided(loop.register)
+            if not loop.goes_on(index, self.values):
+                return
             yield from self._read(loop.body)
 
     def _read_while(self, node: WhileCode) -> Generator[Entry | None, None, None]:

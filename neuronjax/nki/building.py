@@ -18,6 +18,7 @@ from neuronjax.nki import arguments as prepared
 from neuronjax.nki import constants
 from neuronjax.nki.arguments import Arguments
 from neuronjax.nki.constants import Operator
+from neuronjax.nki.dynamic_loops import VirtualRegister
 from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.trace import Trace
 from neuronjax.program import (
@@ -80,6 +81,8 @@ def _hints(instruction: Any) -> dict[str, Any]:
 def _converted(trace: Trace, function: str, parameter: str, hint: Any, value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.access()
+    if isinstance(value, VirtualRegister):
+        return value.register
     if isinstance(value, list | tuple):
         return tuple(v.access() if isinstance(v, Tensor) else v for v in value)
     kinds = (hint, *typing.get_args(hint))

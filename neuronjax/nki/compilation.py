@@ -168,9 +168,11 @@ def _traced(function: Callable[..., Any], call: Call, trace: Trace) -> Any:
     positional, keywords = call.replaced(tensors)
     token = tracing(trace)
     try:
-        return function(*positional, **keywords)
+        returned = function(*positional, **keywords)
     finally:
         ended(token)
+    trace.check_loops()
+    return returned
 
 
 def _shared_buffers(name: str, traces: Sequence[Trace]) -> list[Buffer]:
@@ -219,12 +221,12 @@ class _Grid:
     declared: Mapping[str, str]
 
     def written_out(self) -> program.Program:
-        """The program without loops, addresses and semaphores."""
+        """The program without addresses, semaphores, and loops but those over registers."""
         return self._program(
             [
                 self._kernel(
                     trace,
-                    closed_groups(trace.instructions),
+                    Rolling(trace, closed_groups(trace.instructions), slots=0).body(),
                     tuple(buffer for buffer in trace.buffers if buffer.on_chip),
                 )
                 for trace in self.traces

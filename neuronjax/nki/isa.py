@@ -17,10 +17,11 @@ from neuronjax.nki.constants import (
     oob_mode,
     reduce_cmd,
 )
+from neuronjax.nki.dynamic_loops import VirtualRegister
 from neuronjax.nki.refusal import refusing, unknown
 from neuronjax.nki.signatures import SIGNATURES, signature
+from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.trace import current
-from neuronjax.program.operand import Register
 
 __all__ = [
     "NOT_BUILT",
@@ -45,7 +46,6 @@ __all__ = [
 tensor_engine, vector_engine = engine.tensor, engine.vector
 scalar_engine, gpsimd_engine = engine.scalar, engine.gpsimd
 NkiValidationError = KernelError
-VirtualRegister = Register
 
 NOT_BUILT: Mapping[str, str] = {
     "sparse_matmul": "the form of its operands is not public; use nc_matmul",
@@ -64,11 +64,11 @@ def get_nc_sub_version() -> int:
     return 0
 
 
-def register_alloc(x: int | None = None) -> Register:
-    """A register for 32-bit integers, with the value `x` or none."""
-    register = current().register()
+def register_alloc(x: int | Tensor | None = None) -> VirtualRegister:
+    """A register for 32-bit integers, with the value `x`, that of a tensor's element, or none."""
+    register = VirtualRegister(current().register())
     if x is not None:
-        __getattr__("register_move")(register, x)
+        __getattr__("register_load" if isinstance(x, Tensor) else "register_move")(register, x)
     return register
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from neuronjax.nki import elementwise, reductions, tiles
+from neuronjax.nki import dynamic_loops, elementwise, reductions, tiles
 from neuronjax.nki.constants import OPERATORS, MemoryRegion
+from neuronjax.nki.dynamic_loops import VirtualRegister
 from neuronjax.nki.loops import loop_range
 from neuronjax.nki.objects import NKIObject as NKIObject
 from neuronjax.nki.refusal import refusing, unknown
@@ -21,14 +22,15 @@ from neuronjax.nki.tensor import DynamicSlice, Tensor
 from neuronjax.nki.tile_size import TileSize
 from neuronjax.nki.trace import current
 from neuronjax.program.element_types import ElementType, element_type_named
-from neuronjax.program.operand import Register
 
 NkiTensor = Tensor
 sbuf, psum = MemoryRegion.sbuf, MemoryRegion.psum
 private_hbm, shared_hbm = MemoryRegion.private_hbm, MemoryRegion.shared_hbm
 hbm = private_hbm
 tile_size = TileSize()
-affine_range = sequential_range = dynamic_range = loop_range
+affine_range = sequential_range = loop_range
+dynamic_range, fori_loop = dynamic_loops.dynamic_range, dynamic_loops.fori_loop
+while_loop = dynamic_loops.while_loop
 static_range = range
 
 DTYPES: Mapping[str, ElementType] = {
@@ -48,8 +50,6 @@ DTYPES: Mapping[str, ElementType] = {
 NOT_BUILT: Mapping[str, str] = {
     "fmod": "no sequence of instructions gives the exact remainder; use floor and divide",
     "mod": "no sequence of instructions gives the exact remainder; use floor and divide",
-    "fori_loop": "its body takes a register; use nl.affine_range",
-    "while_loop": "the number of trips must be known when the kernel is traced",
     "device_print": "values exist when the program runs only; return the tensor",
 }
 """Function that raises ``UnsupportedProgramError`` on call -> the reason."""
@@ -86,10 +86,10 @@ def is_on_chip(buffer: MemoryRegion | str) -> bool:
     return not is_hbm(buffer)
 
 
-def ds(start: int | Register, size: int) -> slice | DynamicSlice:
+def ds(start: int | VirtualRegister, size: int) -> slice | DynamicSlice:
     """The `size` elements from `start` on, which may be a register."""
-    if isinstance(start, Register):
-        return DynamicSlice(start, size)
+    if isinstance(start, VirtualRegister):
+        return DynamicSlice(start.register, size)
     return slice(start, start + size)
 
 

@@ -17,7 +17,7 @@ from neuronjax.errors import UnsupportedProgramError
 from neuronjax.nki.trace import LoopMarks, Trace, current, is_tracing
 from neuronjax.program.affine import Affine, First, Last, affine
 from neuronjax.program.instruction import Instruction
-from neuronjax.program.operand import Access, Buffer, Kind
+from neuronjax.program.operand import Access, Buffer, Kind, Register
 from neuronjax.program.program import Loop, Node
 
 
@@ -68,7 +68,8 @@ class _NotUniform(Exception):
 
 @dataclass
 class Rolling:
-    """Puts loops of a trace together; its tiles have up to `slots` places each."""
+    """Puts loops of a trace together; its tiles have up to `slots` places each. Without slots, only
+    loops that a register decides about are loops."""
 
     trace: Trace
     instructions: Sequence[Instruction]
@@ -104,9 +105,16 @@ class Rolling:
         for number, loop in enumerate(loops):
             if loop.rounds:
                 nodes += self.instructions[first : loop.rounds[0].instructions]
-                nodes += self._loop(loop, f"{prefix}{number}")
+                about = self._loop if loop.trips is None else self._register_loop
+                nodes += about(loop, f"{prefix}{number}")
                 first = loop.end.instructions
         return (*nodes, *self.instructions[first:last])
+
+    def _register_loop(self, loop: LoopMarks, prefix: str) -> Sequence[Node]:
+        (begin,) = loop.rounds
+        body = self._nodes(begin.instructions, loop.end.instructions, begin.loops, f"{prefix}_")
+        assert loop.trips is not None
+        return (Loop(variable=loop.variable, trips=loop.trips, body=body),)
 
     def _loop(self, loop: LoopMarks, variable: str) -> Sequence[Node]:
         ends = [*loop.rounds[1:], loop.end]
@@ -118,7 +126,7 @@ class Rolling:
             ]
 
         count = len(loop.rounds)
-        if count > 1:
+        if count > 1 and self.slots:
             try:
                 rounds = written([f"{variable}_"] * count)
                 merging = _Merging(variable, min(count, self.slots), self._tiles(loop, ends))
@@ -176,6 +184,8 @@ class _Merging:
 
     def _record(self, values: Sequence[Any]) -> Any:
         first = values[0]
+        if isinstance(first, Loop) and isinstance(first.trips, Register):
+            raise _NotUniform("it contains a loop over a register")
         fields = {}
         for name in (entry.name for entry in dataclasses.fields(first) if entry.init):
             entries = [getattr(value, name) for value in values]

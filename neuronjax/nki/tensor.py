@@ -11,6 +11,7 @@ from typing import Any
 from neuronjax.errors import OutOfBoundsError, UnsupportedProgramError
 from neuronjax.nki.constants import MemoryRegion
 from neuronjax.nki.dtypes import DType, element_type
+from neuronjax.nki.dynamic_loops import VirtualRegister
 from neuronjax.nki.trace import current
 from neuronjax.program.affine import Affine, affine
 from neuronjax.program.control import RegisterLoad
@@ -148,7 +149,7 @@ class Tensor:
         self,
         pattern: Sequence[Sequence[int]],
         offset: int = 0,
-        scalar_offset: Tensor | Register | None = None,
+        scalar_offset: Tensor | VirtualRegister | None = None,
         vector_offset: Tensor | None = None,
         indirect_dim: int = 0,
         dtype: DType = None,
@@ -369,10 +370,10 @@ class DynamicSlice:
     size: int
 
 
-def _register(offset: Tensor | Register) -> Register:
+def _register(offset: Tensor | VirtualRegister) -> Register:
     """The register itself, or a new one with the one element of a tensor."""
-    if isinstance(offset, Register):
-        return offset
+    if isinstance(offset, VirtualRegister):
+        return offset.register
     trace = current()
     register = trace.register()
     trace.add(RegisterLoad(dst=register, src=offset.access()))

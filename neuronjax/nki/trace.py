@@ -30,12 +30,19 @@ class Mark:
 
 @dataclass(eq=False)
 class LoopMarks:
-    """A loop of the kernel: its line, the begin of every round, and its end."""
+    """A loop of the kernel: its line, the begin of every round, and its end.
+
+    If a register has its `trips`, it has one round, and `variable` counts them.
+    """
 
     line: str
     rounds: list[Mark] = field(default_factory=list)
     end: Mark = Mark(0, 0)
     is_complete: bool = False
+    trips: Register | None = None
+    variable: str = ""
+    #: Of a `while`: its frame, and where its condition is.
+    statement: object = None
 
     def begin_round(self, trace: Trace) -> None:
         """Marks where the trace is."""
@@ -72,6 +79,7 @@ class Trace:
     registers: list[Register] = field(default_factory=list)
     loops: list[LoopMarks] = field(default_factory=list)
     open_loops: list[LoopMarks] = field(default_factory=list)
+    register_loops: list[LoopMarks] = field(default_factory=list)
 
     def buffer(
         self,
@@ -138,9 +146,42 @@ class Trace:
         while marks in self.open_loops:
             self.open_loops.pop().end = self.mark()
 
-    def register(self) -> Register:
-        """A new register, without a value."""
-        register = Register(f"register{len(self.registers)}")
+    def begin_register_loop(self, trips: Register) -> LoopMarks:
+        """Marks of a loop that runs as often as a register says when the program runs.
+
+        UnsupportedProgramError: it is within another one.
+        """
+        around = next((loop for loop in self.open_loops if loop.trips is not None), None)
+        if around is not None:
+            raise UnsupportedProgramError(
+                f"{self.line()}: a loop over a register within another one, of {around.line}, is "
+                "not built; give one of them bounds that are known when the kernel is traced."
+            )
+        marks = self.begin_loop()
+        number, line = len(self.register_loops), marks.line.rpartition(":")[2]
+        marks.trips, marks.variable = trips, f"loop{number}_line{line}"
+        marks.begin_round(self)
+        self.register_loops.append(marks)
+        self.declared[marks.variable] = marks.line
+        return marks
+
+    def end_register_loop(self, marks: LoopMarks) -> None:
+        """Ends a loop whose body has been traced."""
+        marks.is_complete, marks.statement = True, None
+        self.end_loop(marks)
+
+    def check_loops(self) -> None:
+        """UnsupportedProgramError: the body of a loop over a register was left halfway."""
+        for loop in self.register_loops:
+            if not loop.is_complete:
+                raise UnsupportedProgramError(
+                    f"{loop.line}: break or return leaves a loop over a register, whose body is "
+                    "traced once; make the loop's register 0 instead."
+                )
+
+    def register(self, name: str = "register", limit: int | None = None) -> Register:
+        """A new register, without a value; `limit` is the greatest it may get."""
+        register = Register(f"{name}{len(self.registers)}", limit)
         self.registers.append(register)
         return register
 
@@ -159,12 +200,12 @@ class Trace:
 
     def line(self) -> str:
         """``file:line`` of the innermost frame of the kernel's own code, or of what it calls."""
-        return _line(_innermost())
+        return _line(kernel_frame())
 
     def lines_through(self) -> str:
         """The same line behind that of the other file which called it, as an allocator's line
         alone says little."""
-        innermost = _innermost()
+        innermost = kernel_frame()
         caller: FrameType | None = innermost
         while caller is not None and caller.f_code.co_filename == innermost.f_code.co_filename:
             caller = caller.f_back
@@ -173,7 +214,8 @@ class Trace:
         return f"{_line(caller)}, through {_line(innermost)}"
 
 
-def _innermost() -> FrameType:
+def kernel_frame() -> FrameType:
+    """The innermost frame of the kernel's own code, or of what it calls."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename.startswith(_OWN) and frame.f_back is not None:
         frame = frame.f_back

@@ -23,7 +23,8 @@ from neuronjax.program.operand import Buffer, Register, check_name
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loop:
-    """`body`, while `variable` counts from 0 to `trips` - 1, a constant or a register."""
+    """`body`, while `variable` counts from 0 to `trips` - 1: a constant, or a register that is read
+    before every trip."""
 
     variable: str
     trips: int | Register

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from neuronjax.errors import MalformedProgramError
@@ -33,7 +33,7 @@ from neuronjax.program.program import (
     Target,
     While,
 )
-from neuronjax.program.walk import kernels, label
+from neuronjax.program.walk import children, control_register, kernels, label
 from neuronjax.timing.clocks import Clocks, most_overlaps
 from neuronjax.timing.encoding import (
     ENGINES,
@@ -236,6 +236,8 @@ class _Scheduler:
 
     def note_assumptions(self, kernel: Kernel, compiled: Compiled, result: Simulated) -> None:
         """What of a kernel's time no instruction or trip of its own says."""
+        for loop in () if compiled.is_static else _open_loops(kernel.body):
+            self.trips(loop)
         for instruction in compiled.instructions:
             if isinstance(instruction, Host):
                 self.assumed[
@@ -246,6 +248,14 @@ class _Scheduler:
                 f"{kernel.name}: a loop reaches no steady state; its last {result.averaged} trips"
                 " are assumed to take as long as those before them"
             ] = None
+
+
+def _open_loops(nodes: Iterable[Node]) -> Iterator[Loop | While]:
+    """The loops among and in nodes whose trips registers decide about."""
+    for node in nodes:
+        if isinstance(node, Loop | While) and control_register(node) is not None:
+            yield node
+        yield from _open_loops(children(node))
 
 
 def schedule(

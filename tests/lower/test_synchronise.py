@@ -148,8 +148,11 @@ ROUND = """
     ("body", "shape"),
     [
         ([LOAD, STORE], ["kernel"]),
-        ([COUNT, LOAD, "loop i in $n {", ROUND, "}", STORE], ["kernel", "kernel", "kernel"]),
-        ([LOAD, "loop i in $n {", ROUND, "}", STORE], ["kernel", "kernel"]),
+        ([COUNT, LOAD, "loop i in $n {", ROUND, "}", STORE], ["kernel"]),
+        ([LOAD, "loop i in $n {", ROUND, "}", STORE, *(["loop i in $n {", ROUND, "}"] * 2), STORE],
+         ["kernel"]),
+        (["loop i in $n {", "loop j in 3 {", ROUND, "}", LOAD, "}", "loop k in 3 {", STORE, "}"],
+         ["kernel"]),
         ([FLAG, "if $flag {", LOAD, "} else {", STORE, "}", STORE], ["kernel", "if", "kernel"]),
         (["while {", FLAG, "} do $flag {", LOAD, "}", STORE], ["while", "kernel"]),
         (["loop j in 3 {", LOAD, "loop i in $n {", ROUND, "}", STORE, "}"], ["loop"]),
@@ -162,19 +165,20 @@ def test_control_by_registers_comes_about_kernels(body: list[str], shape: list[s
     assert [str(finding) for finding in findings] == []
     for _, kernel in kernels(program):
         assert (kernel.operations, kernel.sources) == (("while",), ("user.py:3",))
-        for trips in (1, 2, 5):
+        for trips in (0, 1, 2, 5):
             plain = dataclasses.replace(kernel, body=with_trips(kernel.body, trips))
             assert races(plain) == []
             assert stuck(plain) == []
 
 
 def with_trips(nodes: tuple[Node, ...], trips: int) -> tuple[Node, ...]:
-    """The nodes with a number for what a register decides."""
+    """The nodes with a number for what a register decides; without such loops, if it is 0."""
     return tuple(
         dataclasses.replace(node, body=with_trips(node.body, trips), trips=trips)
         if isinstance(node, Loop) and not isinstance(node.trips, int)
         else node
         for node in nodes
+        if trips or not isinstance(node, Loop) or isinstance(node.trips, int)
     )
 
 

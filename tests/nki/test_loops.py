@@ -10,7 +10,6 @@ import pytest
 
 from neuronjax import nki
 from neuronjax.emulate import core
-from neuronjax.errors import NeuronError
 from neuronjax.nki import isa as nisa
 from neuronjax.nki import language as nl
 from neuronjax.nki.tensor import Tensor
@@ -197,14 +196,3 @@ def test_programs_do_not_grow_with_trips() -> None:
         assert isinstance(written, Kernel)
         sizes.append((len(written.body), len(written.buffers)))
     assert sizes[0] == sizes[1]
-
-
-def test_trips_that_are_known_only_when_the_program_runs() -> None:
-    @nki.jit
-    def kernel(x: Tensor) -> Tensor:
-        for _ in nl.dynamic_range(nisa.register_alloc(3)):  # type: ignore[arg-type]
-            pass
-        return stored(nl.load(x))
-
-    with pytest.raises(NeuronError, match=r"test_loops.py:\d+: .*must be known"):
-        kernel.trace(X[:32])

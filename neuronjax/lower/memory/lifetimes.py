@@ -25,11 +25,13 @@ Life = tuple[int, int]
 
 @dataclass(eq=False, slots=True)
 class Cycle:
-    """A loop in program order; `variable` is None where nobody counts: while, or a condition."""
+    """A loop in program order; `variable` is None where nobody counts: while, or a condition. It is
+    sure to run if its trips are known."""
 
     variable: str | None
     trips: int | None
     first: int
+    is_sure: bool = True
     last: int = 0
 
 
@@ -105,7 +107,7 @@ def _is_carried(cycle: Cycle, depth: int, touches: list[Touch]) -> bool:
         inner = touch.cycles[depth + 1 :]
         if not _begins(touch.use, _trips(inner)) and not written.has(access, inner):
             return True
-        if touch.use.role.is_write and all(cycle.variable is not None for cycle in inner):
+        if touch.use.role.is_write and all(cycle.is_sure for cycle in inner):
             written.add(access, inner)
     return False
 
@@ -200,11 +202,11 @@ def _collect(
             continue
         inner = cycles
         if isinstance(node, Loop | While | If):
-            counted = isinstance(node, Loop) and isinstance(node.trips, int)
             cycle = Cycle(
-                variable=node.variable if counted and isinstance(node, Loop) else None,
+                variable=node.variable if isinstance(node, Loop) else None,
                 trips=node.most_trips if isinstance(node, Loop) else None,
                 first=position,
+                is_sure=isinstance(node, Loop) and isinstance(node.trips, int),
             )
             inner = (*cycles, cycle)
         position = _collect(children(node), position, inner, names, touches)

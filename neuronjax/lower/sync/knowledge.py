@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from neuronjax.lower.sync.distance import Source
 from neuronjax.lower.sync.streams import (
+    UNKNOWN_TRIPS,
     Counter,
     Item,
     Row,
@@ -88,9 +89,25 @@ class Engines:
     known: dict[Stream, Facts] = field(default_factory=dict)
     #: What was known at the end of loops, in the first look.
     ends: dict[Turn, dict[Stream, Facts]] = field(default_factory=dict)
+    #: What fences tell every engine behind loops whose trips registers decide about.
+    fenced: Facts = field(default_factory=dict)
+    #: What was known before such a loop, which may have no trip.
+    _outside: dict[Stream, Facts] = field(default_factory=dict)
+
+    def of(self, engine: Stream) -> Facts:
+        """What an engine knows."""
+        if engine not in self.known:
+            still = (0,) * len(self.loops)
+            self.known[engine] = {
+                counter: tuple((*row, *still) for row in rows)
+                for counter, rows in self.fenced.items()
+            }
+        return self.known[engine]
 
     def enter(self, turn: Turn, ends: dict[Stream, Facts] | None) -> None:
         """A loop begins; `ends` is what was known at its end in an earlier look."""
+        if turn.trips == UNKNOWN_TRIPS:
+            self._outside = dict(self.known)
         self.loops.append(turn)
         self.known = {
             engine: {counter: tuple((*row, 0) for row in rows) for counter, rows in facts.items()}
@@ -120,6 +137,13 @@ class Engines:
         self.known = {
             engine: _folded(facts, turn, self.loops) for engine, facts in self.known.items()
         }
+        if turn.trips == UNKNOWN_TRIPS:
+            self.fenced |= {
+                counter: ((turn.trips * count,),) for counter, count in turn.counts.items()
+            }
+            self.known = {
+                engine: {**facts, **self.fenced} for engine, facts in self._outside.items()
+            }
 
 
 def _folded(facts: Facts, turn: Turn, loops: Sequence[Turn]) -> Facts:

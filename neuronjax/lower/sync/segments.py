@@ -1,8 +1,9 @@
-"""Kernels whose control no register decides about: what is so comes about kernels instead.
+"""Kernels without conditions: what has any comes about kernels instead.
 
-Semaphores count; how far they get must be known when a program is written. Behind a condition, a
-while or a loop of unknown length it is not, so there a kernel ends, and the next one begins with
-semaphores at 0. A tile that several of the new kernels use becomes one of the program.
+Semaphores count; how far they get must be known when a program is written. Behind a condition or a
+while it is not, nor behind a loop of unknown length within another loop, so there a kernel ends,
+and the next one begins with semaphores at 0. A tile that several of the new kernels use becomes one
+of the program. Other loops of unknown length stay in their kernel, between `fences`.
 """
 
 from __future__ import annotations
@@ -12,18 +13,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from neuronjax.lower.sync.fences import is_open
 from neuronjax.lower.write.rebuild import with_buffers
 from neuronjax.program.instruction import Instruction
-from neuronjax.program.operand import Buffer, Register
+from neuronjax.program.operand import Buffer
 from neuronjax.program.program import If, Kernel, Loop, Node, Program, While
-from neuronjax.program.walk import buffers, children, control_register, kernels, leaves
+from neuronjax.program.walk import buffers, children, kernels, leaves
 
 _Change = Callable[[tuple[Node, ...]], tuple[Node, ...]]
 
 
 def segmented(program: Program) -> Program:
     """The program with such kernels taken apart."""
-    if all(_is_static(kernel.body) for _, kernel in kernels(program)):
+    if all(_is_whole(kernel.body) for _, kernel in kernels(program)):
         return program
     splitter = _Splitter(program)
     functions = tuple(
@@ -48,6 +50,11 @@ def _is_static(nodes: tuple[Node, ...]) -> bool:
     )
 
 
+def _is_whole(nodes: tuple[Node, ...]) -> bool:
+    """Whether nodes can be in one kernel: only outermost loops have trips that are unknown."""
+    return all(_is_static(node.body if is_open(node) else (node,)) for node in nodes)  # type: ignore[union-attr]
+
+
 @dataclass(slots=True)
 class _Splitter:
     program: Program
@@ -64,7 +71,7 @@ class _Splitter:
 
     def _node(self, node: Node) -> tuple[Node, ...]:
         if isinstance(node, Kernel):
-            if _is_static(node.body):
+            if _is_whole(node.body):
                 return (node,)
             if id(node) not in self._finished:
                 self._finished[id(node)] = self._split(node)
@@ -117,23 +124,13 @@ def _parts(kernel: Kernel, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
             open_.clear()
 
     for node in nodes:
-        if _is_static((node,)):
+        if _is_whole((node,)):
             open_.append(node)
-        elif isinstance(node, Loop) and _is_static(node.body):
-            if control_register(node) in _written(tuple(open_)):
-                close()
-            open_.append(node)
-            close()
         else:
             close()
             parts.append(_about(node, lambda inner: _parts(kernel, inner)))
     close()
     return tuple(parts)
-
-
-def _written(nodes: tuple[Node, ...]) -> set[Register]:
-    written = {operand for node in leaves(nodes) for operand in node.writes()}
-    return {operand for operand in written if isinstance(operand, Register)}
 
 
 def _kernels(nodes: tuple[Node, ...]) -> Iterator[Kernel]:

@@ -10,8 +10,9 @@ same semaphores.
 An engine goes on while a DMA transfer or a collective that it has started runs. Registers in
 addresses count as read until the transfer is over.
 
-Conditions and loops whose trips registers decide have no such counts: `segments` puts them about
-kernels before. What orders kernels that run at a time comes afterwards (`overlapping`).
+Conditions have no such counts: `segments` puts them about kernels before. Behind a loop whose trips
+a register decides about there are none either: `fences`. What orders kernels that run at a time
+comes afterwards (`overlapping`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import NamedTuple
 from neuronjax.lower.sync.alike import outline
 from neuronjax.lower.sync.dependences import Overlap, Uses, counted, sources, uses_of
 from neuronjax.lower.sync.distance import Source
+from neuronjax.lower.sync.fences import Fences
 from neuronjax.lower.sync.knowledge import Engines, Facts, needed
 from neuronjax.lower.sync.overlap import Overlaps
 from neuronjax.lower.sync.segments import segmented
@@ -52,10 +54,12 @@ class Semaphores:
 
     def put(self, kernel: Kernel, overlap: Overlap) -> Kernel:
         """A kernel of instructions and loops with its semaphores, in place of those it has."""
+        fences = Fences.of(kernel.body)
+        kernel = dataclasses.replace(kernel, body=fences.body)
         key = outline(kernel, overlap).key
         usage = self._usages.get(key)
         if usage is None:
-            usage = self._usages[key] = _usage(kernel, overlap)
+            usage = self._usages[key] = _usage(kernel, fences, overlap)
         uses = iter(usage.uses)
 
         def change(node: Node) -> Node | None:
@@ -72,8 +76,7 @@ def synchronise(program: Program, semaphores: Semaphores | None = None) -> Progr
     """The program with semaphores in every kernel, in place of those it has.
 
     Buffers that share memory must have addresses, or be declared aliases. Kernels with conditions
-    or loops of unknown length come apart into several. `semaphores` are taken over from other
-    programs, and kept for them.
+    come apart into several. `semaphores` are taken over from other programs, and kept for them.
     """
     known = semaphores or Semaphores()
     program = segmented(program)
@@ -99,13 +102,13 @@ def synchronise(program: Program, semaphores: Semaphores | None = None) -> Progr
     )
 
 
-def _usage(kernel: Kernel, overlap: Overlap) -> Usage:
+def _usage(kernel: Kernel, fences: Fences, overlap: Overlap) -> Usage:
     order = events(kernel.body)
     items = [event for event in order if isinstance(event, Item)]
     uses = uses_of(items, overlap)
-    signalling = counted(items, uses)
+    signalling = counted(items, uses) | fences.counted(items)
     count(order, signalling)
-    waits = _waits(order, uses)
+    waits = _waits(order, uses, fences)
     semaphores = _semaphores({source.counter for awaited in waits.values() for source in awaited})
     uses_of_semaphores = [
         _uses(item, waits[item.position], semaphores, item.position in signalling) for item in items
@@ -126,12 +129,12 @@ def _semaphores(counters: set[Counter]) -> dict[Counter, Semaphore]:
     }
 
 
-def _waits(order: list[Event], uses: Uses) -> Waits:
+def _waits(order: list[Event], uses: Uses, fences: Fences) -> Waits:
     """What each item has to wait for: found in a first look, thinned out in a second one."""
     waits: Waits = {}
     begun: dict[int, Facts] = {}
-    ends = _look(order, waits, begun, {}, uses)
-    _look(order, waits, begun, ends, None)
+    ends = _look(order, waits, begun, {}, uses, fences)
+    _look(order, waits, begun, ends, None, fences)
     return waits
 
 
@@ -141,6 +144,7 @@ def _look(
     begun: dict[int, Facts],
     ends: dict[Turn, dict[Stream, Facts]],
     uses: Uses | None,
+    fences: Fences,
 ) -> dict[Turn, dict[Stream, Facts]]:
     """Goes through a kernel once; what engines know at the ends of its loops.
 
@@ -148,10 +152,14 @@ def _look(
     only those of `waits` are looked at again.
     """
     engines = Engines()
+    items = [event for event in order if isinstance(event, Item)]
     for event in order:
         if isinstance(event, Item):
-            known = engines.known.setdefault(event.engine, {})
-            wanted = waits[event.position] if uses is None else sources(event, uses, known)
+            known = engines.of(event.engine)
+            if uses is None:
+                wanted = waits[event.position]
+            else:
+                wanted = sources(event, uses, known) + fences.sources(event, items)
             kept, facts = needed(event, wanted, known, begun)
             waits[event.position] = kept
             engines.known[event.engine] = facts

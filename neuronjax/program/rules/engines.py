@@ -40,7 +40,7 @@ _ON_CHIP = (Memory.SBUF, Memory.PSUM)
 #: Fields that take less than their engine could reach.
 _MEMORIES: Mapping[tuple[str, str], tuple[Memory, ...]] = {
     **{(name, "dst"): (Memory.PSUM,) for name in ("nc_matmul", "nc_matmul_mx", "tensor_transpose")},
-    ("core_barrier", "data"): (Memory.HBM,),
+    ("core_barrier", "data"): (Memory.HBM, Memory.SBUF),  # SBUF: nki-library, bwmm_shard_on_I
     **{("sendrecv", name): (Memory.SBUF,) for name in ("src", "dst")},
     **{(name, "index"): (Memory.SBUF,)
        for name in ("dma_gather", "dma_scatter", "dma_gather_transpose")},

@@ -1,0 +1,268 @@
+"""Loops whose trips a register decides about, beside numpy and in several orders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import numpy as np
+import pytest
+
+from neuronjax import nki
+from neuronjax.emulate import code, core
+from neuronjax.errors import CollectiveError, EndlessLoopError, RaceError, UnsupportedProgramError
+from neuronjax.nki import isa as nisa
+from neuronjax.nki import language as nl
+from neuronjax.nki.dynamic_loops import VirtualRegister
+from neuronjax.nki.tensor import Tensor
+from tests.nki.kernels import loaded, stored, tile
+
+X = np.random.default_rng(0).integers(-4, 5, (64, 8)).astype(np.float32)
+ORDERS: dict[str, core.Order | None] = {
+    "program": None,
+    "dataflow": core.DataflowOrder(seed=1),
+    "adversarial": core.DataflowOrder(seed=2, adversarial=True),
+}
+
+
+@pytest.fixture(params=ORDERS)
+def order(request: pytest.FixtureRequest) -> core.Order | None:
+    return ORDERS[request.param]
+
+
+def number(value: int) -> np.ndarray:
+    return np.array([[value]], np.int32)
+
+
+def flags(trips: int) -> np.ndarray:
+    """What goes on for so many trips."""
+    return np.array([[1] * trips + [0] * (8 - trips)], np.int32)
+
+
+def register_of(x: Tensor) -> VirtualRegister:
+    register = nisa.register_alloc()
+    nisa.register_load(register, loaded(x))
+    return register
+
+
+def bound(x: Tensor | int) -> VirtualRegister | int:
+    return register_of(x) if isinstance(x, Tensor) else x
+
+
+def add_rows(total: Tensor, x: Tensor, first: VirtualRegister) -> None:
+    """Adds eight rows, by way of PSUM."""
+    block = loaded(x[nl.ds(first, 8)])
+    doubled = tile((8, 8), buffer=nl.psum)
+    for half in nl.affine_range(2):
+        columns = slice(4 * half, 4 * half + 4)
+        nisa.activation(doubled[:, columns], nl.copy, block[:, columns], scale=2.0)
+    nisa.tensor_tensor(total, total, doubled, nl.add)
+
+
+@nki.jit
+def summed(x: Tensor, start: Tensor | int, stop: Tensor | int, step: int = 1) -> Tensor:
+    """Sums of rows, which a static loop before the dynamic one begins, and one behind it ends."""
+    total = nl.zeros((8, 8), nl.float32)
+    for first in nl.affine_range(3):
+        nisa.tensor_tensor(total, total, loaded(x[first : first + 8]), nl.add)
+    for first in nl.dynamic_range(bound(start), bound(stop), step):
+        add_rows(total, x, first)
+    for last in nl.affine_range(3):
+        nisa.tensor_tensor(total, total, loaded(x[last + 9 : last + 17]), nl.add)
+    return stored(total)
+
+
+@nki.jit
+def summed_by_fori(x: Tensor, start: Tensor | int, stop: Tensor | int, step: int = 1) -> Tensor:
+    total = nl.zeros((8, 8), nl.float32)
+    nl.fori_loop(bound(start), bound(stop), lambda first: add_rows(total, x, first), step)
+    return stored(total)
+
+
+def sums(start: int, stop: int, step: int = 1) -> np.ndarray:
+    blocks = [2 * X[first : first + 8] for first in range(start, stop, step)]
+    return sum(blocks, np.zeros((8, 8), np.float32))
+
+
+RANGES = [(0, 3, 1), (0, 0, 1), (4, 2, 1), (0, -5, 3), (1, 8, 3), (2, 9, 7)]
+
+
+@pytest.mark.parametrize(("start", "stop", "step"), RANGES)
+def test_counted_loops(start: int, stop: int, step: int, order: core.Order | None) -> None:
+    about = sum(X[first : first + 8] + X[first + 9 : first + 17] for first in range(3))
+    got = nki.simulate(summed, order)(X, number(start), number(stop), step)
+    np.testing.assert_array_equal(got, sums(start, stop, step) + about)
+    got = nki.simulate(summed_by_fori, order)(X, number(start), number(stop), step)
+    np.testing.assert_array_equal(got, sums(start, stop, step))
+
+
+def test_bounds_that_are_numbers_in_part_or_both() -> None:
+    about = sums(0, 0) + sum(X[first : first + 8] + X[first + 9 : first + 17] for first in range(3))
+    for start, stop in ((2, number(5)), (number(2), 5)):
+        np.testing.assert_array_equal(nki.simulate(summed)(X, start, stop), sums(2, 5) + about)
+    np.testing.assert_array_equal(nki.simulate(summed_by_fori)(X, 2, 5), sums(2, 5))
+    assert nki.benchmark(summed_by_fori)(X, 2, 5).assumed[0].endswith(": 3 trips")
+
+
+@nki.jit
+def added_while(x: Tensor, goes_on: Tensor) -> Tensor:
+    """Adds the rows from 0, from 1 and so on, while there are flags, which are read as it goes."""
+    total, place = nl.zeros((8, 8), nl.float32), nl.zeros((1, 1), nl.int32)
+    register = nisa.register_alloc(loaded(goes_on[:, 0:1]))
+    while register:
+        block = tile((8, 8))
+        nisa.dma_copy(block, x.ap([[8, 8], [1, 8]], scalar_offset=place, indirect_dim=0))
+        nisa.tensor_tensor(total, total, block, nl.add)
+        nisa.tensor_scalar(place, place, nl.add, 1)
+        flag = tile((1, 1), nl.int32)
+        nisa.dma_copy(flag, goes_on.ap([[8, 1], [1, 1]], scalar_offset=place, indirect_dim=1))
+        nisa.register_load(register, flag)
+    return stored(nl.multiply(total, 2.0))
+
+
+@nki.jit
+def counted_down(x: Tensor, count: Tensor) -> Tensor:
+    total, left = nl.zeros((8, 8), nl.float32), loaded(count)
+
+    def body(value: VirtualRegister) -> VirtualRegister:
+        nisa.register_store(left, value)
+        add_rows(total, x, value)
+        nisa.tensor_scalar(left, left, nl.add, -1)
+        after = nisa.register_alloc()
+        nisa.register_load(after, left)
+        return after
+
+    nl.while_loop(register_of(count), body)
+    return stored(total)
+
+
+@pytest.mark.parametrize("trips", [0, 1, 5])
+def test_loops_with_a_condition(trips: int, order: core.Order | None) -> None:
+    got = nki.simulate(added_while, order)(X, flags(trips))
+    np.testing.assert_array_equal(got, sums(0, trips))
+    got = nki.simulate(counted_down, order)(X, number(trips))
+    np.testing.assert_array_equal(got, sums(1, trips + 1))
+
+
+def test_a_loop_within_a_program_and_in_time() -> None:
+    got = jax.jit(added_while)(X, flags(3))
+    np.testing.assert_array_equal(got, sums(0, 3))
+    timeline = nki.benchmark(added_while)(X, flags(3))
+    assert len(timeline.assumed) == 1
+    assert "line" in timeline.assumed[0]
+    assert timeline.assumed[0].endswith(": 1 trips")
+
+
+@nki.jit
+def exchanged(x: Tensor, counts: Tensor, has_barrier: bool = True) -> Tensor:
+    """Every trip, a program adds what the other one has in HBM, and halves of all are its own."""
+    between = nl.ndarray((16, 8), nl.float32, buffer=nl.shared_hbm)
+    out = nl.ndarray((16, 8), nl.float32, buffer=nl.shared_hbm)
+    me = nl.program_id(0)
+    mine, theirs = nl.ds(8 * me, 8), nl.ds(8 - 8 * me, 8)
+    total = loaded(x[mine])
+    count = register_of(counts[nl.ds(me, 1)])
+    for _ in nl.dynamic_range(count):
+        nisa.dma_copy(between[mine], total)
+        if has_barrier:
+            nisa.core_barrier(between, (0, 1))
+        nisa.tensor_tensor(total, total, loaded(between[theirs]), nl.add)
+        nisa.core_barrier(between, (0, 1))
+    nisa.dma_copy(out[mine], total)
+    return out
+
+
+def test_programs_meet_in_every_trip(order: core.Order | None) -> None:
+    got = nki.simulate(exchanged[2], order)(X, np.full((2, 1), 3, np.int32))
+    both = X[:8] + X[8:16]
+    np.testing.assert_array_equal(got, 4 * np.concatenate([both, both]))
+    with pytest.raises(CollectiveError, match=r"core 0 at .*core_barrier.* Cores \[1\] have ended"):
+        nki.simulate(exchanged[2], order)(X, np.array([[3], [2]], np.int32))
+
+
+def test_a_missing_barrier_in_such_a_loop_is_seen() -> None:
+    counts = np.full((2, 1), 3, np.int32)
+
+    def simulate_in_ten_orders() -> None:
+        for seed in range(10):
+            nki.simulate(exchanged[2], core.DataflowOrder(seed=seed))(X, counts, has_barrier=False)
+
+    with pytest.raises(RaceError, match=r"test_dynamic_loops.py:\d+"):
+        simulate_in_ten_orders()
+
+
+def left_early(register: VirtualRegister, x: Tensor) -> None:
+    for _ in nl.dynamic_range(register):
+        break
+
+
+def left_while(register: VirtualRegister, x: Tensor) -> None:
+    while register:
+        nisa.register_load(register, loaded(x))
+        break
+
+
+def never_ending(register: VirtualRegister, x: Tensor) -> None:
+    while register:
+        loaded(x)
+
+
+def never_ending_body(register: VirtualRegister, x: Tensor) -> None:
+    nl.while_loop(register, lambda value: value)
+
+
+def within_another(register: VirtualRegister, x: Tensor) -> None:
+    for _ in nl.dynamic_range(register):
+        for _ in nl.dynamic_range(register):
+            loaded(x)
+
+
+def asked(register: VirtualRegister, x: Tensor) -> None:
+    if register:
+        loaded(x)
+
+
+def negated(register: VirtualRegister, x: Tensor) -> None:
+    while not register:
+        loaded(x)
+
+
+def counted_by_python(register: VirtualRegister, x: Tensor) -> None:
+    for _ in range(register):
+        loaded(x)
+
+
+REFUSED: dict[Callable[[VirtualRegister, Tensor], None], str] = {
+    left_early: "break or return leaves a loop over a register",
+    left_while: "break or return leaves a loop over a register",
+    never_ending: "the loop never ends: nothing in its body changes the register",
+    never_ending_body: "the loop never ends: nothing in its body changes the register",
+    within_another: r"within another one, of .*test_dynamic_loops.py:\d+, is not built",
+    asked: "write `while register:`, nl.while_loop or nl.where",
+    negated: "write `while register:`, nl.while_loop or nl.where",
+    counted_by_python: "use nl.dynamic_range",
+    lambda register, x: list(nl.dynamic_range(0, register, register)): "the step of a loop",  # type: ignore[arg-type]
+    lambda register, x: list(nl.dynamic_range(0, register, 0)): "pass a positive integer",
+    lambda register, x: list(nl.dynamic_range(1.5, register)): "a loop's bound is 1.5",  # type: ignore[arg-type]
+    lambda register, x: nl.while_loop(x, lambda value: value): "init is ",  # type: ignore[arg-type]
+    lambda register, x: nl.while_loop(register, lambda _: None): "what body_fun returns is None",  # type: ignore[arg-type,return-value]
+}
+
+
+@pytest.mark.parametrize("misuse", REFUSED)
+def test_what_is_refused(misuse: Callable[[VirtualRegister, Tensor], None]) -> None:
+    @nki.jit
+    def kernel(x: Tensor) -> Tensor:
+        misuse(register_of(x), x)
+        return stored(loaded(x))
+
+    with pytest.raises(UnsupportedProgramError, match=r"test_dynamic_loops.py:\d+: ") as raised:
+        kernel.trace(number(3))
+    raised.match(REFUSED[misuse])
+    assert "\n" not in str(raised.value)
+
+
+def test_a_loop_that_goes_on(order: core.Order | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code, "MOST_TRIPS", 20)
+    with pytest.raises(EndlessLoopError, match=r"test_dynamic_loops.py:\d+: .* after 20 trips"):
+        nki.simulate(added_while, order)(np.zeros((64, 8), np.float32), np.ones((1, 64), np.int32))
