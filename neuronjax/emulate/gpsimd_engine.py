@@ -322,10 +322,11 @@ def core_barrier(instruction: CoreBarrier, unit: Unit) -> Run | Exchange:
     """Waits for the other core in a split; outside of one there is none."""
     if unit.split_core is None:
         return lambda values: None
+    data = instruction.data.buffer
     return Exchange(
         stream=f"barrier of {instruction.engine.value}",
         members=instruction.cores,
-        description=f"core_barrier of {instruction.data.buffer.name}",
+        description=f"core_barrier of {'a tile' if data.on_chip else data.name}",
         send=lambda values: [],
         combine=lambda sent, core: [],
         receive=lambda values, results: None,

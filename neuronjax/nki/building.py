@@ -102,6 +102,9 @@ def _converted(trace: Trace, function: str, parameter: str, hint: Any, value: An
     if Immediate in kinds and isinstance(value, int | float):
         return Immediate(float(value))
     classes = tuple(kind for kind in kinds if isinstance(kind, type))
+    for kind in classes if isinstance(value, str) else ():
+        if issubclass(kind, enum.Enum) and value in kind._value2member_map_:
+            return kind(value)
     only_names = all(issubclass(kind, enum.Enum) for kind in classes)
     if classes and not isinstance(value, classes if only_names else (*classes, int, float)):
         raise UnsupportedProgramError(

@@ -119,7 +119,7 @@ class Tensor:
             place = self._at_register(entry.start, axis, self.strides[axis])
             return dataclasses.replace(place, shape=shape)
         start, stop, step = _bounds(entry, size)
-        if not 0 <= start < stop <= size or step < 1:
+        if not 0 <= start <= stop <= size or step < 1:
             raise OutOfBoundsError(
                 f"{current().line()}: {entry} is out of bounds for dimension {axis}, which has "
                 f"{size} elements."
@@ -275,6 +275,11 @@ class Tensor:
             raise UnsupportedProgramError(
                 f"{current().line()}: only dma_copy (src or dst) and dma_transpose (src) take a "
                 "tensor with vector_offset."
+            )
+        if not self.size:
+            raise UnsupportedProgramError(
+                f"{current().line()}: an operand of shape {self.shape} has no elements, which no "
+                "instruction takes; leave the instruction out."
             )
         return self._access(self.strides, self.shape)
 

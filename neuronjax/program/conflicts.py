@@ -40,6 +40,26 @@ class Touch:
     terms: tuple[tuple[int, int], ...] | None
     is_exact: bool
 
+    @property
+    def size(self) -> int | None:
+        """How many elements it touches from `base` on, without gaps; None: it has gaps, or nobody
+        knows."""
+        if self.terms is None or not self.is_exact:
+            return None
+        size = 1
+        for stride, count in sorted(self.terms):
+            if stride > size:
+                return None
+            size += stride * (count - 1)
+        return size
+
+    @property
+    def last(self) -> int | None:
+        """The last element; None if nobody knows."""
+        if self.terms is None:
+            return None
+        return self.base + sum(stride * (count - 1) for stride, count in self.terms)
+
 
 def touches(nodes: Iterable[Node]) -> list[Touch]:
     """The distinct touches of HBM by nodes."""

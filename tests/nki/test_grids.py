@@ -118,3 +118,21 @@ def test_every_program_has_its_registers(order: core.Order | None) -> None:
     starts = np.array([[300], [7]], np.int32)
     result = nki.simulate(rows_named_by_registers[2], order)(X, starts)
     np.testing.assert_array_equal(result, np.concatenate([X[300:428], X[7:135]]))
+
+
+@nki.jit
+def twice_done(x: Tensor, read: int = 0) -> Tensor:
+    """Both programs write all, and read again what they have written."""
+    between = nl.ndarray((128, 64), nl.float32, buffer=nl.shared_hbm)
+    out = nl.ndarray((256, 64), nl.float32, buffer=nl.shared_hbm)
+    me = nl.program_id(0)
+    for half in range(2):
+        rows = nl.ds(64 * half, 64)
+        nisa.dma_copy(between[rows], loaded(x[rows]))
+    nisa.dma_copy(out[nl.ds(128 * me, 128)], loaded(between))
+    return out
+
+
+def test_programs_may_read_what_both_have_written() -> None:
+    assert "results depend on their order unless values agree" in twice_done[2].trace(X).notes[0]
+    np.testing.assert_array_equal(nki.simulate(twice_done[2])(X), np.tile(X[:128], (2, 1)))

@@ -53,3 +53,38 @@ def test_an_index_outside_names_the_line() -> None:
 
     with pytest.raises(OutOfBoundsError, match=r"test_kernels.py:\d+: .*128 elements"):
         nki.simulate(kernel)(np.zeros((128, 4), np.float32))
+
+
+def test_slices_without_elements() -> None:
+    @nki.jit
+    def kernel(x: Tensor, last: int = 0) -> Tensor:
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nothing = x[4:4]
+        assert nothing.shape == (0, 4)
+        nisa.dma_copy(dst=out, src=x)
+        if last:
+            nisa.dma_copy(dst=out[:0], src=nothing)
+        return out
+
+    x = np.ones((8, 4), np.float32)
+    np.testing.assert_array_equal(nki.simulate(kernel)(x), x)
+    with pytest.raises(
+        UnsupportedProgramError, match=r"test_kernels.py:\d+: an operand of shape \(0, 4\) has no"
+    ):
+        kernel.trace(x, 1)
+
+
+def test_options_by_their_values() -> None:
+    @nki.jit
+    def kernel(x: Tensor, mode: nisa.matmul_perf_mode | str) -> Tensor:
+        sums = nl.ndarray((16, 16), nl.float32, buffer=nl.psum)
+        block = nl.load(x)
+        nisa.nc_matmul(sums, block, block, perf_mode=mode)
+        nl.store(x, nl.copy(sums))
+        return x
+
+    x = np.ones((16, 16), np.float32)
+    by_name, by_value = (kernel.trace(x, mode) for mode in (nisa.matmul_perf_mode.none, "none"))
+    assert by_name.program == by_value.program
+    with pytest.raises(UnsupportedProgramError, match=r"takes no perf_mode='fast'; pass one of"):
+        kernel.trace(x, "fast")

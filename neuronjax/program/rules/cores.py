@@ -15,10 +15,10 @@ from neuronjax.program.conflicts import Touch, conflicts, touches
 from neuronjax.program.control import Host
 from neuronjax.program.gpsimd_engine import CoreBarrier
 from neuronjax.program.instruction import Instruction
-from neuronjax.program.operand import Buffer, Register
+from neuronjax.program.operand import Access, Buffer, Register
 from neuronjax.program.program import Kernel, Node, Program, Split
 from neuronjax.program.rules.site import Violation
-from neuronjax.program.walk import Place, instructions, leaves, walk
+from neuronjax.program.walk import Place, control_register, instructions, leaves, walk
 
 
 def splits(program: Program) -> Iterator[Violation]:
@@ -39,7 +39,8 @@ def _splits(program: Program) -> Iterator[tuple[Place, Split]]:
 def apart(program: Program) -> Iterator[Violation]:
     """Concurrent kernels write nothing in HBM that another one reads.
 
-    The rule is silent about accesses that depend on registers or indices.
+    The rule is silent about accesses that depend on registers or indices, and about what the one
+    that reads has written itself, which is for `written_once`.
     """
     for place, names, stretches, meets in _pairs(program):
         for mine, theirs in stretches:
@@ -111,7 +112,24 @@ def _written(touched: list[Touch]) -> list[Touch]:
 
 
 def _read(touched: list[Touch]) -> list[Touch]:
-    return [touch for touch in touched if not touch.is_write]
+    """What a kernel reads and has not written before."""
+    return [
+        touch
+        for number, touch in enumerate(touched)
+        if not touch.is_write and not _may_give(touched[:number], touch)
+    ]
+
+
+def _may_give(before: list[Touch], read: Touch) -> bool:
+    """Whether all that is read may be what earlier writes have left."""
+    writes = [touch for touch in _written(before) if touch.buffer.name == read.buffer.name]
+    if any(write.terms is None for write in writes):
+        return True
+    reached = read.base
+    for write in sorted(writes, key=lambda write: write.base):
+        if write.size is not None and write.base <= reached:
+            reached = max(reached, write.base + write.size)
+    return read.last is not None and read.last < reached
 
 
 def _root(buffer: Buffer, roots: dict[str, str]) -> str:
@@ -142,17 +160,39 @@ def alone(program: Program) -> Iterator[Violation]:
 
 
 def registers(program: Program) -> Iterator[Violation]:
-    """All kernels of a split set a register or none does, since cores have their own registers."""
+    """All kernels of a split set a register or none does, since cores have their own registers.
+
+    A register that is used nowhere else is a kernel's own.
+    """
     written: dict[int, set[str]] = {}
-    for place, instruction in instructions(program):
-        written.setdefault(id(place.kernel), set()).update(_registers(instruction))
-    for place, node in _splits(program):
-        own = [written.get(id(kernel), set()) for kernel in node.kernels]
-        for name in sorted({name for names in own for name in names}):
-            if not all(name in names for names in own):
+    users: dict[str, set[int]] = {}
+    for place, node in walk(program):
+        kernel = id(place.kernel)
+        for name in _used(node):
+            users.setdefault(name, set()).add(kernel)
+        if isinstance(node, Instruction):
+            written.setdefault(kernel, set()).update(_set(node))
+    for place, split in _splits(program):
+        own = {id(kernel): written.get(id(kernel), set()) for kernel in split.kernels}
+        for name in sorted({name for names in own.values() for name in names}):
+            setters = {kernel for kernel, names in own.items() if name in names}
+            if len(setters) < len(own) and not users[name] <= setters:
                 actual = f"${name} is set on one core of several"
                 yield Violation(place.path, actual, "on each of them")
 
 
-def _registers(instruction: Instruction) -> Iterator[str]:
+def _used(node: Node) -> Iterator[str]:
+    """The registers that an instruction or a decision uses or sets."""
+    if not isinstance(node, Instruction):
+        register = control_register(node)
+        yield from () if register is None else (register.name,)
+        return
+    for use in node.uses():
+        if isinstance(use.operand, Register):
+            yield use.operand.name
+        elif isinstance(use.operand, Access):
+            yield from (register.name for register in use.operand.registers)
+
+
+def _set(instruction: Instruction) -> Iterator[str]:
     return (register.name for register in instruction.writes() if isinstance(register, Register))
