@@ -242,11 +242,12 @@ class Neighbours:
         A kernel that runs on several cores comes once for each.
         """
         known: dict[tuple[int, int], tuple[Kernel, int, Conflicts]] = {}
+        seen: set[object] = set()
         for site in self.sites:
             for core, kernel in enumerate(site.kernels):
                 _, _, own = known.setdefault((id(kernel), core), (kernel, core, {}))
                 for number, distance in back(self.sites, site, most):
-                    self._add(own, site, core, self.sites[number], distance)
+                    self._add(own, site, core, self.sites[number], distance, seen)
         yield from known.values()
 
     def needed(self, kernel: Kernel, core: int, own: Conflicts) -> list[tuple[After, ...]]:
@@ -291,13 +292,19 @@ class Neighbours:
         core: int,
         other: Site,
         distance: int,
+        seen: set[object],
     ) -> None:
-        """Notes what in streams of another site a kernel's reads and writes of buffers wait for."""
+        """Notes what in streams of another site a kernel's reads and writes of buffers wait for.
+
+        Kernels that meet as they have been `seen` to do in another call are passed over.
+        """
         mine = self._area(site, core)
         for at, kernel in enumerate(other.kernels):
             meets = _meets(mine, self._area(other, at))
-            if not meets.any():
+            pair = id(site.kernels[core]), core, id(kernel), at, distance, meets.tobytes()
+            if pair in seen or not meets.any():
                 continue
+            seen.add(pair)
             theirs = self.footprint(kernel)
             after_read = _last(meets, theirs.writes)
             after_write = np.maximum(after_read, _last(meets, theirs.reads))
@@ -326,7 +333,7 @@ class Neighbours:
             buffer = site.names.get(buffer.name, buffer)
         memory = _NUMBERS[buffer.memory]
         if buffer.memory is not Memory.HBM:
-            memory += len(Memory) * core
+            memory += len(_NUMBERS) * core
         start = buffer.address
         if start is None:
             name = buffer.name

@@ -237,7 +237,7 @@ class Access:
     @property
     def free_elements(self) -> int:
         """Elements in one partition; all of them in HBM."""
-        return math.prod(self.sizes)
+        return math.prod([dim.size for dim in self.dims])
 
     @property
     def elements(self) -> int:

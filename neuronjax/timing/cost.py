@@ -113,4 +113,5 @@ def extra(platform: Platform, engine: Engine, cycles: float) -> Cost:
 
 def sequencer(platform: Platform, engine: Engine) -> Cost:
     """An instruction that the engine's sequencer deals with alone: the least interval."""
-    return ONE + extra(platform, engine, platform.timings.engines.minimum_interval_cycles)
+    interval = platform.timings.engines.minimum_interval_cycles
+    return Cost(issue_ns=platform.ns(interval, engine), instructions=1)

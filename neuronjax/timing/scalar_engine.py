@@ -36,22 +36,21 @@ def _activation(instruction: Any, platform: Platform) -> Cost:
     return Cost(tables=tables) + streaming(platform, Engine.SCALAR, cycles)
 
 
-def _accumulator(platform: Platform, is_read: bool) -> Cost:
+def _accumulator(platform: Platform) -> Cost:
     """Reading the accumulator register after the elements."""
-    return extra(
-        platform, Engine.SCALAR, platform.timings.engines.accumulator_cycles if is_read else 0
-    )
+    return extra(platform, Engine.SCALAR, platform.timings.engines.accumulator_cycles)
 
 
 def _reducing(instruction: Any, platform: Platform) -> Cost:
     is_read = (
         instruction.reduce_res is not None and instruction.reduce_cmd is not ReduceCommand.IDLE
     )
-    return _activation(instruction, platform) + _accumulator(platform, is_read)
+    cost = _activation(instruction, platform)
+    return cost + _accumulator(platform) if is_read else cost
 
 
 def _activation_reduce(instruction: ActivateReduce, platform: Platform) -> Cost:
-    return _activation(instruction, platform) + _accumulator(platform, True)
+    return _activation(instruction, platform) + _accumulator(platform)
 
 
 COSTS: Mapping[type[Instruction], Rule] = {

@@ -148,9 +148,10 @@ CYCLES: Mapping[type[Instruction], Cycles] = {
 
 def _on_vector(instruction: Any, platform: Platform) -> Cost:
     cycles = CYCLES[type(instruction)](instruction, platform)
-    reads_accumulator = getattr(instruction, "reduce_res", None) is not None
-    accumulator = platform.timings.engines.accumulator_cycles if reads_accumulator else 0
-    return streaming(platform, Engine.VECTOR, cycles) + extra(platform, Engine.VECTOR, accumulator)
+    cost = streaming(platform, Engine.VECTOR, cycles)
+    if getattr(instruction, "reduce_res", None) is None:
+        return cost
+    return cost + extra(platform, Engine.VECTOR, platform.timings.engines.accumulator_cycles)
 
 
 def _on_scalar(instruction: Any, platform: Platform) -> Cost:

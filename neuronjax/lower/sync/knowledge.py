@@ -8,6 +8,7 @@ known at the end of an iteration holds in the next one; that needs a first look 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -162,13 +163,24 @@ def following(source: Source, at_start: Facts, known: Facts, loops: Sequence[Tur
     where the producer has no such iteration, facts must hold by themselves.
     """
     width = len(loops) + 1
-    told: Facts = {}
+    if not source.outside and source.at == _same_iteration(width):
+        told = dict(at_start)
+        for counter, rows in source.producer.done_before():
+            told[counter] = (*told.get(counter, ()), *rows)
+        return told
+    told = {}
     for counter, rows in (*at_start.items(), *source.producer.done_before()):
         for row in rows:
             new = composed(row, source.at, width)
             if holds_outside(new, known.get(counter, ()), source.outside, loops):
                 told[counter] = (*told.get(counter, ()), new)
     return told
+
+
+@functools.cache
+def _same_iteration(width: int) -> tuple[Row, ...]:
+    """What an iteration is that is the one it is seen from."""
+    return tuple(tuple(int(at == loop) for at in range(width)) for loop in range(1, width))
 
 
 def needed(
