@@ -57,6 +57,12 @@ class Touch:
         shape, strides = (*window.shape, window.itemsize), (width, *window.strides[1:], 1)
         return np.ndarray(shape, flags.dtype, flags.data, start, strides)
 
+    def contents(self) -> Array:
+        """The bytes that it touches, in the storage."""
+        storage = self.window.storage
+        own = self.bytes_in(storage.flat.reshape(storage.rows, storage.width), 0, 0)
+        return own if self.where is None else own[self.where]
+
     def meets(self, other: Touch) -> bool:
         """Whether both have a byte in common, if their rectangles have."""
         if self.is_dense and other.is_dense:
@@ -70,12 +76,16 @@ class Touch:
         return self._meets_by_byte(other)
 
     def _meets_by_byte(self, other: Touch) -> bool:
+        return self.has_some(True, other)
+
+    def has_some(self, chosen: Array | bool, other: Touch) -> bool:
+        """Whether some of the `chosen` bytes, of its `contents`, are in another one as well."""
         rectangles = np.array((self.rectangle, other.rectangle))
         row, _, byte, _ = (int(bound) for bound in rectangles.min(0))
         _, last_row, _, last_byte = (int(bound) for bound in rectangles.max(0))
         flags = np.zeros((last_row - row + 1, last_byte - byte + 1), np.bool_)
         own, others = self.bytes_in(flags, row, byte), other.bytes_in(flags, row, byte)
-        own[... if self.where is None else self.where] = True
+        own[... if self.where is None else self.where] = chosen
         return bool((others if other.where is None else others[other.where]).any())
 
 
@@ -130,9 +140,10 @@ class Log:
 
     def unseen(
         self, touch: Touch, stream: int, seen: Array, *, writes: bool
-    ) -> Iterator[tuple[int, bool]]:
+    ) -> Iterator[tuple[int, bool, Touch]]:
         """Events of other streams, the latest first, that meet an access and are later than the
-        last event `seen` of their stream, and whether they write. Reads do not meet reads."""
+        last event `seen` of their stream, whether they write, and what they touch. Reads do not
+        meet reads."""
         events, streams, directions, row, last_row, byte, last_byte = self._table[
             :, : len(self._touches)
         ]
@@ -144,7 +155,7 @@ class Log:
         (numbers,) = np.nonzero(wanted)
         for number in sorted(numbers.tolist(), key=lambda number: -int(events[number])):
             if self._meet(touch, self._touches[number]):
-                yield int(events[number]), bool(directions[number])
+                yield int(events[number]), bool(directions[number]), self._touches[number]
 
     def _meet(self, touch: Touch, other: Touch) -> bool:
         if touch.where is not None or other.where is not None:

@@ -95,9 +95,9 @@ class _Rows:
         self._put(values, view, index, rows.reshape(len(index), *view.shape[1:]))
 
     def _put(self, values: Values, view: Array, index: Array, rows: Array) -> None:
-        view[index] = rows
         if self._watcher is not None:
             self._watcher.writes(self._window, values, self._where(index))
+        view[index] = rows
 
     def _where(self, index: Array) -> Array:
         mask = np.zeros((1, self.count), bool)

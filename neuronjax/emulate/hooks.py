@@ -72,6 +72,7 @@ class Hooks:
 
     def after(self, step: Step, values: Values) -> None:
         """Called after an instruction."""
+        self.races.settle()
         if self.observe is not None:
             self.observe(self.rank, step, values)
 

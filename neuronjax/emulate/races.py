@@ -11,10 +11,15 @@ events beyond the clock of its own that touched the same bytes (`accesses`).
 A wait has seen the signals that raised the semaphore to its count, in the order of their arrival.
 If several streams signal one semaphore, that order is a matter of chance, so another seed may find
 more races. An instruction of an engine is taken to end before the next one begins.
+
+Physical cores beside each other may write the same bytes, as programs of a grid do that each
+compute all of a result: a write that leaves bytes as they are is no race with what another core
+does there, and who has seen one of two such writes has seen the bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -56,6 +61,18 @@ class Event:
         return self.step.frame.valuation(self.values)
 
 
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A write of `event` to what another core touches unordered: a race if bytes change."""
+
+    event: Event
+    touch: Touch
+    before: Array
+    #: Events of the other core, whether they write, and what they touch.
+    others: list[tuple[int, bool, Touch]]
+    what: str
+
+
 @dataclass
 class Races:
     """Events and marks of one rank. `now` is the executing event."""
@@ -68,6 +85,10 @@ class Races:
     _events: dict[int, Event] = field(default_factory=dict)
     _streams: dict[str, int] = field(default_factory=dict)
     _logs: dict[Storage, Log] = field(default_factory=dict)
+    #: Writes of the event that is executing.
+    _doubts: list[Doubt] = field(default_factory=list)
+    #: A write -> writes of the same bytes by another core.
+    _agreed: dict[int, set[int]] = field(default_factory=dict)
     #: By number of a stream: the last event of it that `now` has seen.
     _seen: Array | None = None
 
@@ -92,6 +113,7 @@ class Races:
         """A barrier: all streams have seen all events."""
         self.barrier = self._count
         self._events.clear()
+        self._agreed.clear()
         for log in self._logs.values():
             log.clear()
 
@@ -115,11 +137,44 @@ class Races:
         assert event is not None
         log = self._logs.setdefault(window.storage, Log())
         touch = Touch(window, window.start(values), where)
-        stream = self._number(event.stream)
-        for other, is_write in log.unseen(touch, stream, self._seen_by(event), writes=writes):
-            other_does = "writes" if is_write else "reads"
-            self._report(event, self._events[other], does, other_does, window.access.buffer.name)
+        stream, what = self._number(event.stream), window.access.buffer.name
+        doubtful = []
+        for other, is_write, place in log.unseen(
+            touch, stream, self._seen_by(event), writes=writes
+        ):
+            if _core(self._events[other].stream) == _core(event.stream):
+                self._report(event, self._events[other], does, is_write, what)
+            elif writes:
+                doubtful.append((other, is_write, place))
+            elif not self._has_seen_any(self._agreed.get(other, ())):
+                self._report(event, self._events[other], does, is_write, what)
+        if doubtful:
+            self._doubts.append(Doubt(event, touch, touch.contents().copy(), doubtful, what))
         log.add(touch, stream, event.number, writes=writes, keep=self._events.__contains__)
+
+    def settle(self) -> None:
+        """What an instruction has written is there now."""
+        for doubt in self._doubts:
+            changed = doubt.before != doubt.touch.contents()
+            for other, is_write, place in doubt.others:
+                if doubt.touch.has_some(changed, place):
+                    self._report(
+                        doubt.event, self._events[other], "overwrites what", is_write, doubt.what
+                    )
+                elif is_write:
+                    self._agreed.setdefault(other, set()).add(doubt.event.number)
+                    self._agreed.setdefault(doubt.event.number, set()).add(other)
+        self._doubts.clear()
+
+    def _has_seen_any(self, numbers: Iterable[int]) -> bool:
+        """Whether what is executing comes after one of some events."""
+        assert self.now is not None
+        seen = self._seen_by(self.now)
+        return any(
+            event.stream == self.now.stream or number <= seen[self._number(event.stream)]
+            for number in numbers
+            if (event := self._events.get(number)) is not None
+        )
 
     def _number(self, stream: str) -> int:
         return self._streams.setdefault(stream, len(self._streams))
@@ -138,12 +193,18 @@ class Races:
         if writer.stream != event.stream and writer.number > max(
             event.clock.get(writer.stream, 0), self.barrier
         ):
-            self._report(event, writer, "reads what", "writes", f"register ${name}")
+            self._report(event, writer, "reads what", True, f"register ${name}")
 
-    def _report(self, event: Event, other: Event, does: str, other_does: str, what: str) -> None:
+    def _report(self, event: Event, other: Event, does: str, is_write: bool, what: str) -> None:
+        other_does = "writes" if is_write else "reads"
         message = (
             f"{event} {does} {other} {other_does}, {what}, and nothing orders the two. Make one"
             " wait for a signal from the other, or give them different memory."
         )
         paths = tuple(sorted((event.step.path, other.step.path)))
         self.reporter.report(Finding(Kind.RACE, self.reporter.rank, paths, message))
+
+
+def _core(stream: str) -> str:
+    """The physical core that a stream belongs to."""
+    return stream.split()[1] if stream.startswith("core ") else "0"

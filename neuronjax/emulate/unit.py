@@ -161,8 +161,8 @@ class Unit:
             return lambda values, result: encode(view(values), result.reshape(shape))
 
         def write(values: Values, result: Array) -> None:
-            encode(view(values), result.reshape(shape))
             watcher.writes(window, values, None)
+            encode(view(values), result.reshape(shape))
 
         return write
 
@@ -172,9 +172,9 @@ class Unit:
         view, shape = window.view, window.shape
 
         def write(values: Values, result: Array) -> None:
-            view(values)[...] = result.reshape(shape)
             if watcher is not None:
                 watcher.writes(window, values, None)
+            view(values)[...] = result.reshape(shape)
 
         return write
 
@@ -214,25 +214,25 @@ class Part:
         view, shape = self._window.view(values), self._window.shape
         result = np.broadcast_to(result, self._window.flat).reshape(shape)
         mask = self._mask(where)
+        if self._watcher is not None:
+            self._watcher.writes(self._window, values, mask)
         if mask is None:
             self._encode(view, result)
         else:
             fresh = np.empty(shape, view.dtype)
             self._encode(fresh, result)
             view[mask] = fresh[mask]
-        if self._watcher is not None:
-            self._watcher.writes(self._window, values, mask)
 
     def move(self, values: Values, result: Array, where: Array | None = None) -> None:
         """Writes unconverted elements where the mask is set."""
         view, mask = self._window.view(values), self._mask(where)
         elements = np.broadcast_to(result, self._window.flat).reshape(self._window.shape)
+        if self._watcher is not None:
+            self._watcher.writes(self._window, values, mask)
         if mask is None:
             view[...] = elements
         else:
             view[mask] = elements[mask]
-        if self._watcher is not None:
-            self._watcher.writes(self._window, values, mask)
 
     def row(self, values: Values) -> int:
         """The first partition of the memory."""

@@ -27,7 +27,7 @@ View = Callable[[Values], Array]
 
 
 class Watcher(Protocol):
-    """Observes every access to memory.
+    """Observes every access to memory, before it.
 
     `where` selects elements by a boolean mask over the leading dimensions of the window's shape;
     None selects all of them.

@@ -87,8 +87,7 @@ def _converted(trace: Trace, function: str, parameter: str, hint: Any, value: An
         return tuple(v.access() if isinstance(v, Tensor) else v for v in value)
     kinds = (hint, *typing.get_args(hint))
     if isinstance(value, Operator):
-        kind: type[enum.Enum]
-        for kind in (AluOp, Activation, PartitionReduction):
+        for kind in _OPERATORS:
             name = _OTHER_NAMES.get((kind, value.name), value.name)
             if kind in kinds and name in kind._value2member_map_:
                 return kind(name)
@@ -103,7 +102,8 @@ def _converted(trace: Trace, function: str, parameter: str, hint: Any, value: An
         return Immediate(float(value))
     classes = tuple(kind for kind in kinds if isinstance(kind, type))
     for kind in classes if isinstance(value, str) else ():
-        if issubclass(kind, enum.Enum) and value in kind._value2member_map_:
+        is_option = issubclass(kind, enum.Enum) and kind not in _OPERATORS
+        if is_option and value in kind._value2member_map_:
             return kind(value)
     only_names = all(issubclass(kind, enum.Enum) for kind in classes)
     if classes and not isinstance(value, classes if only_names else (*classes, int, float)):
@@ -115,7 +115,7 @@ def _converted(trace: Trace, function: str, parameter: str, hint: Any, value: An
 
 
 def _wanted(classes: Sequence[type]) -> str:
-    if AluOp in classes or Activation in classes or PartitionReduction in classes:
+    if any(kind in classes for kind in _OPERATORS):
         return "an operator of nki.language, such as nl.add"
     names = [member.name for kind in classes if issubclass(kind, enum.Enum) for member in kind]
     if names:
@@ -123,6 +123,7 @@ def _wanted(classes: Sequence[type]) -> str:
     return "a tensor" if Access in classes else f"a value of type {classes[0].__name__}"
 
 
+_OPERATORS: tuple[type[enum.Enum], ...] = (AluOp, Activation, PartitionReduction)
 _OTHER_NAMES: Mapping[tuple[type[enum.Enum], str], str] = {(PartitionReduction, "maximum"): "max"}
 
 

@@ -74,7 +74,8 @@ def test_events_meet_if_bytes_do(first: Touch, second: Touch, writes: bool, wrot
     log.add(first, 0, 7, writes=wrote, keep=lambda _: True)
     seen = np.array([6, 0])
     expected = bool(touched(first) & touched(second)) and (writes or wrote)
-    assert list(log.unseen(second, 1, seen, writes=writes)) == ([(7, wrote)] if expected else [])
+    found = list(log.unseen(second, 1, seen, writes=writes))
+    assert found == ([(7, wrote, first)] if expected else [])
     assert not list(log.unseen(second, 0, seen, writes=writes)), "of its own stream"
     assert not list(log.unseen(second, 1, np.array([7, 0]), writes=writes)), "seen"
 
@@ -95,6 +96,6 @@ def test_old_events_make_room_for_new_ones(touch: Touch) -> None:
         alive -= {event - 10}
         other = Touch(touch.window, touch.start, np.ones(touch.window.shape, bool))
         log.add(other, 0, event, writes=True, keep=alive.__contains__)
-    events = [event for event, _ in log.unseen(touch, 1, np.array([2980, 0]), writes=False)]
+    events = [event for event, *_ in log.unseen(touch, 1, np.array([2980, 0]), writes=False)]
     assert events == list(range(2999, 2980, -1))
     assert len(log) < 1100
