@@ -17,7 +17,7 @@ from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.box_values import IDENTITIES
 from neuronjax.lower.values.storage import NARROW_FLOATS, is_native
 
-VIEWS = frozenset({"broadcast_in_dim", "reshape", "transpose", "slice", "reverse",
+VIEWS = frozenset({"broadcast_in_dim", "reshape", "transpose", "slice", "counted_slice", "reverse",
                    "optimization_barrier"})  # fmt: skip
 """Operations that may only change where a value is seen to lie."""
 

@@ -27,6 +27,7 @@ from neuronjax.lower.lowering import written
 from neuronjax.lower.memory.allocate import allocate
 from neuronjax.lower.prices import Prices
 from neuronjax.lower.rewrite.composed import COMPOSED
+from neuronjax.lower.rewrite.counted import with_counted_loops
 from neuronjax.lower.rewrite.empty import EMPTY
 from neuronjax.lower.rewrite.expansions import REWRITES
 from neuronjax.lower.rewrite.narrow import rounded_early
@@ -188,6 +189,9 @@ GRAPH_PASSES = (
     _rewrite("expand", "operations in terms of simpler ones", REWRITES),
     _rewrite("canonical", "no result depends on which NaN an engine chooses", CANONICAL),
     _rewrite("compose", "erfc is a single operation again", COMPOSED),
+    _change(
+        "count", "loops know their trips; slices at counters are no copies", with_counted_loops
+    ),
     _change("used", "every value has a user", without_unused),
     _rewrite("native", "what engines do natively is a single operation", NATIVE),
     _change(

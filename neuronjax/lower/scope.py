@@ -267,6 +267,8 @@ class Scope:
             return source.transposed(a["permutation"])
         if op.name == "slice":
             return source.sliced(a["start_indices"], a["limit_indices"], a["strides"])
+        if op.name == "counted_slice":
+            return source.part(a["start_indices"], value.shape)
         if op.name == "reverse":
             return source.reversed(a["dimensions"])
         if op.name == "reshape":

@@ -125,8 +125,10 @@ class BoxTiles:
         builder.emit(TensorCopy(dst=replace(dst, dims=src.dims), src=src))
         return dst
 
-    def hbm(self, buffer: int, strides: Sequence[int], offset: int, axes: Sequence[Axis]) -> Access:
-        start = Affine(offset)
+    def hbm(
+        self, buffer: int, strides: Sequence[int], offset: Affine, axes: Sequence[Axis]
+    ) -> Access:
+        start = offset
         for dim, at in self.box.position.items():
             start = start + at * strides[dim]
         return walk(

@@ -111,7 +111,7 @@ class Sweep:
     ) -> Access:
         """The elements of a value along `axes`, then along dimensions that are not swept."""
         source = self.program.inputs[number]
-        offset = Affine(source.offset)
+        offset = source.offset
         for dim, at in position.items():
             offset = offset + at * source.strides[dim]
         return walk(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.operand import Immediate
 
 
@@ -24,7 +25,7 @@ class Input:
 
     buffer: int | None
     strides: tuple[int, ...]
-    offset: int
+    offset: Affine
     dtype: np.dtype
     axes: frozenset[int]
 
@@ -58,7 +59,7 @@ class Output:
     value: Reference
     buffer: int
     strides: tuple[int, ...]
-    offset: int = 0
+    offset: Affine = ZERO
 
 
 @dataclass(frozen=True, slots=True)

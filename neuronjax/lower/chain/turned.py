@@ -107,7 +107,7 @@ def write_turned(builder: KernelBuilder, turn: Turn, source: View, target: View)
     """The kernel of such a copy."""
     others = [d for d in range(len(turn.shape)) if d not in (turn.across, turn.along)]
     with ExitStack() as stack:
-        starts = [Affine(source.offset), Affine(target.offset)]
+        starts = [source.offset, target.offset]
         for d in others:
             variable = stack.enter_context(builder.loop(turn.shape[d]))
             strides = (turn.source[d], turn.target[d])

@@ -1,5 +1,5 @@
 """Control flow, collectives, and what is left to the host.
 
-* `control_flow`: `while`, `case`, `if`; `trips`: how often a loop runs, where that is known.
+* `control_flow`: `while`, `case`, `if`.
 * `collectives`: between ranks; `host`, `printing`: operations that no engine can do, as MLIR.
 """

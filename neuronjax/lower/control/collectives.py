@@ -21,6 +21,7 @@ from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.storage import is_native, storage_of
 from neuronjax.lower.values.view import View, dense_strides, whole_view
 from neuronjax.lower.write.builder import KernelBuilder
+from neuronjax.program.affine import Affine
 from neuronjax.program.collective import (
     AllGather,
     AllReduce,
@@ -241,7 +242,8 @@ def _reduce_locally(scope: Scope, op: Op, source: Buffer, count: int, target: Bu
         sweep = Sweep(builder, shape, frozenset(), [Swept(view, (0,)) for view in views])
         sweep.run(partial(_fold, sweep, graph))
 
-    views = [View(source, shape, (1,), number * target.elements) for number in range(count)]
+    starts = [Affine(number * target.elements) for number in range(count)]
+    views = [View(source, shape, (1,), start) for start in starts]
     key = ("reduce ranks", region.fingerprint(graph))
     scope.kernel(f"{op.name}_local", [op], key, [*views, View(target, shape, (1,))], [], write)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neuronjax.hlo.graph import Graph, Op, Value
-from neuronjax.lower.control.trips import trip_count
 from neuronjax.lower.filling import filled
 from neuronjax.lower.moves import Move, is_same, move
 from neuronjax.lower.operations import root_of
 from neuronjax.lower.plan.homes import Home
+from neuronjax.lower.rewrite.counted import Trips
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.view import View, whole_view
 from neuronjax.lower.write.builder import KernelBuilder
@@ -35,11 +35,12 @@ def while_(scope: Scope, op: Op) -> None:
         if place is not None and value is not parameter
     ]
     _return(inner, body, inner.run(), carried)
-    trips = trip_count(op)
-    if trips is not None:
-        if trips:
-            variable = scope.unit.name("trip")
-            scope.nodes.append(Loop(variable=variable, trips=trips, body=tuple(inner.nodes)))
+    counted: Trips | None = op.attributes.get("counted")
+    if counted is not None:
+        if counted.count:
+            scope.nodes.append(
+                Loop(variable=counted.variable, trips=counted.count, body=tuple(inner.nodes))
+            )
     else:
         asked = _inner(scope, condition, carried)
         (answer,) = asked.run()

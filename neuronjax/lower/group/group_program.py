@@ -20,6 +20,7 @@ from neuronjax.lower.chain.tile_program import (
 from neuronjax.lower.group.fuse import Group
 from neuronjax.lower.operations import is_splat, peel
 from neuronjax.lower.values.view import View
+from neuronjax.program.affine import ZERO
 from neuronjax.program.operand import Buffer, Immediate
 
 _KEPT = frozenset({"comparison_direction", "compare_type"})
@@ -66,7 +67,7 @@ class GroupProgram:
         for number, value in enumerate(self.given):
             axes = self._axes(self.group.maps[value])
             self.references[value] = Reference(number, is_input=True)
-            self.inputs.append(Input(None, (0,) * len(self.domain), 0, value.dtype, axes))
+            self.inputs.append(Input(None, (0,) * len(self.domain), ZERO, value.dtype, axes))
         for op in self.operations:
             self._node(op)
         values = [value for value in self._made() if value in self.needed]

@@ -83,7 +83,7 @@ class Lookup:
         size = _reach(self.table)
         held = self._tile(PARTITIONS, (size,), self.target.dtype)
         everywhere = (Dim(0, PARTITIONS), Dim(1, size))
-        offset = Affine(self.source.offset)
+        offset = self.source.offset
         src = Access(buffer=self.source.buffer, offset=offset, dims=everywhere)
         self.builder.emit(DmaCopy(dst=held, src=src))
         return elementwise.as_bits(held)

@@ -290,7 +290,7 @@ def _walk(operand: Operand, start: Affine, walked: Sequence[tuple[int, int]]) ->
         operand.view,
         shape=tuple(n for n, _ in walked),
         strides=tuple(s for _, s in walked),
-        offset=0,
+        offset=ZERO,
     )
     return view.access(start)
 

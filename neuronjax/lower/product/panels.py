@@ -101,7 +101,7 @@ class Operand:
 
     def start(self, position: Position) -> Affine:
         """The element of its buffer at a position."""
-        start = Affine(self.view.offset)
+        start = self.view.offset
         for dim, at in position.items():
             start = start + at * self.strides[dim]
         return start

@@ -21,7 +21,6 @@ from neuronjax.lower.region import apply, fingerprint, is_emittable, scratch
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.view import View, walk, whole_view
 from neuronjax.lower.write.builder import PARTITIONS, KernelBuilder, tile_access
-from neuronjax.program.affine import Affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType
 from neuronjax.program.operand import Access, Buffer, Dim, Immediate, Scalar
@@ -211,7 +210,7 @@ def initial(
         given = first
     else:
         loaded = tile(builder, partitions, (1,), dtype)
-        everywhere = walk(first.buffer, Affine(first.offset), (partitions,), (0,))
+        everywhere = walk(first.buffer, first.offset, (partitions,), (0,))
         builder.emit(DmaCopy(dst=loaded, src=everywhere))
         given = replace(loaded, dims=(Dim(0, count),))
     elementwise.fill(builder, total, given)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from neuronjax.program.affine import Affine
+from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.element_types import ElementType
 from neuronjax.program.operand import Access, Buffer, Dim, RegisterOffset
 
@@ -18,18 +18,21 @@ def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Element (i, j, …) of a value is element `offset` + Σ index · stride of `buffer`."""
+    """Element (i, j, …) of a value is element `offset` + Σ index · stride of `buffer`.
+
+    The offset may depend on the variables of the program's loops around.
+    """
 
     buffer: Buffer
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    offset: int = 0
+    offset: Affine = ZERO
 
     @property
     def is_dense(self) -> bool:
         """Whether it is all of its buffer, in order."""
         return (
-            self.offset == 0
+            self.offset == ZERO
             and self.normal.strides == dense_strides(self.normal.shape)
             and math.prod(self.shape) == self.buffer.elements
         )
@@ -59,6 +62,13 @@ class View:
             tuple(stride * step for stride, step in zip(self.strides, steps, strict=True)),
             self.offset + sum(start * s for start, s in zip(starts, self.strides, strict=True)),
         )
+
+    def part(self, starts: Sequence[Affine], shape: tuple[int, ...]) -> View:
+        """`shape` elements from `starts` on."""
+        offset = self.offset
+        for start, stride in zip(starts, self.strides, strict=True):
+            offset = offset + start * stride
+        return replace(self, shape=shape, offset=offset)
 
     def reversed(self, dimensions: Sequence[int]) -> View:
         flipped = set(dimensions)
@@ -117,10 +127,10 @@ class View:
         return walk(self.buffer, _plus(at, self.offset), self.shape, self.strides, dtype)
 
 
-def _plus(at: Affine | RegisterOffset | None, offset: int) -> Affine | RegisterOffset:
+def _plus(at: Affine | RegisterOffset | None, offset: Affine) -> Affine | RegisterOffset:
     if isinstance(at, RegisterOffset):
         return replace(at, base=at.base + offset)
-    return Affine(offset) if at is None else at + offset
+    return offset if at is None else at + offset
 
 
 def walk(

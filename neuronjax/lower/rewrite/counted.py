@@ -1,0 +1,243 @@
+"""Loops that count to a constant, and slices that their counters place, as `lax.scan` takes them.
+
+Such a loop knows its trips (attribute `counted`), and such a slice is no copy: its elements are
+seen in the tensor that it is taken from, at a place that is affine in the variables of loops.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from neuronjax.hlo.graph import Graph, Op, Value
+from neuronjax.lower.operations import root_of
+from neuronjax.program.affine import Affine, Interval, affine
+
+
+@dataclass(frozen=True)
+class Trips:
+    """The attribute `counted` of a loop: the variable that counts its trips, and their number."""
+
+    variable: str
+    count: int
+
+
+def with_counted_loops(graph: Graph) -> None:
+    """Marks loops that count to a constant, and slices at their counters; in place."""
+    _visit(graph, _Numbers(), itertools.count(1))
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """What is known of integers: affine functions of loop variables, and how often those trip."""
+
+    known: Mapping[Value, Affine] = field(default_factory=dict)
+    trips: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, value: Value) -> Affine | None:
+        """The number that a scalar is; None: nobody knows, or its type does not hold it."""
+        if value in self.known:
+            return self.known[value]
+        op = value.producer
+        if op is None or math.prod(value.shape) != 1 or not np.issubdtype(value.dtype, np.integer):
+            return None
+        number = self._made(op, value)
+        limits = np.iinfo(value.dtype)
+        if number is None or not self._within(number, limits.min, limits.max):
+            return None
+        return number
+
+    def constant(self, value: Value) -> int | None:
+        """The number of a scalar that is the same in all trips."""
+        number = self.of(value)
+        return None if number is None or number.terms else number.base
+
+    def between(self, value: Value, low: int, high: int) -> Affine | None:
+        """The number of a scalar, if it never leaves an interval."""
+        number = self.of(value)
+        return number if number is not None and self._within(number, low, high) else None
+
+    def _within(self, number: Affine, low: int, high: int) -> bool:
+        least, greatest = number.interval(self.trips)
+        return low <= least and greatest <= high
+
+    def _made(self, op: Op, value: Value) -> Affine | None:
+        if op.name == "constant":
+            return Affine(int(op.attributes["value"].flat[0]))
+        if op.name in _SAME:
+            return self.of(op.operands[op.results.index(value)])
+        if op.name == "select":
+            return self._selected(op)
+        if op.name not in (*_ARITHMETIC, "maximum", "minimum"):
+            return None
+        left, right = (self.of(operand) for operand in op.operands)
+        if left is None or right is None:
+            return None
+        if op.name in _ARITHMETIC:
+            return _ARITHMETIC[op.name](left, right)
+        greater, less = (right, left) if op.name == "minimum" else (left, right)
+        least, greatest = (left + right * -1).interval(self.trips)
+        return greater if least >= 0 else less if greatest <= 0 else None
+
+    def _selected(self, op: Op) -> Affine | None:
+        """The side that is chosen in all trips, as where an index is not negative."""
+        choice, chosen, otherwise = op.operands
+        compare = choice.producer
+        if compare is None or compare.name != "compare":
+            return None
+        left, right = (self.of(operand) for operand in compare.operands)
+        if left is None or right is None:
+            return None
+        apart = (left + right * -1).interval(self.trips)
+        always = _ALWAYS[compare.attributes["comparison_direction"]](apart)
+        return None if always is None else self.of(chosen if always else otherwise)
+
+
+_SAME = frozenset({"reshape", "broadcast_in_dim", "convert", "optimization_barrier"})
+_ARITHMETIC: Mapping[str, Callable[[Affine, Affine], Affine | None]] = {
+    "add": lambda left, right: left + right,
+    "subtract": lambda left, right: left + right * -1,
+    "multiply": lambda left, right: (
+        left * right.base if not right.terms else right * left.base if not left.terms else None
+    ),
+}
+
+
+def _decided(certain: bool, impossible: bool) -> bool | None:
+    return True if certain else False if impossible else None
+
+
+_ALWAYS: Mapping[str, Callable[[Interval], bool | None]] = {
+    "LT": lambda apart: _decided(apart.high < 0, apart.low >= 0),
+    "LE": lambda apart: _decided(apart.high <= 0, apart.low > 0),
+    "GT": lambda apart: _decided(apart.low > 0, apart.high <= 0),
+    "GE": lambda apart: _decided(apart.low >= 0, apart.high < 0),
+    "EQ": lambda apart: _decided(apart == (0, 0), apart.low > 0 or apart.high < 0),
+    "NE": lambda apart: _decided(apart.low > 0 or apart.high < 0, apart == (0, 0)),
+}
+"""Direction -> what a comparison says in all trips, given left - right; None: it depends."""
+
+
+def _visit(graph: Graph, numbers: _Numbers, names: Iterator[int]) -> None:
+    for op in graph.operations:
+        if op.name == "while":
+            _while(op, numbers, names)
+        elif op.name == "dynamic_slice":
+            _slice(op, graph, numbers)
+        else:
+            for region in op.regions:
+                _visit(region, numbers, names)
+
+
+def _while(op: Op, numbers: _Numbers, names: Iterator[int]) -> None:
+    condition, body = op.regions
+    kept = dict(_kept(op, body, numbers))
+    trips = _trips(op, numbers)
+    if trips is None:
+        _visit(condition, numbers, names)
+        _visit(body, replace(numbers, known={**numbers.known, **kept}), names)
+        return
+    counted = Trips(f"trip_{next(names)}", trips)
+    op.attributes["counted"] = counted
+    counters = _counters(op, body, numbers, counted.variable)
+    inner = _Numbers(
+        {**numbers.known, **kept, **counters},
+        {**numbers.trips, counted.variable: max(1, trips)},
+    )
+    _visit(body, inner, names)
+
+
+def _kept(op: Op, graph: Graph, numbers: _Numbers) -> Iterator[tuple[Value, Affine]]:
+    """Numbers that a loop carries and never changes, as parameters of one of its regions."""
+    _, body = op.regions
+    rows = zip(op.operands, graph.parameters, body.parameters, body.results, strict=True)
+    for operand, parameter, before, after in rows:
+        if before is after and (number := numbers.of(operand)) is not None:
+            yield parameter, number
+
+
+def _counters(op: Op, body: Graph, numbers: _Numbers, variable: str) -> dict[Value, Affine]:
+    """Carried numbers to which every trip adds the same."""
+    counters = {}
+    for index, (operand, parameter) in enumerate(zip(op.operands, body.parameters, strict=True)):
+        first, step = numbers.of(operand), _step(body, index)
+        if first is not None and step:
+            counters[parameter] = first + affine(**{variable: step})
+    return counters
+
+
+def _slice(op: Op, graph: Graph, numbers: _Numbers) -> None:
+    """A slice whose place is known, of what its graph does not change, is seen there."""
+    source, *indices = op.operands
+    root = root_of(source)
+    if root in graph.parameters and _is_carried(graph, root):
+        return
+    starts = []
+    for index, size, part in zip(indices, source.shape, op.result.shape, strict=True):
+        start = numbers.between(index, 0, size - part)
+        if start is None:
+            return
+        starts.append(start)
+    op.name, op.operands = "counted_slice", (source,)
+    op.attributes = {"start_indices": tuple(starts)}
+
+
+def _is_carried(graph: Graph, parameter: Value) -> bool:
+    """Whether a loop's body returns something else in place of a parameter."""
+    return graph.results[graph.parameters.index(parameter)] is not parameter
+
+
+def _trips(op: Op, numbers: _Numbers) -> int | None:
+    """How often a loop runs that counts one of its values to a constant; else None."""
+    condition, body = op.regions
+    (answer,) = condition.results
+    compare = answer.producer
+    if compare is None or compare.name != "compare":
+        return None
+    direction = compare.attributes["comparison_direction"]
+    counter, limit = compare.operands
+    if counter not in condition.parameters:
+        counter, limit, direction = limit, counter, _MIRRORED.get(direction, "")
+    if counter not in condition.parameters or direction not in _COUNTS:
+        return None
+    index = condition.parameters.index(counter)
+    asked = replace(numbers, known={**numbers.known, **dict(_kept(op, condition, numbers))})
+    first, last = numbers.constant(op.operands[index]), asked.constant(limit)
+    step = _step(body, index)
+    if first is None or last is None or step is None:
+        return None
+    return _COUNTS[direction](first, last, step)
+
+
+def _upwards(first: int, last: int, step: int) -> int | None:
+    return max(0, -((first - last) // step)) if step > 0 else None
+
+
+def _downwards(first: int, last: int, step: int) -> int | None:
+    return max(0, -((last - first) // -step)) if step < 0 else None
+
+
+_MIRRORED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE"}
+_COUNTS: Mapping[str, Callable[[int, int, int], int | None]] = {
+    "LT": _upwards,
+    "LE": lambda first, last, step: _upwards(first, last + 1, step),
+    "GT": _downwards,
+    "GE": lambda first, last, step: _downwards(first, last - 1, step),
+}
+"""Condition -> trips of a counter from `first` by `step`, while it compares so with `last`."""
+
+
+def _step(body: Graph, index: int) -> int | None:
+    """What a body adds to one of its values, if it is the same each time."""
+    parameter, change = body.parameters[index], body.results[index].producer
+    if change is None or change.name not in ("add", "subtract") or parameter not in change.operands:
+        return None
+    left, right = change.operands
+    if change.name == "subtract":
+        number = _Numbers().constant(right) if left is parameter else None
+        return None if number is None else -number
+    return _Numbers().constant(right if left is parameter else left)
