@@ -27,7 +27,7 @@ from neuronjax.lower.lowering import written
 from neuronjax.lower.memory.allocate import allocate
 from neuronjax.lower.prices import Prices
 from neuronjax.lower.rewrite.composed import COMPOSED
-from neuronjax.lower.rewrite.counted import with_counted_loops
+from neuronjax.lower.rewrite.counted import with_counted_loops, without_counters
 from neuronjax.lower.rewrite.empty import EMPTY
 from neuronjax.lower.rewrite.expansions import REWRITES
 from neuronjax.lower.rewrite.narrow import rounded_early
@@ -193,6 +193,7 @@ GRAPH_PASSES = (
         "count", "loops know their trips; slices at counters are no copies", with_counted_loops
     ),
     _change("used", "every value has a user", without_unused),
+    _change("uncount", "no loop carries a counter that nobody asks", without_counters),
     _rewrite("native", "what engines do natively is a single operation", NATIVE),
     _change(
         "round", "values that all users round are rounded where they are computed", rounded_early

@@ -156,7 +156,7 @@ class Scope:
     unfilled: list[tuple[View, float, Op]] = field(default_factory=list)
     #: Values with the order of dimensions in which a copy of them lies.
     turned: dict[tuple[Value, tuple[int, ...]], View] = field(default_factory=dict)
-    #: Values that are made within a concatenation.
+    #: Values that are made within others.
     parts: dict[Value, Part] = field(default_factory=dict)
     _groups: list[Group] = field(default_factory=list)
     #: Number of the group that is being lowered.
@@ -352,19 +352,26 @@ class Scope:
         return buffer
 
     def _parts(self) -> dict[Value, Part]:
-        """Values that are made within a concatenation, whose memory lives as long as theirs."""
+        """Values that are made within others, whose memory lives as long as theirs."""
         at_home = {home.result for home in self.homes}
         at_home |= {v for v, buffer in self.preferred.items() if buffer.kind is not Kind.RESULT}
         fixed = {*at_home, *map(root_of, at_home)}
         ordered = {*self.preferred, *self.frames, *self.orders}
-        placed = parts(self.graph, self._groups, fixed, ordered)
+        homes = {home.parameter: root_of(home.result) for home in self.homes}
+        placed = parts(self.graph, self._groups, fixed, ordered, homes)
         for value, part in placed.items():
-            whole = part.concatenation.result
+            whole = part.op.result
             self._last_use[whole] = max(self._last_use.get(whole, -1), self._last_use[value])
         return placed
 
-    def concatenation(self, op: Op) -> View:
-        """Where a concatenation lies; it is given memory with the first of its parts."""
+    def whole(self, op: Op) -> View:
+        """Where the result of an operation lies whose operands are made in it.
+
+        An update takes the memory of what it updates. A concatenation is given memory with the
+        first of its parts.
+        """
+        if op.name == "counted_update_slice":
+            return self.view(op.operands[0])
         if op.result not in self.views:
             self.ordered(op.result)
         return self.views[op.result]
@@ -372,7 +379,7 @@ class Scope:
     def place(self, value: Value, *, in_any_order: bool) -> Buffer:
         """The buffer in which a kernel with strided results makes a value; `views` says where."""
         part = self.parts.get(value)
-        view = None if part is None else within(self.concatenation(part.concatenation), part)
+        view = None if part is None else within(self.whole(part.op), part)
         if view is None:
             return self.ordered(value) if in_any_order else self.result(value)
         self.views[value] = view

@@ -13,7 +13,7 @@ from neuronjax.lower.filling import filled
 from neuronjax.lower.moves import Move, is_same, move
 from neuronjax.lower.operations import root_of
 from neuronjax.lower.plan.homes import Home
-from neuronjax.lower.rewrite.counted import Trips
+from neuronjax.lower.rewrite.counted import Trips, is_made_whole
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.view import View, whole_view
 from neuronjax.lower.write.builder import KernelBuilder
@@ -83,7 +83,9 @@ def _carry(scope: Scope, op: Op, body: Graph) -> list[View | None]:
         once = sum(root_of(operand) is root_of(value) for operand in op.operands) == 1
         if not (free and once and root_of(value) not in captured):
             target = whole_view(scope.new(op.results[index], "carry"), value.shape)
-            if not filled(scope, target, value, op):
+            if "counted" in op.attributes and is_made_whole(op, index):
+                pass  # what it begins with is never seen
+            elif not filled(scope, target, value, op):
                 scope.copy(view, target, op)
             view = target
         taken.add(view.buffer.name)

@@ -30,12 +30,20 @@ def iota(scope: Scope, op: Op) -> None:
 
 def concatenate(scope: Scope, op: Op) -> None:
     """One transfer for each operand into its part of the result, unless it was made there."""
-    whole = scope.concatenation(op)
+    whole = scope.whole(op)
     for number, operand in enumerate(op.operands):
-        made = scope.parts.get(root_of(operand))
-        is_there = made is not None and (made.concatenation, made.number) == (op, number)
-        if not operand.is_empty and not is_there:
-            scope.copy(*_met(scope, operand, part_of(whole, Part(op, number))), op)
+        if not operand.is_empty:
+            _place(scope, op, number, whole)
+
+
+def _place(scope: Scope, op: Op, number: int, whole: View) -> None:
+    """Copies an operand to its part of the whole, unless it was made there."""
+    operand = op.operands[number]
+    made = scope.parts.get(root_of(operand))
+    if made is None or (made.op, made.number) != (op, number):
+        scope.copy(*_met(scope, operand, part_of(whole, Part(op, number))), op)
+    else:
+        assert whole.buffer is scope.view(operand).buffer
 
 
 def _met(scope: Scope, value: Value, target: View) -> tuple[View, View]:
@@ -143,6 +151,13 @@ def dynamic_update_slice(scope: Scope, op: Op) -> None:
     )
 
 
+def counted_update_slice(scope: Scope, op: Op) -> None:
+    """The update goes into the operand's memory, or a copy of it, at a place that is known."""
+    whole = in_place(scope, op, op.operands[0])
+    if not op.operands[1].is_empty:
+        _place(scope, op, 1, whole)
+
+
 def in_place(scope: Scope, op: Op, operand: Value, result: Value | None = None) -> View:
     """The view of an operation's result in the memory of an operand, or in a copy of it.
 
@@ -239,5 +254,6 @@ RULES = {
     "pad": pad,
     "dynamic_slice": dynamic_slice,
     "dynamic_update_slice": dynamic_update_slice,
+    "counted_update_slice": counted_update_slice,
 }
 """Operation -> rule."""

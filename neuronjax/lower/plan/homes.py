@@ -16,7 +16,7 @@ from neuronjax.lower.operations import is_elementwise, is_row_reduction, root_of
 from neuronjax.lower.values.view import View
 from neuronjax.program.operand import Buffer
 
-IN_PLACE = frozenset({"dynamic_update_slice", "scatter", "while"})
+IN_PLACE = frozenset({"dynamic_update_slice", "counted_update_slice", "scatter", "while"})
 """Operations that make results in the memory of as many operands, the first ones."""
 _DENSE = frozenset({"reshape", "optimization_barrier"})
 """Views that keep elements in their order."""

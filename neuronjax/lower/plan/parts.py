@@ -1,10 +1,11 @@
-"""Values that are parts of a concatenation: they are made in its memory, and nothing is copied."""
+"""Values that are parts of others, of a concatenation or of what a loop carries and updates: they
+are made in its memory, and nothing is copied."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -24,9 +25,9 @@ _SHORT_BYTES = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """An operand of a concatenation, by its number."""
+    """An operand of a concatenation or a counted update, by its number."""
 
-    concatenation: Op
+    op: Op
     number: int
 
 
@@ -35,11 +36,13 @@ def parts(
     groups: Sequence[Group],
     fixed: AbstractSet[Value],
     placed: AbstractSet[Value],
+    homes: Mapping[Value, Value],
 ) -> dict[Value, Part]:
-    """Values that can be made within a concatenation.
+    """Values that can be made within another one.
 
     `fixed` values lie where others lay before them; `placed` ones have a place of their own, or an
-    order or a padding that their readers want.
+    order or a padding that their readers want. `homes` are values in whose memory a result is
+    wanted, with the roots of those results.
     """
     readers = Counter(root_of(v) for op in graph.operations for v in op.operands)
     captured = (v for op in graph.operations for region in op.regions for v in region.captured())
@@ -49,10 +52,8 @@ def parts(
     alone = [group.root for group in groups if group.domain is None]
     within_others: dict[Value, Part] = {}
     for op in alone:
-        if op.name != "concatenate" or op.result in fixed or op.result.is_empty:
-            continue
-        for number, operand in enumerate(op.operands):
-            root = root_of(operand)
+        for number in _numbers(op, fixed, homes, readers):
+            root = root_of(op.operands[number])
             if root not in made or root in within_others or storage_of(root.dtype).words != 1:
                 continue
             view = within(_stand_in(op.result), Part(op, number))
@@ -62,9 +63,26 @@ def parts(
     return within_others
 
 
+def _numbers(
+    op: Op, fixed: AbstractSet[Value], homes: Mapping[Value, Value], readers: Mapping[Value, int]
+) -> range:
+    """The operands of an operation that may be made within its result, before it runs.
+
+    For an update, the memory must be that of what it updates, which nobody else reads.
+    """
+    if op.name == "concatenate" and op.result not in fixed and not op.result.is_empty:
+        return range(len(op.operands))
+    if op.name == "counted_update_slice":
+        operand, update = op.operands
+        is_part = math.prod(update.shape) < math.prod(operand.shape)
+        if is_part and homes.get(operand) is op.result and readers[operand] == 1:
+            return range(1, 2)
+    return range(0)
+
+
 def within(whole: View, part: Part) -> View | None:
-    """Where the root of an operand lies in its concatenation; None: no strides say it."""
-    value = part.concatenation.operands[part.number]
+    """Where the root of an operand lies in the whole; None: no strides say it."""
+    value = part.op.operands[part.number]
     view: View | None = part_of(whole, part)
     while view is not None and value.producer is not None and value is not root_of(value):
         view = before(value.producer, view)
@@ -73,9 +91,11 @@ def within(whole: View, part: Part) -> View | None:
 
 
 def part_of(whole: View, part: Part) -> View:
-    """Where an operand lies in its concatenation."""
-    op, axis = part.concatenation, part.concatenation.attributes["dimension"]
-    shape = op.operands[part.number].shape
+    """Where an operand lies in the whole."""
+    op, shape = part.op, part.op.operands[part.number].shape
+    if op.name == "counted_update_slice":
+        return whole.part(op.attributes["start_indices"], shape)
+    axis = op.attributes["dimension"]
     start = sum(operand.shape[axis] for operand in op.operands[: part.number])
     starts = [start if d == axis else 0 for d in range(len(shape))]
     limits = [a + size for a, size in zip(starts, shape, strict=True)]
@@ -89,7 +109,15 @@ def before(op: Op, view: View) -> View | None:
         return view.transposed([order.index(axis) for axis in range(len(order))])
     if op.name == "reshape":
         return view.reshaped(op.operands[0].shape)
+    if op.name == "broadcast_in_dim" and math.prod(op.operands[0].shape) == math.prod(view.shape):
+        return view.reshaped(op.operands[0].shape) if _keeps_order(op) else None
     return None
+
+
+def _keeps_order(op: Op) -> bool:
+    """Whether a broadcast only adds dimensions of size 1."""
+    axes = op.attributes["broadcast_dimensions"]
+    return list(axes) == sorted(axes)
 
 
 def _made(groups: Sequence[Group]) -> Iterator[Value]:

@@ -1,14 +1,16 @@
 """Loops that count to a constant, and slices that their counters place, as `lax.scan` takes them.
 
-Such a loop knows its trips (attribute `counted`), and such a slice is no copy: its elements are
-seen in the tensor that it is taken from, at a place that is affine in the variables of loops.
+Such a loop knows its trips (attribute `counted`). Such a slice is no copy: its elements are seen in
+the tensor that it is taken from, at a place that is affine in the variables of loops. An update at
+such a place may be made right there.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -29,6 +31,61 @@ class Trips:
 def with_counted_loops(graph: Graph) -> None:
     """Marks loops that count to a constant, and slices at their counters; in place."""
     _visit(graph, _Numbers(), itertools.count(1))
+
+
+def without_counters(graph: Graph) -> None:
+    """Lets loops that know their trips keep what they only count up, and nobody asks; in place."""
+    uses = _uses(graph)
+    for op in graph.operations:
+        for region in op.regions:
+            without_counters(region)
+        if "counted" in op.attributes:
+            _keep_counters(op, uses)
+
+
+def is_made_whole(op: Op, index: int) -> bool:
+    """Whether the trips of a counted loop write all of what it carries, and read none of it."""
+    _, body = op.regions
+    parameter, update = body.parameters[index], root_of(body.results[index]).producer
+    if update is None or update.name != "counted_update_slice":
+        return False
+    if update.operands[0] is not parameter or _uses(body)[parameter] > 1:
+        return False
+    trips: Trips = op.attributes["counted"]
+    starts = update.attributes["start_indices"]
+    rows = zip(starts, parameter.shape, update.operands[1].shape, strict=True)
+    partial = [row for row in rows if row[1] != row[2]]
+    return len(partial) < 2 and all(
+        _covers(start, trips, size, length) for start, size, length in partial
+    )
+
+
+def _covers(start: Affine, trips: Trips, size: int, length: int) -> bool:
+    """Whether parts of a length that begin at `start` leave no gap in a dimension."""
+    if start.variables != (trips.variable,):
+        return False
+    ((_, step),) = start.terms
+    least, greatest = start.interval({trips.variable: trips.count})
+    return abs(step) <= length and least == 0 and greatest + length == size
+
+
+def _uses(graph: Graph) -> Counter[Value]:
+    """How often values are operands, of regions too, or results."""
+    uses = Counter(value for op in graph.operations for value in op.operands)
+    uses.update(v for op in graph.operations for region in op.regions for v in region.captured())
+    uses.update(graph.results)
+    return uses
+
+
+def _keep_counters(op: Op, uses: Counter[Value]) -> None:
+    _, body = op.regions
+    inside = _uses(body)
+    results = list(body.results)
+    for index, (parameter, result) in enumerate(zip(body.parameters, op.results, strict=True)):
+        counts = _step(body, index) is not None and inside[parameter] == inside[results[index]] == 1
+        if counts and not uses[result]:
+            results[index] = parameter
+    body.results = tuple(results)
 
 
 @dataclass(frozen=True)
@@ -128,6 +185,8 @@ def _visit(graph: Graph, numbers: _Numbers, names: Iterator[int]) -> None:
             _while(op, numbers, names)
         elif op.name == "dynamic_slice":
             _slice(op, graph, numbers)
+        elif op.name == "dynamic_update_slice":
+            _update(op, numbers)
         else:
             for region in op.regions:
                 _visit(region, numbers, names)
@@ -176,14 +235,27 @@ def _slice(op: Op, graph: Graph, numbers: _Numbers) -> None:
     root = root_of(source)
     if root in graph.parameters and _is_carried(graph, root):
         return
-    starts = []
-    for index, size, part in zip(indices, source.shape, op.result.shape, strict=True):
-        start = numbers.between(index, 0, size - part)
-        if start is None:
-            return
-        starts.append(start)
-    op.name, op.operands = "counted_slice", (source,)
-    op.attributes = {"start_indices": tuple(starts)}
+    if (starts := _starts(source, op.result, indices, numbers)) is not None:
+        op.name, op.operands = "counted_slice", (source,)
+        op.attributes = {"start_indices": starts}
+
+
+def _update(op: Op, numbers: _Numbers) -> None:
+    """An update whose place is known."""
+    operand, update, *indices = op.operands
+    if (starts := _starts(operand, update, indices, numbers)) is not None:
+        op.name, op.operands = "counted_update_slice", (operand, update)
+        op.attributes = {"start_indices": starts}
+
+
+def _starts(
+    whole: Value, part: Value, indices: Sequence[Value], numbers: _Numbers
+) -> tuple[Affine, ...] | None:
+    """Where a part begins, if that is known and never beyond what fits; None: it is not."""
+    rows = zip(indices, whole.shape, part.shape, strict=True)
+    starts = tuple(numbers.between(index, 0, size - length) for index, size, length in rows)
+    known = tuple(start for start in starts if start is not None)
+    return known if len(known) == len(starts) else None
 
 
 def _is_carried(graph: Graph, parameter: Value) -> bool:
