@@ -13,7 +13,6 @@ from neuronjax.lower.rules import EPILOGUES, RULES
 from neuronjax.lower.scope import Scope, Unit
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View, whole_view
-from neuronjax.lower.write.kernel_labels import name_scope_of
 from neuronjax.lower.write.rebuild import on_buffers
 from neuronjax.program.operand import Buffer, Kind
 from neuronjax.program.program import (
@@ -49,7 +48,7 @@ def written(
     move(
         scope,
         [
-            Move(view, places[j], name_scope_of(value))
+            Move(view, places[j], value)
             for j, (view, value) in enumerate(zip(views, graph.results, strict=True))
             if view is not None
         ],
@@ -119,7 +118,7 @@ def _named(unit: Unit, name: str, value: hlo_graph.Value, kind: Kind) -> Buffer:
 
 
 def _inlined(unit: Unit, nodes: list[Node]) -> tuple[tuple[Function, ...], tuple[Node, ...]]:
-    """Functions that are called once become kernels in place."""
+    """Functions that are called once, or depend on loops around, become kernels in place."""
     functions = {function.name: function for function in unit.functions.values()}
     calls: dict[str, int] = {}
 
@@ -140,7 +139,7 @@ def _inlined(unit: Unit, nodes: list[Node]) -> tuple[tuple[Function, ...], tuple
         count(node)
 
     def change(node: Node) -> Node:
-        if isinstance(node, Call) and calls[node.function] == 1:
+        if isinstance(node, Call) and node.function in inlined:
             return _bound(functions[node.function], node)
         if isinstance(node, Loop):
             return replace(node, body=tuple(map(change, node.body)))
@@ -158,8 +157,9 @@ def _inlined(unit: Unit, nodes: list[Node]) -> tuple[tuple[Function, ...], tuple
             )
         return node
 
+    inlined = unit.bound | {name for name, count in calls.items() if count == 1}
     body = tuple(map(change, nodes))
-    shared = tuple(function for function in functions.values() if calls.get(function.name, 0) > 1)
+    shared = tuple(f for f in functions.values() if f.name in calls and f.name not in inlined)
     return shared, body
 
 

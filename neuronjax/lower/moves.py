@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from neuronjax.hlo.graph import Value
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.view import View, whole_view
 
 
 class Move(NamedTuple):
-    """A copy from one view to another, and the name scope whose time it takes."""
+    """A copy of a value from one view to another."""
 
     source: View
     target: View
-    name_scope: str = ""
+    value: Value
 
 
 def move(scope: Scope, moves: Iterable[Move]) -> None:
@@ -24,13 +25,13 @@ def move(scope: Scope, moves: Iterable[Move]) -> None:
         read = [move.source.buffer.name for move in todo]
         free = [move for move in todo if move.target.buffer.name not in read]
         if free:
-            scope.copy(free[0].source, free[0].target, scope=free[0].name_scope)
+            scope.copy(free[0].source, free[0].target, value=free[0].value)
             todo.remove(free[0])
             continue
-        source, target, name_scope = todo.pop(0)
+        source, target, value = todo.pop(0)
         spare = whole_view(scope.scratch(source.shape, source.buffer.dtype, "spare"), source.shape)
-        scope.copy(source, spare, scope=name_scope)
-        todo.append(Move(spare, target, name_scope))
+        scope.copy(source, spare, value=value)
+        todo.append(Move(spare, target, value))
 
 
 def is_same(view: View, other: View) -> bool:

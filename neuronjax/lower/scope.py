@@ -40,7 +40,7 @@ from neuronjax.lower.plan.parts import Part, parts, within
 from neuronjax.lower.values.storage import storage_of, stored
 from neuronjax.lower.values.view import View, whole_view
 from neuronjax.lower.write.builder import KernelBuilder
-from neuronjax.lower.write.kernel_labels import chain_name, name_scope_of, scope_of
+from neuronjax.lower.write.kernel_labels import chain_name, scope_of
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType
 from neuronjax.program.operand import Buffer, Kind, Memory, Register
@@ -58,6 +58,8 @@ class Unit:
     target: Target
     buffers: dict[str, Buffer] = field(default_factory=dict)
     functions: dict[Any, Function] = field(default_factory=dict)
+    #: Names of those that depend on variables of loops around their calls.
+    bound: set[str] = field(default_factory=set)
     registers: dict[str, Register] = field(default_factory=dict)
     aliases: list[Alias] = field(default_factory=list)
     constants: dict[Any, Buffer] = field(default_factory=dict)
@@ -282,7 +284,7 @@ class Scope:
         if view.is_dense:
             return view.buffer
         buffer = self.new(value, "copy")
-        self.copy(view, whole_view(buffer, value.shape), scope=name_scope_of(value))
+        self.copy(view, whole_view(buffer, value.shape), value=value)
         return buffer
 
     def straight(self, value: Value, axes: Sequence[int | None]) -> View:
@@ -304,7 +306,7 @@ class Scope:
             return view
         target = whole_view(self.scratch(shape, view.buffer.dtype, "turned"), shape)
         target = target.transposed([order.index(d) for d in range(len(order))])
-        self.copy(view, target, scope=name_scope_of(value))
+        self.copy(view, target, value=value)
         self.turned[value, order] = target
         return target
 
@@ -395,10 +397,13 @@ class Scope:
         """Values that all readers see in another order."""
         return orders(self.graph, self._groups, frozenset(self.unit.epilogues))
 
-    def copy(self, source: View, target: View, op: Op | None = None, scope: str = "") -> None:
+    def copy(
+        self, source: View, target: View, op: Op | None = None, value: Value | None = None
+    ) -> None:
         """A kernel that moves elements from one view to another, in the order of the target.
 
-        Without an operation that asks for it, `scope` is that of the value.
+        Without an operation that asks for it, the line and the scope are those of the value, or
+        those of the group that is being lowered.
         """
         order = sorted(range(len(target.shape)), key=lambda axis: -abs(target.strides[axis]))
         source, target = source.transposed(order), target.transposed(order)
@@ -411,7 +416,7 @@ class Scope:
             builder.emit(DmaCopy(dst=views[1].access(), src=views[0].access()))
 
         operations = [op] if op else []
-        self.kernel("copy", operations, ("copy",), [source, target], [], write, scope)
+        self.kernel("copy", operations, ("copy",), [source, target], [], write, value)
 
     # Kernels
 
@@ -423,14 +428,15 @@ class Scope:
         views: Sequence[View],
         buffers: Sequence[Buffer],
         write: Write,
-        scope: str = "",
+        value: Value | None = None,
     ) -> None:
-        """Adds a kernel. `key` says what `write` does beyond the views' strides and types; `scope`
-        is for kernels whose operations have none."""
+        """Adds a kernel. `key` says what `write` does beyond the views' strides and types; a kernel
+        without operations has the line and the scope of `value`."""
         self._fill()
         distinct = list(dict.fromkeys([*(view.buffer for view in views), *buffers]))
         number = {buffer: index for index, buffer in enumerate(distinct)}
-        sources = tuple(dict.fromkeys(op.source for op in operations))
+        origins = operations or self._origin(value)
+        sources = tuple(dict.fromkeys(op.source for op in origins))
         full_key = (
             key,
             name,
@@ -464,9 +470,17 @@ class Scope:
                 name=label, parameters=parameters, body=(balanced(builder.kernel(), builder.core),)
             )
             self.unit.functions[full_key] = function
-        scopes = (scope_of(operations) or scope,)
+            if any(view.offset.terms for view in views):
+                self.unit.bound.add(function.name)
+        scopes = (scope_of(origins),)
         call = Call(function=function.name, arguments=tuple(distinct), scopes=scopes)
         self.nodes.append(call)
+
+    def _origin(self, value: Value | None) -> Sequence[Op]:
+        """The operation to whose account a copy goes that none asks for."""
+        if value is not None:
+            return [value.producer] if value.producer else []
+        return [self._groups[self.current].root] if self.current >= 0 else []
 
     def inline(self, kernel: Kernel) -> None:
         """Adds a kernel that is written for this place alone."""

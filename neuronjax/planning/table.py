@@ -114,7 +114,9 @@ def _traffic(estimate: Estimate) -> Iterable[tuple[str, ...]]:
 def _kernels(estimate: Estimate) -> Iterable[tuple[str, ...]]:
     for kernel in estimate.kernels[:_KERNELS]:
         share = f"{100 * kernel.time_ns / estimate.step_ns:5.1f} %"
-        names = " ".join(kernel.operations[:4]) + (" ..." if len(kernel.operations) > 4 else "")
+        names = " ".join(kernel.operations[:4] or ["copy"]) + (
+            " ..." if len(kernel.operations) > 4 else ""
+        )
         yield share, duration(kernel.time_ns), f"{kernel.runs:,.0f} x", _place(kernel.source), names
 
 
@@ -126,6 +128,10 @@ def _place(source: str) -> str:
 
 def size(nbytes: float) -> str:
     """Bytes with a fitting unit."""
+    if not nbytes:
+        return "0"
+    if nbytes >= 100 * GIB:
+        return f"{nbytes / GIB:,.0f} GiB"
     if nbytes >= GIB / 10:
         return f"{nbytes / GIB:.2f} GiB"
     if nbytes >= (1 << 20) / 10:

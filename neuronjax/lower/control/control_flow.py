@@ -17,7 +17,6 @@ from neuronjax.lower.rewrite.counted import Trips, is_made_whole
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.view import View, whole_view
 from neuronjax.lower.write.builder import KernelBuilder
-from neuronjax.lower.write.kernel_labels import name_scope_of
 from neuronjax.program.control import RegisterArithmetic, RegisterLoad
 from neuronjax.program.operand import Immediate, Register
 from neuronjax.program.operators import AluOp
@@ -127,7 +126,7 @@ def _return(
     move(
         inner,
         [
-            Move(view, home, name_scope_of(value))
+            Move(view, home, value)
             for parameter, value, view, home in rows
             if home is not None and view is not None and value is not parameter
         ],
@@ -186,9 +185,9 @@ def _branch(scope: Scope, region: Graph, targets: Sequence[View | None]) -> list
     for value, target in zip(region.results, targets, strict=True):
         if target is not None and value in made and root_of(value) is value:
             inner.preferred.setdefault(value, target.buffer)
-    for view, target in zip(inner.run(), targets, strict=True):
+    for value, view, target in zip(region.results, inner.run(), targets, strict=True):
         if view is not None and target is not None and not is_same(view, target):
-            inner.copy(view, target)
+            inner.copy(view, target, value=value)
     return inner.nodes
 
 

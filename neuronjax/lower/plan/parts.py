@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.group.fuse import Group
-from neuronjax.lower.operations import root_of
+from neuronjax.lower.operations import VIEWS, root_of
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View, whole_view
 from neuronjax.program.element_types import bytes_of
@@ -44,7 +44,9 @@ def parts(
     order or a padding that their readers want. `homes` are values in whose memory a result is
     wanted, with the roots of those results.
     """
-    readers = Counter(root_of(v) for op in graph.operations for v in op.operands)
+    readers = Counter(
+        root_of(v) for op in graph.operations if op.name not in VIEWS for v in op.operands
+    )
     captured = (v for op in graph.operations for region in op.regions for v in region.captured())
     readers.update(root_of(value) for value in captured)
     readers.update(root_of(value) for value in graph.results)

@@ -6,13 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
-from neuronjax.hlo.graph import Op, Value
+from neuronjax.hlo.graph import Op
 from neuronjax.lower.write.builder import PARTITIONS
-
-
-def name_scope_of(value: Value) -> str:
-    """The name scope of the operation that makes a value; "" for parameters."""
-    return value.producer.scope if value.producer else ""
 
 
 def scope_of(operations: Iterable[Op]) -> str:
