@@ -1,6 +1,6 @@
 """Records as files hold them, and counts of what happened to them."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -85,10 +85,11 @@ def shortened(value: Any, limit: int = 60) -> str:
     return text if len(text) < limit else text[:limit] + "…"
 
 
-def missing_field(place: str, name: str, there: Collection[str]) -> RecordError:
-    """The error for a record without a field of this name."""
+def missing_field(place: str, name: str | Sequence[str], there: Collection[str]) -> RecordError:
+    """The error for a record without a field of this name, or of any of these names."""
+    wanted = " or ".join(map(repr, [name] if isinstance(name, str) else name))
     names = ", ".join(map(repr, there)) or "none"
     return RecordError(
-        f"{place}: no field {name!r}; the fields are {names}. Name the right field, for instance "
+        f"{place}: no field {wanted}; the fields are {names}. Name the right field, for instance "
         "with --text_field."
     )

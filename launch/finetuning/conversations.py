@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from launch.chat_template import ChatTemplate, Messages
-from launch.data.records import Record, RecordError, missing_field, shortened
+from launch.data.records import Record, RecordError, shortened
 from launch.errors import DataError
 from launch.text import Tokenizer
 
@@ -55,7 +55,11 @@ class Writer:
         if isinstance(fields.get("text"), str):
             tokens = self._ended(self.tokenizer.encode(fields["text"], marks=True))
             return Learnt(tokens, np.ones(len(tokens), bool))
-        raise missing_field(record.place, "messages, prompt and completion, or text", fields)
+        names = ", ".join(map(repr, fields)) or "none"
+        raise RecordError(
+            f"{record.place}: no conversation, no prompt with a completion, and no text; the fields"
+            f" are {names}. Name them messages, prompt and completion, or text."
+        )
 
     def answered(self, record: Record, prompt: Any, answer: Any) -> Learnt:
         """A prompt and its answer, both texts or both lists of messages; the answer is learnt."""

@@ -264,4 +264,4 @@ def _first(record: Record, names: Sequence[str]) -> Any:
     for name in names:
         if record.fields.get(name) is not None:
             return record.fields[name]
-    raise missing_field(record.place, " or ".join(names[:3]), record.fields)
+    raise missing_field(record.place, names[:3], record.fields)

@@ -178,7 +178,7 @@ def test_bytes() -> None:
         (CHATML, {"messages": [{"content": "Hi"}]}, r"line 3: expected .* each with a role"),
         (CHATML, {"messages": [{"role": "user"}]}, r"line 3: .*fails in line 6: .*content"),
         (CHATML, {"messages": TALK, "chat_template_kwargs": [1]}, r"expected an object.* \[1\]"),
-        (CHATML, {"question": "?"}, r"line 3: no field 'messages, prompt.*'question'"),
+        (CHATML, {"question": "?"}, r"line 3: no conversation, .* are 'question'"),
     ],
 )  # fmt: skip
 def test_records_that_cannot_be_used_are_named(
