@@ -128,8 +128,8 @@ def _place(source: str) -> str:
 
 def size(nbytes: float) -> str:
     """Bytes with a fitting unit."""
-    if not nbytes:
-        return "0"
+    if nbytes < 1024:
+        return f"{nbytes:,.0f} B"
     if nbytes >= 100 * GIB:
         return f"{nbytes / GIB:,.0f} GiB"
     if nbytes >= GIB / 10:
