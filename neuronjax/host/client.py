@@ -32,10 +32,14 @@ _STUCK_SECONDS = 3600
 _COLLECTIVES = 4
 """Collectives that a device may have under way at once: those that do not depend on each other."""
 _DISABLED = "xla_disable_hlo_passes"
-_WITHOUT_BARRIERS = "cse_barrier_expander"
-"""Where XLA:CPU removes optimization barriers, before it last eliminates common subexpressions. It
-would merge what a backward pass computes again (``jax.checkpoint``) with what the forward pass
-computed, and keep that in memory from one to the other."""
+_BARRIER = b"optimization_barrier"
+_KEEPS_BARRIERS = ("cse_barrier_expander", "small-while-loop-hoisting")
+"""Passes of XLA:CPU that are left out of programs with optimization barriers.
+
+The first one removes them before it last eliminates common subexpressions, which would merge what a
+backward pass computes again (``jax.checkpoint``) with what the forward pass computed, and keep that
+in memory from one to the other. The second one moves small loops to an emitter that does not know
+barriers and ends the process."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +219,7 @@ class HostClient:
           CompileError: XLA refused the program; UnsupportedProgramError: XLA:CPU lacks an op of it.
         """
         replicas = np.array(placement.ids).reshape(len(placement), 1)
-        chosen = _compile_options(replicas, options)
+        chosen = _compile_options(replicas, options, _KEEPS_BARRIERS if _BARRIER in module else ())
         target = placement.device_list
         compile_and_load = self._client.compile_and_load
         with translated_errors(module), hlo.context():
@@ -269,8 +273,13 @@ def _per_result(flags: Sequence[bool], count: int) -> list[bool]:
     return list(flags) * count if len(flags) == 1 else list(flags)
 
 
-def _compile_options(assignment: np.ndarray, options: dict[str, Any]) -> Any:
-    """CompileOptions for a (replicas, partitions) table of private device ids."""
+def _compile_options(
+    assignment: np.ndarray, options: dict[str, Any], disabled: Sequence[str] = ()
+) -> Any:
+    """CompileOptions for a (replicas, partitions) table of private device ids.
+
+    `disabled` are passes that XLA leaves out, beside those of the options.
+    """
     chosen = compile_options.new()
     compile_options.assign(chosen, assignment)
     timeouts = {
@@ -278,8 +287,9 @@ def _compile_options(assignment: np.ndarray, options: dict[str, Any]) -> Any:
         "xla_cpu_collective_call_terminate_timeout_seconds": _STUCK_SECONDS,
         "xla_cpu_collective_timeout_seconds": _STUCK_SECONDS,
     }
-    disabled = {_DISABLED: ",".join(filter(None, (options.get(_DISABLED), _WITHOUT_BARRIERS)))}
-    chosen.env_option_overrides = list((timeouts | options | disabled).items())
+    left_out = ",".join(filter(None, (options.get(_DISABLED), *disabled)))
+    passes = {_DISABLED: left_out} if left_out else {}
+    chosen.env_option_overrides = list((timeouts | options | passes).items())
     return chosen
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,9 @@ import pytest
 from jax import export
 from jax._src.lib import xla_client
 from jax.experimental import serialize_executable, topologies
+from jax import lax
 from jax.sharding import Mesh, NamedSharding
+from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from tests.conftest import RunPython
@@ -71,6 +74,21 @@ def test_what_is_recomputed_takes_no_memory_meanwhile() -> None:
 
     assert memory(block) > blocks * deep
     assert memory(jax.checkpoint(block)) < blocks + 2 * deep + 2
+
+
+def test_small_loops_are_recomputed() -> None:
+    """XLA:CPU emits loops on a few bytes in another way, which knows no optimization barriers."""
+
+    @jax.checkpoint
+    def body(x: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
+        return jnp.sin(x), jnp.sin(x)
+
+    def loss(x: jax.Array) -> jax.Array:
+        return lax.scan(body, x, None, length=3)[0]
+
+    x = math.sin(math.sin(1.0))
+    slope = math.cos(1.0) * math.cos(math.sin(1.0)) * math.cos(x)
+    assert jax.jit(jax.grad(loss))(1.0) == pytest.approx(slope, rel=1e-6)
 
 
 def test_donation_shows_in_memory_analysis(neuron_devices: list[jax.Device]) -> None:
