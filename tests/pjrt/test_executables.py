@@ -11,12 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import export
+from jax import export, lax
 from jax._src.lib import xla_client
 from jax.experimental import serialize_executable, topologies
-from jax import lax
 from jax.sharding import Mesh, NamedSharding
-from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from tests.conftest import RunPython
