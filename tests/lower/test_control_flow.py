@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from jax import lax
 
-import neuronjax
 from neuronjax.lower.memory.account import account
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.instruction import Instruction
@@ -280,29 +279,6 @@ def test_a_scan_moves_what_its_layers_move(layer: Callable[[Any, Any], Any]) -> 
     most = 7 * x.nbytes  # x twice, w; x, exp(x); a copy of a result that cannot take x's place
     assert moved(program, loop) <= most
     assert moved(program, replace(loop, body=program.body)) <= x.nbytes + depth * most
-
-
-def test_a_scan_takes_the_time_of_its_layers() -> None:
-    """As long as layers with weights of their own, but for the control of the loop."""
-    depth, shape = 4, (1024, 1024)
-
-    def layer(x: jax.Array, w: jax.Array) -> jax.Array:
-        return jnp.maximum(x @ w, 0)
-
-    def scanned(x: jax.Array, stack: jax.Array) -> jax.Array:
-        return lax.scan(lambda x, w: (layer(x, w), None), x, stack)[0]
-
-    def unrolled(x: jax.Array, weights: Sequence[jax.Array]) -> jax.Array:
-        for w in weights:
-            x = layer(x, w)
-        return x
-
-    x = jax.ShapeDtypeStruct((4, 1024), jnp.bfloat16)
-    stack = jax.ShapeDtypeStruct((depth, *shape), jnp.bfloat16)
-    weights = [jax.ShapeDtypeStruct(shape, jnp.bfloat16)] * depth
-    loop = neuronjax.estimate(scanned, x, stack, target="trn1.2xlarge").step_ns
-    plain = neuronjax.estimate(unrolled, x, weights, target="trn1.2xlarge").step_ns
-    assert loop <= 1.1 * plain
 
 
 ROWS, WIDTH = 1024, 64

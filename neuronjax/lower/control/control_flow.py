@@ -13,8 +13,8 @@ from neuronjax.lower.filling import filled
 from neuronjax.lower.moves import Move, is_same, move
 from neuronjax.lower.operations import root_of
 from neuronjax.lower.plan.homes import Home
-from neuronjax.lower.rewrite.counted import Trips, is_made_whole
 from neuronjax.lower.scope import Scope
+from neuronjax.lower.trips import Trips, is_made_whole
 from neuronjax.lower.values.view import View, whole_view
 from neuronjax.lower.write.builder import KernelBuilder
 from neuronjax.program.control import RegisterArithmetic, RegisterLoad

@@ -17,15 +17,8 @@ import numpy as np
 
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.operations import root_of
+from neuronjax.lower.trips import Trips, uses_of
 from neuronjax.program.affine import Affine, Interval, affine
-
-
-@dataclass(frozen=True)
-class Trips:
-    """The attribute `counted` of a loop: the variable that counts its trips, and their number."""
-
-    variable: str
-    count: int
 
 
 def with_counted_loops(graph: Graph) -> None:
@@ -35,7 +28,7 @@ def with_counted_loops(graph: Graph) -> None:
 
 def without_counters(graph: Graph) -> None:
     """Lets loops that know their trips keep what they only count up, and nobody asks; in place."""
-    uses = _uses(graph)
+    uses = uses_of(graph)
     for op in graph.operations:
         for region in op.regions:
             without_counters(region)
@@ -43,43 +36,9 @@ def without_counters(graph: Graph) -> None:
             _keep_counters(op, uses)
 
 
-def is_made_whole(op: Op, index: int) -> bool:
-    """Whether the trips of a counted loop write all of what it carries, and read none of it."""
-    _, body = op.regions
-    parameter, update = body.parameters[index], root_of(body.results[index]).producer
-    if update is None or update.name != "counted_update_slice":
-        return False
-    if update.operands[0] is not parameter or _uses(body)[parameter] > 1:
-        return False
-    trips: Trips = op.attributes["counted"]
-    starts = update.attributes["start_indices"]
-    rows = zip(starts, parameter.shape, update.operands[1].shape, strict=True)
-    partial = [row for row in rows if row[1] != row[2]]
-    return len(partial) < 2 and all(
-        _covers(start, trips, size, length) for start, size, length in partial
-    )
-
-
-def _covers(start: Affine, trips: Trips, size: int, length: int) -> bool:
-    """Whether parts of a length that begin at `start` leave no gap in a dimension."""
-    if start.variables != (trips.variable,):
-        return False
-    ((_, step),) = start.terms
-    least, greatest = start.interval({trips.variable: trips.count})
-    return abs(step) <= length and least == 0 and greatest + length == size
-
-
-def _uses(graph: Graph) -> Counter[Value]:
-    """How often values are operands, of regions too, or results."""
-    uses = Counter(value for op in graph.operations for value in op.operands)
-    uses.update(v for op in graph.operations for region in op.regions for v in region.captured())
-    uses.update(graph.results)
-    return uses
-
-
 def _keep_counters(op: Op, uses: Counter[Value]) -> None:
     _, body = op.regions
-    inside = _uses(body)
+    inside = uses_of(body)
     results = list(body.results)
     for index, (parameter, result) in enumerate(zip(body.parameters, op.results, strict=True)):
         counts = _step(body, index) is not None and inside[parameter] == inside[results[index]] == 1
