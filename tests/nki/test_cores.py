@@ -48,7 +48,7 @@ def test_cores_wait_for_each_other(order: str, is_rolled: bool) -> None:
 
 
 def test_a_missing_barrier_is_seen() -> None:
-    with pytest.raises(KernelError, match=r"touch the same elements of HBM; .* core_barrier"):
+    with pytest.raises(KernelError, match=r"HBM, in .*test_cores.py:\d+: .* core_barrier"):
         nki.simulate(swapped[2])(X, has_barrier=False)
 
 

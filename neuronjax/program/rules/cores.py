@@ -44,8 +44,10 @@ def apart(program: Program) -> Iterator[Violation]:
     """
     for place, names, stretches, meets in _pairs(program):
         for mine, theirs in stretches:
-            if meets(_written(mine), _read(theirs)) or meets(_read(mine), _written(theirs)):
-                actual = f"{names} touch the same elements of HBM"
+            sides = ((_written(mine), _read(theirs)), (_read(mine), _written(theirs)))
+            met = next((pair for pair in sides if meets(*pair)), None)
+            if met is not None:
+                actual = f"{names} touch the same elements of HBM, in {_shared(*met, meets)}"
                 yield Violation(place.path, actual, "elements of their own, or core_barrier")
                 break
 
@@ -57,8 +59,9 @@ def written_once(program: Program) -> Iterator[Violation]:
     """
     for place, names, stretches, meets in _pairs(program):
         for mine, theirs in stretches:
-            if meets(_written(mine), _written(theirs)):
-                actual = f"{names} write the same elements of HBM"
+            written = _written(mine), _written(theirs)
+            if meets(*written):
+                actual = f"{names} write the same elements of HBM, in {_shared(*written, meets)}"
                 yield Violation(place.path, actual, "elements of their own, or core_barrier")
                 break
 
@@ -79,6 +82,11 @@ def _pairs(program: Program) -> Iterator[tuple[Place, str, _Stretches, _Meets]]:
         for first, second in combinations(node.kernels, 2):
             names = f"{first.name} and {second.name}"
             yield place, names, _stretches(first, second), meets
+
+
+def _shared(mine: list[Touch], theirs: list[Touch], meets: _Meets) -> str:
+    """The buffer in which touches conflict."""
+    return next(own.buffer.name for own in mine for other in theirs if meets([own], [other]))
 
 
 def _stretches(first: Kernel, second: Kernel) -> _Stretches:
