@@ -221,7 +221,9 @@ def _dma_transpose(instruction: Any) -> Iterator[tuple[str, bool]]:
 
 
 def _range_select(instruction: Any) -> Iterator[tuple[str, bool]]:
-    yield "on_false of -3.4028235e+38", np.float32(instruction.on_false.value) == -FLOAT32.max
+    with np.errstate(over="ignore"):
+        on_false = np.float32(instruction.on_false.value)
+    yield "on_false of -3.4028235e+38", on_false == -FLOAT32.max
     last = instruction.range_start + instruction.on_true.free_elements
     yield "positions below 2^24", last <= 1 << FLOAT32.mantissa_bits + 1
 
