@@ -170,7 +170,8 @@ def _bench(kernel: nki.Kernel, given: argparse.Namespace) -> str:
         f"{time.launch_ns / 1e3:.2f} for the launch; {time.flops / 1e6:,.2f} MFLOP, "
         f"{time.dma_bytes / 1e3:,.1f} kB moved, {time.instruction_count} instructions"
     )
-    return facts + "\n\n" + table(["busy", "µs", "of the time"], busy)
+    assumed = "".join(f"\nassumed: {what}" for what in time.assumed)
+    return facts + assumed + "\n\n" + table(["busy", "µs", "of the time"], busy)
 
 
 def _profile(kernel: nki.Kernel, given: argparse.Namespace) -> str:

@@ -47,6 +47,15 @@ def test_actions(action: str, words: str, file: Path, capsys: pytest.CaptureFixt
     assert words in capsys.readouterr().out
 
 
+def test_trips_that_nobody_knows_are_assumed(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop = "    for _ in nl.dynamic_range(nisa.register_alloc(x[0:1, 0:1])):\n    "
+    file.write_text(KERNEL.replace("    nisa.tensor_scalar", f"{loop}    nisa.tensor_scalar"))
+    assert main(["nki", "bench", f"{file}:doubled", "--shapes=128x64:int32"]) == 0
+    assert "\nassumed: loop0_line11: 1 trips\n" in capsys.readouterr().out
+
+
 def test_profile_names_the_lines(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,6 +47,8 @@ _LINES: dict[str, list[str]] = {
         f"range_select dst={A} on_true={B} comp_op0=less comp_op1=equal bound0={T.format('v', 1)}"
         f" bound1={T.format('v', 1)} on_false=#0.0",
         f"range_select dst={A} on_true={B} comp_op0=less comp_op1=equal bound0={T.format('v', 1)}"
+        f" bound1={T.format('v', 1)} on_false=#-1e300",
+        f"range_select dst={A} on_true={B} comp_op0=less comp_op1=equal bound0={T.format('v', 1)}"
         f" bound1={T.format('v', 1)} range_start=16777000",
     ],
     f"local_gather dst={A} src={B} index={T.format('h', 32)}": [
