@@ -29,11 +29,26 @@ Position = tuple[int | None, int | None, int | None, int | None]
 """First and last line of an expression, and its columns in them."""
 
 
+def _refused(operator: str) -> Callable[..., Any]:
+    def refuse(self: VirtualRegister, *others: Any) -> Any:
+        raise UnsupportedProgramError(
+            f"{current().line()}: a register has no operator {operator}, as its value is known "
+            "when the program runs only; compute in a tile and use nisa.register_load."
+        )
+
+    return refuse
+
+
 @dataclass(frozen=True, eq=False)
 class VirtualRegister:
     """A register of 32 bits, whose value is known when the program runs."""
 
     register: Register
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refused("of comparison")
+    __add__ = __radd__ = __sub__ = __rsub__ = __neg__ = _refused("+ or -")
+    __mul__ = __rmul__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refused("*, // or %")
+    __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
         """Within `while register:`, True once and False when the body has been traced.

@@ -227,6 +227,15 @@ def negated(register: VirtualRegister, x: Tensor) -> None:
         loaded(x)
 
 
+def compared(register: VirtualRegister, x: Tensor) -> None:
+    while register != 0:
+        loaded(x)
+
+
+def increased(register: VirtualRegister, x: Tensor) -> None:
+    loaded(x[nl.ds(register + 1, 1)])
+
+
 def counted_by_python(register: VirtualRegister, x: Tensor) -> None:
     for _ in range(register):
         loaded(x)
@@ -240,6 +249,8 @@ REFUSED: dict[Callable[[VirtualRegister, Tensor], None], str] = {
     within_another: r"within another one, of .*test_dynamic_loops.py:\d+, is not built",
     asked: "write `while register:`, nl.while_loop or nl.where",
     negated: "write `while register:`, nl.while_loop or nl.where",
+    compared: "no operator of comparison, .*use nisa.register_load",
+    increased: r"no operator \+ or -, .*use nisa.register_load",
     counted_by_python: "use nl.dynamic_range",
     lambda register, x: list(nl.dynamic_range(0, register, register)): "the step of a loop",  # type: ignore[arg-type]
     lambda register, x: list(nl.dynamic_range(0, register, 0)): "pass a positive integer",
