@@ -48,10 +48,15 @@ def _indexed(arguments: Arguments, rows: Tensor) -> Arguments:
 
 def matmul(trace: Trace, arguments: Arguments) -> Arguments:
     """Of `nc_matmul` and `nc_matmul_mx`: without `accumulate`, the first product of a tile begins
-    its sum."""
+    its sum, which in a loop over a register is another one in the first iteration."""
     accumulate, destination = arguments.pop("accumulate"), arguments["dst"].access()
     if accumulate is None:
         accumulate = destination in trace.accumulated
+        if not accumulate and trace.is_older_than_loop(destination.buffer):
+            raise UnsupportedProgramError(
+                f"{trace.line()}: the first product of a tile that is older than the loop over a "
+                "register; say accumulate=True or False, or make the tile in the loop."
+            )
     trace.accumulated.add(destination)
     tile = {key: arguments.pop(key) or None for key in ("tile_position", "tile_size")}
     return {**arguments, **tile, "start": not accumulate}

@@ -165,6 +165,11 @@ class Trace:
         self.declared[marks.variable] = marks.line
         return marks
 
+    def is_older_than_loop(self, buffer: Buffer) -> bool:
+        """Whether a buffer was there before the loop over a register that is open, if one is."""
+        begun = [loop.rounds[0].buffers for loop in self.open_loops if loop.trips is not None]
+        return bool(begun) and buffer in self.buffers[: begun[0]]
+
     def end_register_loop(self, marks: LoopMarks) -> None:
         """Ends a loop whose body has been traced."""
         marks.is_complete, marks.statement = True, None

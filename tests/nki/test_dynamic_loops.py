@@ -227,6 +227,13 @@ def negated(register: VirtualRegister, x: Tensor) -> None:
         loaded(x)
 
 
+def summed_without_a_beginning(register: VirtualRegister, x: Tensor) -> None:
+    sums = tile((1, 1), buffer=nl.psum)
+    block = nl.zeros((1, 1), nl.bfloat16)
+    for _ in nl.dynamic_range(register):
+        nisa.nc_matmul(sums, block, block)
+
+
 def compared(register: VirtualRegister, x: Tensor) -> None:
     while register != 0:
         loaded(x)
@@ -249,6 +256,7 @@ REFUSED: dict[Callable[[VirtualRegister, Tensor], None], str] = {
     within_another: r"within another one, of .*test_dynamic_loops.py:\d+, is not built",
     asked: "write `while register:`, nl.while_loop or nl.where",
     negated: "write `while register:`, nl.while_loop or nl.where",
+    summed_without_a_beginning: "older than the loop over a register; say accumulate=",
     compared: "no operator of comparison, .*use nisa.register_load",
     increased: r"no operator \+ or -, .*use nisa.register_load",
     counted_by_python: "use nl.dynamic_range",
