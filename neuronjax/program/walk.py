@@ -72,6 +72,15 @@ def children(node: Node) -> tuple[Node, ...]:
             return ()
 
 
+def is_counted(nodes: Iterable[Node]) -> bool:
+    """Whether there are only instructions, and loops whose trips are known."""
+    return all(
+        isinstance(node, Instruction)
+        or (isinstance(node, Loop) and isinstance(node.trips, int) and is_counted(node.body))
+        for node in nodes
+    )
+
+
 def leaves(nodes: Iterable[Node]) -> Iterator[Instruction]:
     """The instructions in and below nodes, in program order."""
     for node in nodes:

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from neuronjax.lower.cores.halving import halves
 from neuronjax.lower.memory.lifetimes import carried
 from neuronjax.lower.prices import Move, Prices
-from neuronjax.lower.sync.dependences import Overlap
 from neuronjax.lower.sync.overlap import Overlaps
 from neuronjax.lower.write.rebuild import rebuilt
 from neuronjax.lower.write.small import is_small
@@ -32,7 +31,7 @@ from neuronjax.program.control import Host
 from neuronjax.program.dma import SendReceive
 from neuronjax.program.gpsimd_engine import CoreBarrier
 from neuronjax.program.instruction import Instruction
-from neuronjax.program.operand import Access, Buffer, Register
+from neuronjax.program.operand import Access, Register
 from neuronjax.program.program import Function, Kernel, Loop, Node, Program, Split
 from neuronjax.program.random_numbers import INSTRUCTIONS as RANDOM_NUMBERS
 from neuronjax.program.walk import children, leaves
@@ -60,13 +59,12 @@ def split(program: Program, prices: Prices | None = None) -> Program:
     if program.target.lnc != CORES:
         return program
     finished: dict[int, Node] = {}
-    roots = {alias.buffer: alias.of for alias in program.aliases}
     on_chip = frozenset(buffer.name for buffer in program.buffers if buffer.on_chip)
 
     overlaps = Overlaps(program)
 
     def body(nodes: Nodes, function: Function | None) -> Nodes:
-        same = _same(overlaps.within(function), roots)
+        same = overlaps.begin_together(overlaps.within(function))
 
         def change(node: Node) -> Node | None:
             if isinstance(node, Split):
@@ -85,17 +83,6 @@ def split(program: Program, prices: Prices | None = None) -> Program:
         for function in program.functions
     )
     return dataclasses.replace(program, functions=functions, body=body(program.body, None))
-
-
-def _same(overlap: Overlap, roots: Mapping[str, str]) -> Same:
-    """Whether buffers begin at one place: aliases do, other buffers must not meet at all."""
-
-    def same(buffer: Buffer, other: Buffer) -> bool | None:
-        if roots.get(buffer.name, buffer.name) == roots.get(other.name, other.name):
-            return True
-        return False if overlap(buffer, other) is False else None
-
-    return same
 
 
 def _split(kernel: Kernel, same: Same, on_chip: frozenset[str]) -> Node:

@@ -201,12 +201,13 @@ def _lives_of(buffers: Sequence[Buffer], times: Timeline) -> Lives:
     return ((min(ends), max(ends)),) if ends else ()
 
 
-def _piece(group: _Group) -> Piece:
+def _piece(group: _Group, unit: int = 1) -> Piece:
+    """What a group takes, from a multiple of `unit` on."""
     size = max(buffer.extent for buffer in group.buffers)
     lanes = [
         (buffer.partition, buffer.partition + buffer.partitions - 1) for buffer in group.buffers
     ]
-    align = max(bytes_of(buffer.dtype) for buffer in group.buffers)
+    align = max(unit, *(bytes_of(buffer.dtype) for buffer in group.buffers))
     if not group.buffers[0].on_chip:
         return Piece(size, max(align, HBM_ALIGNMENT), (0, 0), group.lives)
     return Piece(size, align, (min(lanes)[0], max(high for _, high in lanes)), group.lives)
@@ -360,8 +361,7 @@ def _spaced(group: _Group, units: Callable[[int, int], int], bank: int) -> tuple
             buffer = dataclasses.replace(buffer, slot_stride=stride)
         buffers.append(buffer)
     spaced = _Group(buffers, group.lives)
-    piece = _piece(spaced)
-    return spaced, dataclasses.replace(piece, alignment=max(piece.alignment, unit))
+    return spaced, _piece(spaced, unit)
 
 
 def _overflow(

@@ -23,7 +23,6 @@ from neuronjax.lower.prices import Prices
 from neuronjax.lower.schedule.arrange import ENOUGH, Arranger, nbytes_of
 from neuronjax.lower.schedule.clocks import Timer
 from neuronjax.lower.schedule.greedy import Room
-from neuronjax.lower.schedule.precedence import Shared
 from neuronjax.lower.schedule.unroll import unrolled
 from neuronjax.lower.schedule.worthwhile import NO_PROSPECT, Prospect, worthwhile
 from neuronjax.lower.sync.alike import Outline, at_places, outline
@@ -34,7 +33,7 @@ from neuronjax.lower.write.rebuild import rebuilt, same, with_body
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer, Memory
 from neuronjax.program.program import Kernel, Loop, Node, Program, Target
-from neuronjax.program.walk import kernels, leaves
+from neuronjax.program.walk import is_counted, kernels, leaves
 
 MOST_FACTOR = 8
 """Iterations that are written out at most, unless all of them are."""
@@ -79,16 +78,15 @@ def interleaved(
     if any(buffer.on_chip for buffer in program.buffers):
         return program
     overlaps = Overlaps(program)
-    roots = {alias.buffer: alias.of for alias in program.aliases}
     overlap_of = {function.name: overlaps.within(function) for function in program.functions}
     outside = overlaps.within(None)
     members: dict[int, _Member] = {}
     semaphores = semaphores or Semaphores()
     candidates = (orders or Orders()).known(prices, program.target)
     for place, kernel in kernels(program):
-        if id(kernel) not in members and _is_plain(kernel.body):
+        if id(kernel) not in members and is_counted(kernel.body):
             overlap = overlap_of[place.function.name] if place.function else outside
-            shared = _shared(roots, overlap)
+            shared = overlaps.begin_together(overlap)
             own = outline(kernel, shared, overlap)
             timer = Timer(prices, shared)
             new = _Candidate(kernel, own, program, timer, overlap, semaphores)
@@ -108,17 +106,6 @@ def interleaved(
         for function in program.functions
     )
     return dataclasses.replace(program, functions=functions, body=rebuilt(program.body, change))
-
-
-def _shared(roots: Mapping[str, str], overlap: Overlap) -> Shared:
-    """Whether two buffers of HBM begin at one place."""
-
-    def shared(buffer: Buffer, other: Buffer) -> bool | None:
-        if roots.get(buffer.name, buffer.name) == roots.get(other.name, other.name):
-            return True
-        return False if overlap(buffer, other) is False else None
-
-    return shared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,14 +177,6 @@ class _Member(NamedTuple):
             return self.kernel
         body = at_places(known.body, self.first.outline, self.outline)
         return dataclasses.replace(self.kernel, body=body, buffers=known.buffers)
-
-
-def _is_plain(nodes: Iterable[Node]) -> bool:
-    return all(
-        isinstance(node, Instruction)
-        or (isinstance(node, Loop) and isinstance(node.trips, int) and _is_plain(node.body))
-        for node in nodes
-    )
 
 
 class _Faster(NamedTuple):

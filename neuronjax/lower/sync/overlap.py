@@ -19,6 +19,21 @@ class Overlaps:
     def __init__(self, program: Program) -> None:
         self._calls = _given(program)
         self._aliases = {frozenset((alias.buffer, alias.of)) for alias in program.aliases}
+        self._roots = {alias.buffer: alias.of for alias in program.aliases}
+
+    def begin_together(self, overlap: Overlap) -> Overlap:
+        """Whether two buffers begin at one place: aliases do, others must not meet at all.
+
+        `overlap` says whether they do in the function that is looked at.
+        """
+        roots = self._roots
+
+        def same(buffer: Buffer, other: Buffer) -> bool | None:
+            if roots.get(buffer.name, buffer.name) == roots.get(other.name, other.name):
+                return True
+            return False if overlap(buffer, other) is False else None
+
+        return same
 
     def within(self, function: Function | None) -> Overlap:
         """Whether two different buffers share memory, within `function` or outside of functions.

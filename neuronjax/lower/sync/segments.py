@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from neuronjax.lower.sync.fences import is_open
-from neuronjax.lower.write.rebuild import with_buffers
-from neuronjax.program.instruction import Instruction
+from neuronjax.lower.write.rebuild import with_bodies, with_buffers
 from neuronjax.program.operand import Buffer
-from neuronjax.program.program import If, Kernel, Loop, Node, Program, While
-from neuronjax.program.walk import buffers, children, kernels, leaves
+from neuronjax.program.program import Kernel, Node, Program
+from neuronjax.program.walk import buffers, children, is_counted, kernels, leaves
 
 _Change = Callable[[tuple[Node, ...]], tuple[Node, ...]]
 
@@ -41,18 +40,9 @@ def segmented(program: Program) -> Program:
     )
 
 
-def _is_static(nodes: tuple[Node, ...]) -> bool:
-    """Whether the number of all iterations is known."""
-    return all(
-        isinstance(node, Instruction)
-        or (isinstance(node, Loop) and isinstance(node.trips, int) and _is_static(node.body))
-        for node in nodes
-    )
-
-
 def _is_whole(nodes: tuple[Node, ...]) -> bool:
     """Whether nodes can be in one kernel: only outermost loops have trips that are unknown."""
-    return all(_is_static(node.body if is_open(node) else (node,)) for node in nodes)  # type: ignore[union-attr]
+    return all(is_counted(node.body if is_open(node) else (node,)) for node in nodes)  # type: ignore[union-attr]
 
 
 @dataclass(slots=True)
@@ -76,7 +66,7 @@ class _Splitter:
             if id(node) not in self._finished:
                 self._finished[id(node)] = self._split(node)
             return self._finished[id(node)]
-        return (_about(node, self.nodes),)
+        return (with_bodies(node, self.nodes),)
 
     def _split(self, kernel: Kernel) -> tuple[Node, ...]:
         """What takes the place of a kernel."""
@@ -102,17 +92,6 @@ class _Splitter:
         return renamed
 
 
-def _about(node: Node, change: _Change) -> Node:
-    """A control node with its bodies changed."""
-    if isinstance(node, Loop):
-        return dataclasses.replace(node, body=change(node.body))
-    if isinstance(node, While):
-        return dataclasses.replace(node, condition=change(node.condition), body=change(node.body))
-    if isinstance(node, If):
-        return dataclasses.replace(node, then=change(node.then), otherwise=change(node.otherwise))
-    return node
-
-
 def _parts(kernel: Kernel, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """Kernels of what is known, in control that is not."""
     parts: list[Node] = []
@@ -128,7 +107,7 @@ def _parts(kernel: Kernel, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
             open_.append(node)
         else:
             close()
-            parts.append(_about(node, lambda inner: _parts(kernel, inner)))
+            parts.append(with_bodies(node, lambda inner: _parts(kernel, inner)))
     close()
     return tuple(parts)
 
@@ -154,5 +133,5 @@ def _with_tiles(nodes: tuple[Node, ...], kernel: Kernel, outside: set[str]) -> t
             own = tuple(buffer for buffer in kernel.buffers if buffer.name in wanted)
             with_tiles.append(dataclasses.replace(node, buffers=own))
         else:
-            with_tiles.append(_about(node, lambda inner: _with_tiles(inner, kernel, outside)))
+            with_tiles.append(with_bodies(node, lambda inner: _with_tiles(inner, kernel, outside)))
     return tuple(with_tiles)

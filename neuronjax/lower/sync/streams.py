@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from neuronjax.program.collective import CollectiveInstruction
 from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.program import Loop, Node
+from neuronjax.program.streams import completing, starting
 
 Row = tuple[int, ...]
 """Base and coefficients of a function of the loop variables about an instruction."""
@@ -103,21 +103,17 @@ Event = Item | Opened
 class _Streams(dict[str, Stream]):
     """The streams of a kernel by name."""
 
-    def engine(self, instruction: Instruction) -> Stream:
+    def starting(self, instruction: Instruction) -> Stream:
         """The stream that starts the instruction."""
-        engine = instruction.engine
-        name = "host" if engine is None else engine.value
-        return self.get(name) or self.setdefault(name, Stream(name))
+        return self._named(starting(instruction), 1)
 
-    def completing(self, instruction: Instruction, starter: Stream) -> Stream:
+    def completing(self, instruction: Instruction) -> Stream:
         """The stream that completes the instruction."""
-        if isinstance(instruction, DmaInstruction):
-            name = f"{starter.name}_queue{instruction.queue}"
-            return self.get(name) or self.setdefault(name, Stream(name, 16))
-        if isinstance(instruction, CollectiveInstruction):
-            name = f"{starter.name}_collectives{instruction.stream}"
-            return self.get(name) or self.setdefault(name, Stream(name))
-        return starter
+        unit = 16 if isinstance(instruction, DmaInstruction) else 1
+        return self._named(completing(instruction), unit)
+
+    def _named(self, name: str, unit: int) -> Stream:
+        return self.get(name) or self.setdefault(name, Stream(name, unit))
 
 
 def events(nodes: tuple[Node, ...]) -> list[Event]:
@@ -143,8 +139,7 @@ def _events(
 ) -> None:
     for node in nodes:
         if isinstance(node, Instruction):
-            engine = streams.engine(node)
-            stream = streams.completing(node, engine)
+            engine, stream = streams.starting(node), streams.completing(node)
             events.append(Item(0, node, loops, engine, stream, Counter(stream, 0)))
         else:
             assert isinstance(node, Loop)
