@@ -9,31 +9,41 @@ import numpy as np
 from launch.errors import DataError
 
 SHOWN = 80  # characters of a library's message
+BLOCK = 1 << 20  # samples of a channel that are read at once
 
 
-def read_sound(file: Path | BinaryIO, sampling_rate: int, name: str | None = None) -> np.ndarray:
+def read_sound(
+    file: Path | BinaryIO, sampling_rate: int, name: str | None = None, most: int | None = None
+) -> np.ndarray:
     """The samples of a file, FP64 [N] from -1 to 1, averaged over its channels, at `sampling_rate`
     per second.
 
-    `name` is how messages refer to it. Raises DataError if it cannot be read or is empty.
+    `name` is how messages refer to it. Raises DataError if it cannot be read, is empty, or has more
+    than `most` samples of each channel.
     """
     import soundfile  # reading text does not need it
     from scipy.signal import resample_poly
 
     name = str(file) if name is None else name
     try:
-        samples, rate = soundfile.read(
-            str(file) if isinstance(file, Path) else file, dtype="float64", always_2d=True
-        )
+        with soundfile.SoundFile(str(file) if isinstance(file, Path) else file) as sound:
+            rate, parts = sound.samplerate, [np.zeros(0)]
+            while len(block := sound.read(BLOCK, dtype="float64", always_2d=True)):
+                parts.append(block.mean(axis=1))
+                if most is not None and sum(map(len, parts)) > most:
+                    raise DataError(
+                        f"{name} has more than {most} samples of sound, {most / rate:.0f} s. Send "
+                        "it in parts, or with a lower sampling rate."
+                    )
+            mono = np.concatenate(parts)
     except (OSError, RuntimeError, TypeError) as error:
         raise DataError(
             f"{name} cannot be read as sound: {str(error)[:SHOWN]}. Convert it: ffmpeg -i FILE "
             f"-ac 1 -ar {sampling_rate} sound.wav"
         ) from error
-    if not len(samples):
+    if not len(mono):
         raise DataError(f"{name} holds no sound")
-    mono = samples.mean(axis=1)
     if rate == sampling_rate:
-        return np.asarray(mono)
+        return mono
     divisor = gcd(rate, sampling_rate)
     return np.asarray(resample_poly(mono, sampling_rate // divisor, rate // divisor))

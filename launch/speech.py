@@ -65,7 +65,7 @@ class Listener:
 
     def heard(self, opened: Sequence[int], made: Iterable[int]) -> Heard:
         """What follows such an opening, without what ends it."""
-        ends = {*self.instructions.end_tokens, self.instructions.pad_token}
+        ends = self.instructions.end_tokens
         return Heard([token for token in made if token not in ends], self._language(opened))
 
     def text(self, tokens: Sequence[int]) -> str:

@@ -103,7 +103,13 @@ class Grammars:
         if matcher.is_error():
             reason = matcher.get_error().strip().splitlines()[0]
             raise RequestError(f"the schema cannot be compiled: {reason}", "response_format")
-        return _Matcher(matcher, self._tokenizer.vocab_size, self._vocab_size)
+        started = _Matcher(matcher, self._tokenizer.vocab_size, self._vocab_size)
+        if not started.mask().any():
+            raise RequestError(
+                "no text that the model can write has the form that is asked for",
+                "response_format",
+            )
+        return started
 
 
 class _Matcher:

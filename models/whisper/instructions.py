@@ -14,7 +14,6 @@ class Instructions:
 
     start_token: int
     end_tokens: tuple[int, ...]
-    pad_token: int
     languages: Mapping[str, int] = field(default_factory=dict)  # such as "<|en|>"
     tasks: Mapping[str, int] = field(default_factory=dict)  # "transcribe" and "translate"
     no_timestamps_token: int | None = None
@@ -38,7 +37,6 @@ def read_instructions(directory: Path) -> Instructions:
     return Instructions(
         start_token=fields.integer("decoder_start_token_id"),
         end_tokens=tuple(ends),
-        pad_token=fields.integer("pad_token_id", ends[0]),
         languages=_numbers(fields, "lang_to_id"),
         tasks=_numbers(fields, "task_to_id"),
         no_timestamps_token=fields.integer("no_timestamps_token_id", None),

@@ -84,4 +84,7 @@ def transcripts(
 
 
 def _text(tokens: Sequence[int]) -> str:
-    return " ".join(f"w{token}" for token in tokens if token not in (END, PAD))
+    length = len(tokens)  # transformers takes the end away, and fills up
+    while tokens[length - 1] in (END, PAD):
+        length -= 1
+    return " ".join(f"w{token}" for token in tokens[:length])

@@ -401,12 +401,13 @@ def test_samples_lie_between_minus_one_and_one(
         (lambda f: f.write_bytes(b"no sound"), "cannot be read as sound"),
         (lambda f: None, "cannot be read as sound"),
         (lambda f: write_sound(f, np.zeros((0, 1), "<i2")), "holds no sound"),
+        (lambda f: write_sound(f, np.zeros((9, 1), "<i2")), "more than 8 samples of sound"),
     ],
 )
 def test_sounds_that_do_not_suit_are_refused(make: Any, message: str, tmp_path: Path) -> None:
     make(tmp_path / "s.wav")
     with pytest.raises(LaunchError, match=message):
-        read_sound(tmp_path / "s.wav", RATE)
+        read_sound(tmp_path / "s.wav", RATE, most=8)
 
 
 def test_other_rates_are_resampled(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ BAD_BODIES: list[tuple[str, Any, str | None, str]] = [
     (COMPLETIONS, {"prompt": "a", "n": 0}, "n", "from 1"),
     (COMPLETIONS, {"prompt": ["a"] * 70, "n": 2}, "n", "more than 128 answers"),
     (COMPLETIONS, {"prompt": "a", "best_of": 3}, "best_of", "not supported"),
+    (COMPLETIONS, {"prompt": "a", "use_beam_search": True}, "use_beam_search", "not supported"),
     (COMPLETIONS, {"prompt": "a", "stop": [""]}, "stop", "not empty"),
     (COMPLETIONS, {"prompt": "a", "stop": ["x"] * 17}, "stop", "at most 16"),
     (COMPLETIONS, {"prompt": "a", "stream": "yes"}, "stream", "true or false"),
@@ -70,6 +71,7 @@ BAD_BODIES: list[tuple[str, Any, str | None, str]] = [
     (CHAT, {"messages": [MESSAGE], "top_logprobs": 2}, "top_logprobs", "logprobs=true"),
     (CHAT, {"messages": [MESSAGE], "tools": [{}]}, "tools", "every tool"),
     (CHAT, {"messages": [MESSAGE], "tool_choice": "required"}, "tool_choice", "no tools"),
+    (CHAT, {"messages": [MESSAGE], "functions": [{"name": "f"}]}, "functions", "give tools"),
     (
         CHAT,
         {"messages": [MESSAGE], "response_format": {"type": "xml"}},

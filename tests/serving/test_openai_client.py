@@ -143,11 +143,18 @@ def test_vllms_forms(client: OpenAI, extra: dict[str, object], pattern: str) -> 
         assert re.fullmatch(pattern, answer)
 
 
+ENDLESS = {"$ref": "#/$defs/a"}
+
+
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
         ({"structured_outputs": {"regex": "(["}}, "invalid regex.* unclosed character class"),
         ({"structured_outputs": {"grammar": "start: nothing"}}, "the grammar cannot be compiled"),
+        (
+            {"structured_outputs": {"json": {"$ref": "#/$defs/a", "$defs": {"a": ENDLESS}}}},
+            "no text that the model can write",
+        ),
         ({"structured_outputs": {"choice": []}}, "a list with a string at least is needed"),
         ({"structured_outputs": {"form": "x"}}, "one of json, regex, choice, grammar"),
         ({"guided_json": "{"}, "a JSON schema is needed"),

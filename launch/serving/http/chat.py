@@ -36,6 +36,9 @@ class Chat:
     def read(cls, served: Served, body: Body) -> "Chat":
         """Raises RequestError or HTTPError for a body that cannot be answered."""
         choice = served.choose(body)
+        for name in ("functions", "function_call"):
+            if name in body:
+                raise RequestError(f"{name} is not supported: give tools and tool_choice", name)
         tools = read_tools(body.list("tools"), body.values.get("tool_choice"))
         prompt = _render(served, body, tools)
         wanted = read_wanted(

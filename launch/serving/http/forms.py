@@ -54,7 +54,8 @@ class File:
 
 
 async def parse_form(headers: Headers, data: bytes) -> Body:
-    """The fields by name, files as `File`. Raises RequestError for what is no form."""
+    """The fields by name, files as `File`, and a list of all that have a name such as `include[]`.
+    Raises RequestError for what is no form."""
     kind = headers.get("content-type", "")
     if not kind.startswith(KIND):
         raise RequestError(f"the body is {kind or 'of no type'}, but {KIND} is needed")
@@ -70,6 +71,8 @@ async def parse_form(headers: Headers, data: bytes) -> Body:
     for name, value in form.multi_items():
         if isinstance(value, UploadFile):
             values[name] = File(value.filename or name, await value.read())
+        elif name.endswith("[]"):
+            values.setdefault(name, []).append(value)
         else:
             values[name] = value
     await form.close()

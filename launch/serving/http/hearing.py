@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 from launch.serving.answers import Piece
 from launch.serving.hearing import opening_of, what_is_said, which_language
@@ -22,79 +24,105 @@ class Speech:
     metrics: Metrics
 
 
+class _UnderWay(NamedTuple):
+    """What is asked about a window at the moment."""
+
+    replies: Replies
+    held: ExitStack
+    is_text: bool  # rather than its language
+
+
 class Hearing:
-    """See `Growing`. Entering the block asks for the languages that are to be detected, and for the
-    texts once they are known; leaving it early cancels what is under way."""
+    """See `Growing`. Entering the block asks about as many windows as the batch has places, and the
+    others follow; of each the language comes first, if that is to be detected, then the text.
+    Leaving the block early cancels what is under way."""
 
     def __init__(self, speech: Speech, windows: Sequence[Window]) -> None:
         self._speech, self._windows = speech, windows
-        self._openings: list[Sequence[int]] = []
-        self._unknown = [
-            number
-            for number, window in enumerate(windows)
-            if None in opening_of(speech.listener, window)
-        ]
-        self._languages: dict[int, int] = {}  # tokens, by window
-        self._held = ExitStack()
+        self._openings: list[Sequence[int]] = [()] * len(windows)
+        self._languages: dict[int, int] = {}  # tokens of those that were detected, by window
+        self._next = 0  # the first window that nothing has been asked about
+        self._under_way: dict[int, _UnderWay] = {}
         self._on_news: Callable[[], None] = lambda: None
-        self._detects = bool(self._unknown)
 
     def __enter__(self) -> "Hearing":
         """Raises what `Engine.submit` raises."""
-        if self._detects:
-            self._ask_languages()
-        else:
-            self._ask_texts()
+        try:
+            self._ask_more()
+        except Exception:
+            self._leave()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._held.close()
+        self._leave()
 
     @property
     def are_complete(self) -> bool:
-        return not self._detects and self._replies.are_complete
+        return not self._under_way
 
     def listen(self, on_news: Callable[[], None]) -> None:
         self._on_news = on_news
-        self._replies.listen(on_news)
+        for entry in list(self._under_way.values()):
+            entry.replies.listen(on_news)
 
     def take(self, act: Callable[[int, Piece], None]) -> None:
-        if not self._detects:
-            self._replies.take(act)
-            return
-        self._replies.take(self._note)
-        if self._replies.are_complete:
-            self._detects = False
-            self._held.close()
-            self._ask_texts()
-            self._replies.listen(self._on_news)
+        for number, entry in list(self._under_way.items()):
+            if entry.is_text:
+                entry.replies.take(partial(_of_window, act, number))
+            else:
+                entry.replies.take(partial(self._note_language, number))
+            if not entry.replies.are_complete:
+                continue
+            self._under_way.pop(number).held.close()
+            if not entry.is_text:
+                self._ask_text(number, self._languages[number])
+        self._ask_more()
 
     def heard(self, number: int, tokens: Sequence[int]) -> Heard:
         """What is said in a window whose answer is complete."""
         return self._speech.listener.heard(self._openings[number], tokens)
 
-    def _note(self, index: int, piece: Piece) -> None:
-        self._languages.update((self._unknown[index], token) for token in piece.tokens)
+    def _note_language(self, number: int, index: int, piece: Piece) -> None:
+        self._languages.update((number, token) for token in piece.tokens)
 
-    def _ask_languages(self) -> None:
+    def _ask_more(self) -> None:
+        most = self._speech.service.limits.slots
+        while self._next < len(self._windows) and len(self._under_way) < most:
+            number, self._next = self._next, self._next + 1
+            if None in opening_of(self._speech.listener, self._windows[number]):
+                self._ask_language(number)
+            else:
+                self._ask_text(number)
+
+    def _ask_language(self, number: int) -> None:
         listener, service = self._speech.listener, self._speech.service
-        requests = [
-            which_language(listener, self._windows[number], service.new_id())
-            for number in self._unknown
-        ]
-        watch = [_nobody] * len(requests)
-        self._replies = self._held.enter_context(Replies(service, requests, (), watch))
+        request = which_language(listener, self._windows[number], service.new_id())
+        with ExitStack() as stack:
+            # A step of detection is no answer of its own: nothing measures it.
+            replies = stack.enter_context(Replies(service, [request], (), [lambda piece: None]))
+            self._follow(number, _UnderWay(replies, stack.pop_all(), is_text=False))
 
-    def _ask_texts(self) -> None:
+    def _ask_text(self, number: int, language: int | None = None) -> None:
         listener, service = self._speech.listener, self._speech.service
-        requests = [
-            what_is_said(listener, window, service.new_id(), language=self._languages.get(number))
-            for number, window in enumerate(self._windows)
-        ]
-        self._openings = [request.prompt for request in requests]
-        watch = self._held.enter_context(measured(self._speech.metrics, requests))
-        self._replies = self._held.enter_context(Replies(service, requests, (), watch))
+        window = self._windows[number]
+        request = what_is_said(listener, window, service.new_id(), language=language)
+        self._openings[number] = request.prompt
+        with ExitStack() as stack:
+            watch = stack.enter_context(measured(self._speech.metrics, [request]))
+            replies = stack.enter_context(Replies(service, [request], (), watch))
+            self._follow(number, _UnderWay(replies, stack.pop_all(), is_text=True))
+
+    def _follow(self, number: int, entry: _UnderWay) -> None:
+        self._under_way[number] = entry
+        entry.replies.listen(self._on_news)
+
+    def _leave(self) -> None:
+        for entry in self._under_way.values():
+            entry.held.close()
+        self._under_way.clear()
 
 
-def _nobody(piece: Piece) -> None:
-    """Steps of detection are no answers of their own."""
+def _of_window(act: Callable[[int, Piece], None], number: int, index: int, piece: Piece) -> None:
+    """A piece of the only answer about a window."""
+    act(number, piece)

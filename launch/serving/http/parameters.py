@@ -81,6 +81,10 @@ def read_wanted(
         raise body.fail("n", f"a number from 1 to {MOST_CHOICES}")
     if body.integer("best_of", n) != n:
         raise RequestError("best_of is not supported: leave it out, or give n's value", "best_of")
+    if body.flag("use_beam_search"):
+        raise RequestError(
+            "use_beam_search is not supported: answers are drawn token by token", "use_beam_search"
+        )
     seed = body.integer("seed")
     own_stops = () if body.flag("ignore_eos") else stop_tokens
     return Wanted(

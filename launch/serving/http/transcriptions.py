@@ -31,6 +31,7 @@ from launch.text import FileTokenizer
 from models.errors import GenerationError
 
 LARGEST = 25 << 20  # bytes of a body, as OpenAI has it
+MOST_SAMPLES = 1 << 28  # of a file: silence takes few bytes, but its samples take memory
 
 
 class Segment(NamedTuple):
@@ -79,8 +80,7 @@ class Transcription:
         streams = body.flag("stream")
         if streams and form not in STREAMED:
             raise body.fail("response_format", f"{' or '.join(STREAMED)} in a stream")
-        if body.values.get("prompt") not in (None, ""):
-            raise RequestError("prompt is not supported: leave it out", "prompt")
+        _check_supported(body)
         temperature = body.number("temperature", 0.0)
         if not 0 <= temperature <= 1:
             raise body.fail("temperature", "a number from 0 to 1")
@@ -210,13 +210,25 @@ TRANSCRIBE, TRANSLATE = "transcribe", "translate"
 STREAMED = ("json", "text")  # formats that do not need the whole text
 
 
+def _check_supported(body: Body) -> None:
+    if body.values.get("prompt") not in (None, ""):
+        raise RequestError("prompt is not supported: leave it out", "prompt")
+    if "word" in body.list("timestamp_granularities[]"):
+        raise RequestError(
+            "timestamps of words are not supported: segments are the windows that are heard",
+            "timestamp_granularities[]",
+        )
+    if body.list("include[]"):
+        raise RequestError("logprobs are not supported: leave include out", "include[]")
+
+
 def _sound(speech: Speech, body: Body) -> np.ndarray:
     file = body.values.get("file")
     if not isinstance(file, File):
         raise RequestError("file is missing; a file of sound is needed", "file")
     rate = speech.listener.settings.sampling_rate
     try:
-        return read_sound(io.BytesIO(file.data), rate, file.name)
+        return read_sound(io.BytesIO(file.data), rate, file.name, MOST_SAMPLES)
     except DataError as error:
         raise RequestError(str(error), "file") from error
 
