@@ -158,7 +158,8 @@ def test_images_by_openais_client(tmp_path: Path) -> None:
             assert not np.array_equal(pixels(two[0]), pixels(two[1]))
             for line in examples("images"):
                 assert run_example(line, server, tmp_path).count("b64_json") == 2
-            for wrong in ({"size": "512x512"}, {"n": 11}, {"prompt": ""}):
+            refused = {"size": "512x512"}, {"n": 11}, {"output_format": "webp"}, {"stream": True}
+            for wrong in (*refused, {"prompt": ""}):
                 with pytest.raises(BadRequestError) as caught:
                     client.images.generate(**{**request, **wrong})
                 assert caught.value.param == next(iter(wrong))

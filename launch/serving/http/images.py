@@ -61,9 +61,11 @@ class Images(WholeAnswer):
         prompt = body.text("prompt")
         if not prompt:
             raise body.fail("prompt", "a string that is not empty")
-        form = body.text("response_format", "b64_json")
-        if form != "b64_json":
-            raise body.fail("response_format", "b64_json")
+        for name, only in (("response_format", "b64_json"), ("output_format", "png")):
+            if body.text(name, only) != only:
+                raise body.fail(name, only)
+        if body.flag("stream"):
+            raise body.fail("stream", "false: images are answered whole")
         count = body.integer("n", 1)
         if not 1 <= count <= MOST_IMAGES:
             raise body.fail("n", f"a number from 1 to {MOST_IMAGES}")
