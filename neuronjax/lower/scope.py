@@ -40,7 +40,7 @@ from neuronjax.lower.plan.parts import Part, parts, within
 from neuronjax.lower.values.storage import storage_of, stored
 from neuronjax.lower.values.view import View, whole_view
 from neuronjax.lower.write.builder import KernelBuilder
-from neuronjax.lower.write.kernel_labels import chain_name, scope_of
+from neuronjax.lower.write.kernel_labels import chain_name, operation_of, scope_of
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType
 from neuronjax.program.operand import Buffer, Kind, Memory, Register
@@ -458,7 +458,7 @@ class Scope:
                 name=label,
                 core=self.unit.target.core,
                 cores=self.unit.target.lnc,
-                operations=tuple(dict.fromkeys(op.name for op in operations)),
+                operations=tuple(dict.fromkeys(map(operation_of, operations))),
                 sources=sources,
             )
             write(

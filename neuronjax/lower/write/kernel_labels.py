@@ -10,6 +10,11 @@ from neuronjax.hlo.graph import Op
 from neuronjax.lower.write.builder import PARTITIONS
 
 
+def operation_of(op: Op) -> str:
+    """What a profile calls an operation: as StableHLO does."""
+    return "dynamic_update_slice" if op.name == "counted_update_slice" else op.name
+
+
 def scope_of(operations: Iterable[Op]) -> str:
     """The scope that does most of the work of a kernel, among those that have a name."""
     work: Counter[str] = Counter()
