@@ -46,6 +46,18 @@ def stacked_layer(x: Any, w: Any) -> Any:
     return jnp.tanh(x @ w), None
 
 
+def cached_layer(at: Any) -> Callable[..., Any]:
+    """Puts a row into the caches of a layer, and reads them before and after."""
+
+    def layer(x: Any, caches: Any) -> Any:
+        keys, values = caches
+        new_keys = lax.dynamic_update_slice(keys, x, (at, 0))
+        new_values = lax.dynamic_update_slice(values, x * 2, (at, 0))
+        return jnp.tanh(x @ new_keys.T @ new_values + keys[1]), (new_keys, new_values)
+
+    return layer
+
+
 def nested(x: Any) -> Any:
     def inner(_: Any, v: Any) -> Any:
         return v * 0.5 + 1
@@ -159,6 +171,16 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "made and read": (
         lambda x, w: lax.scan(lambda c, r: (c @ r, (c @ r + 1, c.sum())), x, w),
         (SQUARE, LAYERS),
+    ),
+    "caches of layers": (
+        lambda k, v, x, i: lax.scan(cached_layer(i), x, (k, v)),
+        (LAYERS, LAYERS * 2, SQUARE[:1], np.int32(3)),
+    ),
+    "updated twice": (
+        lambda w, x, i: lax.scan(
+            lambda c, k: (c, lax.dynamic_update_slice(k.at[1].set(c[0]) * 2, c, (i, 0))), x, w
+        ),
+        (LAYERS, SQUARE[:1], np.int32(2)),
     ),
     "one layer": (
         lambda x, w: lax.scan(lambda x, w: (jnp.tanh(x @ w), x * 2), x, w[:1]),
@@ -279,6 +301,18 @@ def test_a_scan_moves_what_its_layers_move(layer: Callable[[Any, Any], Any]) -> 
     most = 7 * x.nbytes  # x twice, w; x, exp(x); a copy of a result that cannot take x's place
     assert moved(program, loop) <= most
     assert moved(program, replace(loop, body=program.body)) <= x.nbytes + depth * most
+
+
+def test_caches_of_layers_are_copied_once() -> None:
+    """From the stack that is read to the stack that is made, where a row is put into them."""
+    caches, x = np.ones((4, 512, 128), np.float32), np.ones((1, 128), np.float32)
+
+    def layer(x: Any, cache: Any) -> Any:
+        return x * 2, lax.dynamic_update_slice(cache, x, (3, 0))
+
+    program, _ = lowered_function(lambda caches, x: lax.scan(layer, x, caches), caches, x)
+    (loop,) = loops(program)
+    assert moved(program, loop) <= caches[0].nbytes + 5 * x.nbytes
 
 
 ROWS, WIDTH = 1024, 64

@@ -161,17 +161,19 @@ def counted_update_slice(scope: Scope, op: Op) -> None:
 def in_place(scope: Scope, op: Op, operand: Value, result: Value | None = None) -> View:
     """The view of an operation's result in the memory of an operand, or in a copy of it.
 
-    `result` says which result, of several.
+    `result` says which result, of several. One that is wanted elsewhere is copied there.
     """
     result = result or op.result
     alone = sum(root_of(value) is root_of(operand) for value in op.operands) == 1
-    if alone and scope.dies(operand, scope.current) and result not in scope.preferred:
+    wanted = result in scope.preferred or result in scope.parts
+    if alone and scope.dies(operand, scope.current) and not wanted:
         view = scope.view(operand)
         if view.is_dense:
             scope.views[result] = view
             return view
     source = scope.view(operand)
-    target = whole_view(scope.result(result), result.shape)
+    scope.place(result, in_any_order=False)
+    target = scope.views[result]
     if source.buffer is not target.buffer:
         scope.copy(source, target, op)
     return target

@@ -123,8 +123,11 @@ def _keeps_order(op: Op) -> bool:
 
 
 def _made(groups: Sequence[Group]) -> Iterator[Value]:
-    """Values of chains, and of products with what follows them: they are written with strides."""
+    """Values that are written with strides: of chains, of products with what follows them, and of
+    updates, which begin as copies."""
     for group in groups:
+        if group.root.name in ("dynamic_update_slice", "counted_update_slice"):
+            yield group.root.result
         if group.domain is not None and group.inner is None and group.other is None:
             yield from (value for op in group.operations for value in op.results)
 
