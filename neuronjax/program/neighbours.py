@@ -106,8 +106,7 @@ class _Walker:
             elif isinstance(node, Loop):
                 last = self.loop(node, last, names)
             elif isinstance(node, While):
-                self.nodes(node.body, None, names)
-                self.nodes(node.condition, None, names)
+                self.asked(node, last, names)
                 last = None
             elif isinstance(node, If):
                 ends = [self.nodes(body, None, names) for body in (node.then, node.otherwise)]
@@ -124,6 +123,15 @@ class _Walker:
         if first < len(self.sites) and first not in self.rested and node.trips != 1:
             self.sites[first].before |= last or set()
         return last
+
+    def asked(self, node: While, last: frozenset[int] | None, names: Mapping[str, Buffer]) -> None:
+        """The condition follows what is before the loop, and its body; the body begins at rest."""
+        first = len(self.sites)
+        self.nodes(node.condition, last, names)
+        within = len(self.sites)
+        end = self.nodes(node.body, None, names)
+        if first < within and first not in self.rested:
+            self.sites[first].before |= end or set()
 
     def site(
         self, node: Kernel | Split, last: frozenset[int] | None, names: Mapping[str, Buffer]

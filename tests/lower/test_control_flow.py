@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from neuronjax.emulate.core import DataflowOrder
 from neuronjax.lower.memory.account import account
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.instruction import Instruction
@@ -20,7 +21,7 @@ from neuronjax.program.operand import Kind
 from neuronjax.program.program import Kernel, Loop, Node, Program, While
 from neuronjax.program.verify import verify
 from neuronjax.program.walk import children, instructions
-from tests.lower.differential import FUNCTION, SUM, check, completed, lowered_function
+from tests.lower.differential import FUNCTION, SUM, check, completed, emulated, lowered_function
 
 SQUARE = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)
 CACHE = np.zeros((100, 16, 16), np.float32)
@@ -101,6 +102,23 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "asked": (
         lambda x: lax.while_loop(
             lambda c: jnp.abs(c[0]).sum() < 1e4, lambda c: (c[0] * 2, c[1] + 1), (x, 0)
+        ),
+        (SQUARE,),
+    ),
+    "asked of what was just copied": (
+        lambda x: lax.while_loop(
+            lambda c: (c[0] < 3) & (c[1][0, 0] < 50),
+            lambda c: (c[0] + 1, c[1] * 2 + 1),
+            (np.int32(0), x),
+        ),
+        (SQUARE,),
+    ),
+    "asked within a loop": (
+        lambda x: lax.fori_loop(
+            0,
+            3,
+            lambda i, c: lax.while_loop(lambda d: d[0, 0] < 4 * i, lambda d: d * 2 + 1, c + 1),
+            x,
         ),
         (SQUARE,),
     ),
@@ -211,6 +229,19 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 def test_values(name: str) -> None:
     function, arguments = CASES[name]
     assert verify(check(function, *arguments, tolerance=SUM)) == ()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_as_a_core_runs_it(name: str) -> None:
+    """Kernels begin while those before still run; transfers end as late as they can."""
+    function, arguments = CASES[name]
+    program, code = lowered_function(function, *arguments)
+    given = [[np.asarray(a) for a in jax.tree.leaves(arguments)]]
+    whole = completed(program)
+    (plain,) = emulated(whole, code, given)
+    (late,) = emulated(whole, code, given, order=DataflowOrder(0, adversarial=True))
+    for got, want in zip(late, plain, strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 def loops(program: Program) -> list[Loop | While]:

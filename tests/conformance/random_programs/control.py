@@ -95,6 +95,23 @@ def scan(draw: Draw) -> Line:
     return line(text, [x], facts, out, definitions=definitions)
 
 
+def stacked(draw: Draw) -> Line:
+    """Rows of a stack at places that a loop's counter says, within it or clamped."""
+    x = draw.value(numeric, ranked, nonempty, wide, _lattice, _is_small)
+    size = x.shape[0]
+    places = ("i", "i + 1", f"{size - 1} - i", f"i * 2 - {draw.integer(0, 3)}", "i // 2")
+
+    def row(source: str) -> str:
+        return f"lax.dynamic_index_in_dim({source}, {draw.choice(places)}, 0, False)"
+
+    body = _turn(draw, replace(x, shape=x.shape[1:]), row(draw.choice(("c", x.name))), row(x.name))
+    first = draw.integer(-1, 1)
+    bound = first + draw.choice((size, draw.integer(0, size)))
+    update = f"lax.dynamic_update_index_in_dim(c, {body}, {draw.choice(places)}, 0)"
+    return line(f"lax.fori_loop({first}, {bound}, lambda i, c: {update}, {x.name})", [x],
+                _loop_facts(x))  # fmt: skip
+
+
 def associative(draw: Draw) -> Line:
     x = draw.value(numeric, ranked, wide, _lattice, _is_small)
     axis = draw.integer(0, len(x.shape) - 1)
@@ -146,5 +163,5 @@ def nested(draw: Draw) -> Line:
 
 KINDS: Mapping[str, Kind] = {
     each.__name__: each
-    for each in (fori, while_loop, scan, associative, cond, switch, mapped, nested)
+    for each in (fori, while_loop, scan, stacked, associative, cond, switch, mapped, nested)
 }
