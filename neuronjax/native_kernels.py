@@ -1,19 +1,15 @@
 """NKI kernels within programs: the custom call ``AwsNeuronCustomNativeKernel``.
 
-Its configuration names the kernel and carries it compiled, as base64 of JSON with ``func_name``,
-``grid``, ``has_collectives`` and ``klir_binary`` (release notes of Neuron's jax component). The
-compiler's binary is not public: here it is the text of the kernel's program, so that a program
-which was exported runs in any process, by the emulator.
+Its configuration names the kernel and carries it compiled (`program.carried_kernel`), so a program
+that was exported runs in any process. The host executor calls the emulator; engines run the kernel
+as a part of the program.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import re
-import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -23,14 +19,15 @@ from neuronjax.emulate import checks, core
 from neuronjax.emulate.checks import Finding
 from neuronjax.emulate.element_types import numpy_dtype
 from neuronjax.errors import ExecutionError, KernelWarning, UnsupportedProgramError
-from neuronjax.hlo.custom_calls import NATIVE_KERNEL, PYTHON_CALLBACK, custom_calls
+from neuronjax.hlo.custom_calls import CARRIED, NATIVE_KERNEL, PYTHON_CALLBACK, custom_calls
 from neuronjax.hlo.location import source_line
 from neuronjax.hlo.module import tensor_spec
 from neuronjax.host import callbacks
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.call import result_types
 from neuronjax.notices import warned
-from neuronjax.program import text
+from neuronjax.program import carried_kernel
+from neuronjax.program.carried_kernel import CarriedKernel
 from neuronjax.program.operand import Kind
 from neuronjax.program.program import Program
 from neuronjax.program.walk import instructions
@@ -38,19 +35,10 @@ from neuronjax.program.walk import instructions
 API_VERSION = 2
 """``API_VERSION_STATUS_RETURNING``, with a string as configuration."""
 
-_FORMAT = "neuronjax-program"
-
 
 @dataclass(frozen=True, eq=False)
-class NativeKernel:
+class NativeKernel(CarriedKernel):
     """A kernel as a function of arrays, one for each argument of its program."""
-
-    program: Program
-    #: Names of the tensors that a call returns, in order.
-    results: tuple[str, ...]
-    grid: tuple[int, ...] = ()
-    #: Tensor -> `file:line` that declared it.
-    declared: Mapping[str, str] = field(default_factory=dict)
 
     def run(
         self, arrays: Sequence[np.ndarray], order: core.Order | None = None
@@ -89,19 +77,6 @@ class NativeKernel:
         results = self.run([np.asarray(array) for array in arrays])
         return tuple(results[name].reshape(shapes[name]) for name in self.results)
 
-    def configuration(self) -> str:
-        """The call's ``backend_config``."""
-        code = zlib.compress(text.format(self.program).encode())
-        config = {
-            "func_name": self.program.name,
-            "grid": list(self.grid),
-            "has_collectives": False,
-            "klir_binary": {"format": _FORMAT, "binary": base64.b64encode(code).decode()},
-            "results": list(self.results),
-            "declared": dict(self.declared),
-        }
-        return base64.b64encode(json.dumps(config).encode()).decode()
-
 
 def read(configuration: str) -> NativeKernel:
     """The kernel of a call.
@@ -109,27 +84,8 @@ def read(configuration: str) -> NativeKernel:
     Raises:
       UnsupportedProgramError: its binary is one for the device, or it is none.
     """
-    try:
-        config = json.loads(base64.b64decode(configuration, validate=True))
-        binary = config["klir_binary"]
-        if not isinstance(binary, dict) or binary.get("format") != _FORMAT:
-            raise UnsupportedProgramError(
-                f"runs the NKI kernel {config.get('func_name')!r} as compiled for a device, which "
-                "only the device can; call the kernel's source here, with neuronjax.nki"
-            )
-        code = zlib.decompress(base64.b64decode(binary["binary"], validate=True)).decode()
-        return NativeKernel(
-            program=text.parse(code),
-            results=tuple(config["results"]),
-            grid=tuple(config["grid"]),
-            declared=config["declared"],
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
-        raise UnsupportedProgramError(
-            "needs an NKI kernel in backend_config, as base64 of JSON with func_name, grid, "
-            f"has_collectives and klir_binary ({type(error).__name__}: {error}); call a kernel of "
-            "neuronjax.nki within jax.jit, which makes the call"
-        ) from None
+    kernel = carried_kernel.read(configuration)
+    return NativeKernel(kernel.program, kernel.results, kernel.grid, kernel.declared)
 
 
 def bind(module: ir.Module) -> list[Callable[..., Any]]:
@@ -158,6 +114,7 @@ def _bind(op: Any, known: dict[str, NativeKernel]) -> None:
         known[config] = read(config)
     _check_types(op, known[config])
     number = ir.IntegerAttr.get(ir.IntegerType.get_unsigned(64), callbacks.register(known[config]))
+    op.attributes[CARRIED] = ir.StringAttr.get(config)
     op.attributes["call_target_name"] = ir.StringAttr.get(PYTHON_CALLBACK)
     op.attributes["backend_config"] = ir.StringAttr.get("")
     op.attributes["mhlo.backend_config"] = ir.DictAttr.get({"index": number})

@@ -19,6 +19,8 @@ CALLBACK_TARGETS = frozenset(
 
 NATIVE_KERNEL = "AwsNeuronCustomNativeKernel"
 """Target of calls of NKI kernels."""
+CARRIED = "neuronjax.kernel"
+"""Attribute of a call of a host function that stands for a kernel: the kernel's configuration."""
 
 
 def custom_call_target(op: Any) -> str | None:

@@ -19,6 +19,7 @@ from neuronjax.hlo.graph import Graph
 from neuronjax.hlo.graph_text import malformed, printed
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.lower.chain import elementwise
+from neuronjax.lower.control.native_kernels import written_out
 from neuronjax.lower.cores.beside import beside
 from neuronjax.lower.cores.split import split
 from neuronjax.lower.join.join import join
@@ -140,6 +141,10 @@ def _interleaved(program: Program, setting: Setting) -> Program:
     return interleaved(program, setting.prices(program), known.orders, known.semaphores)
 
 
+def _with_kernels(program: Program, setting: Setting) -> Program:
+    return written_out(program)
+
+
 def _allocated(program: Program, setting: Setting) -> Program:
     return allocate(program, check=setting.check_memory)
 
@@ -218,6 +223,7 @@ PROGRAM_PASSES = (
          _findings),
     Pass("interleave", "instructions are in an order that keeps engines busy", _interleaved,
          _findings),
+    Pass("kernels", "kernels of NKI stand where they are called", _with_kernels, _findings),
     Pass("allocate", "every buffer has an address", _allocated, _findings),
     Pass("ahead", "loads that wait for earlier kernels delay no others", _ahead, _findings),
     Pass("synchronise", "engines wait for what they depend on", _synchronised, _findings),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from neuronjax.hlo.graph import Op
-from neuronjax.lower.control import collectives, control_flow, host
+from neuronjax.lower.control import collectives, control_flow, host, native_kernels
 from neuronjax.lower.index import gather, movement, scatter
 from neuronjax.lower.product import attention, convolution, matmul, pair
 from neuronjax.lower.reduction import reduce, unpooling, windows
@@ -23,6 +23,7 @@ RULES: dict[str, Callable[[Scope, Op], None]] = {
     **windows.RULES,
     **unpooling.RULES,
     **top_k.RULES,
+    **native_kernels.RULES,
     "*": host.lower,
 }
 """Operation -> rule; `*` takes what no engine can do."""

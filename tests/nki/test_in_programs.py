@@ -16,14 +16,19 @@ from jax import export
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
+import neuronjax
 from neuronjax import nki
+from neuronjax.emulate.core import DataflowOrder
 from neuronjax.nki import isa as nisa
 from neuronjax.nki import language as nl
 from neuronjax.nki.tensor import Tensor
 from tests.conftest import RunPython
+from tests.lower.differential import completed, emulated, host_operations, lowered, sent
+from tests.nki import kernels
 from tests.nki.kernels import loaded, stored, tile
 
 TARGET = "AwsNeuronCustomNativeKernel"
+KERNELS_FILE = kernels.__file__
 X = np.random.default_rng(0).standard_normal((256, 8), np.float32)
 
 
@@ -72,6 +77,64 @@ def test_kernels_are_custom_calls_with_the_values_of_the_emulator(case: str) -> 
     jitted = jax.jit(function)
     assert TARGET in jitted.lower(*arguments).as_text()
     np.testing.assert_array_equal(jitted(*arguments), expected)
+
+
+@nki.jit
+def halves(x: Tensor) -> Tensor:
+    """Each program of a grid scales its rows."""
+    result = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    rows = nl.ds(nl.program_id(0) * 128, 128)
+    scaled_rows = tile((128, x.shape[1]), x.dtype)
+    nisa.dma_copy(scaled_rows, x[rows])
+    nisa.tensor_scalar(scaled_rows, scaled_rows, nl.multiply, 2.0)
+    nisa.dma_copy(result[rows], scaled_rows)
+    return result
+
+
+@nki.jit
+def counted(x: Tensor, times: Tensor) -> Tensor:
+    """x doubled as often as the value of `times` says."""
+    register = nisa.register_alloc()
+    nisa.register_load(register, loaded(times))
+    result = loaded(x)
+    for _ in nl.dynamic_range(register):
+        nisa.tensor_scalar(result, result, nl.multiply, 2.0)
+    return stored(result)
+
+
+ENGINE_CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...], np.ndarray]] = {
+    **{case: CASES[case] for case in ("jit", "vmap", "scan", "written argument")},
+    "called twice": (lambda x: scaled(scaled(x, 3.0) + x, 3.0), (HALF,), 3 * (3 * HALF + HALF)),
+    "programs of a grid": (lambda x: halves[2](x + 1), (X,), 2 * (X + 1)),
+    "registers": (
+        lambda x, n: counted(x, n) + counted(x, n + 1),
+        (HALF, np.full((1, 1), 2, np.int32)),
+        12 * HALF,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ENGINE_CASES)
+def test_engines_run_kernels_as_a_part_of_the_program(case: str) -> None:
+    function, arguments, expected = ENGINE_CASES[case]
+    code = sent(jax.jit(function).trace(*arguments))
+    program = completed(lowered(code, lnc=2))
+    assert host_operations(program) == []
+    for order in (None, DataflowOrder(0, adversarial=True)):
+        (results,) = emulated(program, code, [arguments], order=order)
+        np.testing.assert_array_equal(results[0], expected)
+
+
+def test_estimates_have_the_time_and_the_lines_of_kernels() -> None:
+    def function(x: jax.Array) -> Any:
+        return scaled(x + 1) - 1
+
+    estimate = neuronjax.estimate(function, jax.ShapeDtypeStruct(HALF.shape, HALF.dtype))
+    alone = nki.benchmark(scaled)(HALF).total_ns
+    own = [kernel for kernel in estimate.kernels if "scaled" in kernel.operations]
+    assert {kernel.source.rpartition(":")[0] for kernel in own} <= {__file__, KERNELS_FILE}
+    assert 0.5 * alone < sum(kernel.time_ns for kernel in own) < 1.5 * alone
+    assert not [line for line in estimate.assumed if "host" in line]
 
 
 MESH_CASES: dict[str, tuple[Callable[..., Any], P, np.ndarray]] = {
