@@ -72,7 +72,7 @@ UP, BIAS, DOWN = _numbers(2, 2, 16, 16), _numbers(16), _numbers(3, 3, 32, 8)
 SPECIAL = _numbers(1, 12, 12, 128)
 SPECIAL[0, 0, :, 0], SPECIAL[0, 3, 2], SPECIAL[0, :, ::3, 5] = -np.inf, np.inf, -0.0
 
-CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...], Tolerance, int | None]] = {
+CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Tolerance, int | None]] = {
     "of chains": (lambda a, b: _beside(a * 2, b + a), (A, B), EXACT, 0),
     "one after the other": (
         lambda a, b: jnp.concatenate([a * 2, b + a, -b]) * 3, (A, B), EXACT, 0
@@ -96,6 +96,12 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...], Tolerance, in
     "beside a result": (lambda a, b: (lambda c: (c, _beside(c, b * 3)))(a * 2), (A, B), EXACT, 1),
     "of integers": (
         lambda a: _beside(a * 2, a + 1), (RNG.integers(-9, 9, (40, 128), np.int32),), EXACT, 0
+    ),
+    "of a value and an update of it": (
+        lambda a, i: (lambda c: jnp.concatenate([
+            c, lax.dynamic_update_slice(c, a[:1] * 3, (i, 0))
+        ]))(a * 2),
+        (A, np.int32(3)), EXACT, 1,
     ),
     "that is changed in its place": (_overwritten, (A[:, :64], B[:, :64]), SUM, 1),
     "carried by a loop": (_carried, (A, B), SUM, 3),
@@ -140,7 +146,7 @@ def test_parts(name: str) -> None:
     assert verify(program) == ()
     assert host_operations(program) == []
     if copies is not None:
-        least = min(argument.size for argument in arguments if argument.ndim > 1) // 2
+        least = min(argument.size for argument in arguments if np.ndim(argument) > 1) // 2
         assert _copies(program, least) <= copies
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from neuronjax.hlo.graph import Op, Value
 from neuronjax.lower.filling import filled
 from neuronjax.lower.index import addresses
+from neuronjax.lower.moves import is_same
 from neuronjax.lower.operations import root_of
 from neuronjax.lower.plan.parts import Part, before, part_of
 from neuronjax.lower.scope import Scope
@@ -174,7 +175,7 @@ def in_place(scope: Scope, op: Op, operand: Value, result: Value | None = None) 
     source = scope.view(operand)
     scope.place(result, in_any_order=False)
     target = scope.views[result]
-    if source.buffer is not target.buffer:
+    if not is_same(source, target):
         scope.copy(source, target, op)
     return target
 
