@@ -1,18 +1,17 @@
-"""A small model of speech, and what transformers hears with it."""
+"""A small model of speech, sounds for it, and what transformers makes of them."""
 
 import json
-import warnings
-from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, models
-from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
 
 from tests.launch.random_models import write_model
 from tests.models.parity.media_cases import WHISPER
 
+TRANSCRIPTS = Path(__file__).with_suffix(".json")
 RATE = 3840  # samples per second: a second is as long as the model takes at once
 END, PAD = 75, 90
 MOST = 28  # tokens of a text: the context has 32
@@ -64,27 +63,27 @@ def sounds(count: int, samples: int) -> np.ndarray:
     return (loudness[:, :samples] * rng.uniform(-3, 3, (count, samples))).astype("<i2")
 
 
-def transcripts(
-    directory: Path,
-    windows: Iterable[np.ndarray],
-    language: str | None,
-    task: str | None = "transcribe",
-    most: int = MOST,
-) -> list[str]:
-    """What transformers makes of windows of int16."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        extractor = WhisperFeatureExtractor.from_pretrained(directory)
-        model = WhisperForConditionalGeneration.from_pretrained(directory)
-        samples = [window / 2**15 for window in windows]
-        features = extractor(samples, sampling_rate=RATE, return_tensors="pt").input_features
-        manner = {"language": language, "task": task}
-        made = model.generate(features, **manner, max_new_tokens=most, return_timestamps=False)
-    return list(map(_text, made.tolist()))
+@dataclass(frozen=True)
+class Request:
+    """Windows of sound of a second, int16, and how they are to be heard."""
+
+    windows: tuple[np.ndarray, ...]
+    language: str | None
+    task: str | None = "transcribe"
+    most: int = MOST
 
 
-def _text(tokens: Sequence[int]) -> str:
-    length = len(tokens)  # transformers takes the end away, and fills up
-    while tokens[length - 1] in (END, PAD):
-        length -= 1
-    return " ".join(f"w{token}" for token in tokens[:length])
+LONG = sounds(1, 4 * RATE + 500)[0]
+WINDOWS = sounds(10, RATE)
+REQUESTS: dict[str, Request] = {
+    "long, in German": Request(tuple(LONG[i : i + RATE] for i in range(0, len(LONG), RATE)), "de"),
+    "several": Request(tuple(sounds(8, RATE)), None),
+    "several, in French": Request(tuple(sounds(8, RATE)), "fr"),
+    "by a command": Request(tuple(WINDOWS), None, None, 6),
+}
+
+
+def transcripts(name: str) -> list[str]:
+    """What transformers makes of the windows of a request, as `speech_reference` has written it."""
+    texts: list[str] = json.loads(TRANSCRIPTS.read_text())[name]
+    return texts

@@ -59,6 +59,7 @@ CASES: dict[str, tuple[Callable[..., Any], np.ndarray]] = {
     "truth": (lambda x: jnp.sort(x > 0, 1), FLOATS),
     "median": (lambda x: jnp.median(x, 1), FLOATS[:2]),
     "unsigned": (lambda x: jnp.sort(x.astype(np.uint32) << 30, 2), TIES),
+    "none of floats": (lambda x: (lax.top_k(x, 0)[0].sum(), x * 2), FLOATS),
     "top of floats": (lambda x: lax.top_k(x, 5), FLOATS),
     "top of ties": (lambda x: lax.top_k(x, 16), TIES),
     "top of half": (lambda x: lax.top_k(x.astype(jnp.bfloat16), 3), FLOATS),

@@ -19,7 +19,7 @@ from launch.serving.http.images import Size
 from launch.serving.kinds import open_model
 from launch.serving.media.images import read_sizes
 from launch.serving.model_choice import ModelChoice
-from tests.launch.speech_files import RATE, sounds, transcripts, write_speech
+from tests.launch.speech_files import LONG, RATE, REQUESTS, transcripts, write_speech
 from tests.launch.test_media_tasks import write_pipeline
 from tests.serving.http_server import Listening, listening
 from tests.serving.page_examples import examples, run_example
@@ -57,9 +57,9 @@ def wav(samples: np.ndarray, form: str = "WAV", rate: int = RATE) -> tuple[str, 
     return f"sound.{form.lower()}", stream.getvalue()
 
 
-def test_speech_by_openais_client(speech: Path, speech_server: Listening, tmp_path: Path) -> None:
-    (sound,) = sounds(1, 4 * RATE + 500)  # more windows than the batch has places
-    texts = transcripts(speech, [sound[i : i + RATE] for i in range(0, len(sound), RATE)], "de")
+def test_speech_by_openais_client(speech_server: Listening, tmp_path: Path) -> None:
+    sound = LONG  # more windows than the batch has places
+    texts = transcripts("long, in German")
     request: dict[str, Any] = {"model": "speech", "language": "de"}
     with OpenAI(base_url=f"{speech_server.url}/v1", api_key="x", max_retries=0) as client:
         create = client.audio.transcriptions.create
@@ -112,15 +112,15 @@ async def hear_all(url: str, files: Sequence[np.ndarray]) -> list[tuple[str, str
     return [(entry.language, entry.text) for entry in made]
 
 
-def test_sounds_at_once(speech: Path, speech_server: Listening) -> None:
+def test_sounds_at_once(speech_server: Listening) -> None:
     """Each gets the language and the text that it gets alone; two are the same."""
-    windows = sounds(8, RATE)
+    windows = REQUESTS["several"].windows
     heard = asyncio.run(hear_all(speech_server.url, [*windows, windows[2]]))
     languages, texts = zip(*heard[:-1], strict=True)
     assert set(languages) == {"en", "fr"}
     assert heard[-1] == heard[2]
-    assert list(texts) == transcripts(speech, windows, None)
-    in_french = transcripts(speech, windows, "fr")
+    assert list(texts) == transcripts("several")
+    in_french = transcripts("several, in French")
     assert [a == b for a, b in zip(texts, in_french, strict=True)] != [True] * len(windows)
     _, told = speech_server.ask("/metrics")
     assert 'vllm:request_success_total{finished_reason="stop"' in told

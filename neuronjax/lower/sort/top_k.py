@@ -108,6 +108,8 @@ def in_parts(writer: Writer, op: Op) -> Sequence[Value] | None:
     (operand,) = op.operands
     *rows, size = operand.shape
     kept, count = op.results[0].shape[-1], math.prod(rows)
+    if not kept:
+        return None
     parts = _parts(count, size, kept)
     if parts == 1 or not is_selectable(operand.dtype, -(-size // parts), kept):
         return None
