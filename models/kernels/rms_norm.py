@@ -9,8 +9,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-ROWS = 128
-"""Rows of a tile: the partitions of SBUF."""
+from models.kernels.tiles import ROWS, loaded, tile
 
 
 @nki.jit
@@ -22,13 +21,13 @@ def rms_norm_kernel(x: Any, scale: Any, eps: float) -> Any:
     """
     num_rows, width = x.shape
     y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    scales = nl.ndarray((ROWS, width), dtype=scale.dtype, buffer=nl.sbuf)
+    scales = tile((ROWS, width), scale.dtype)
     nisa.dma_copy(dst=scales, src=scale.ap([[0, ROWS], [1, width]]))
-    shift = nl.ndarray((ROWS, 1), dtype=nl.float32, buffer=nl.sbuf)
+    shift = tile((ROWS, 1))
     nisa.memset(shift, eps)
     whole = num_rows // ROWS
-    for tile in nl.affine_range(whole):
-        rows = nl.ds(tile * ROWS, ROWS)
+    for part in nl.affine_range(whole):
+        rows = nl.ds(part * ROWS, ROWS)
         _normalise(y[rows], x[rows], scales, shift)
     if num_rows % ROWS:
         rest = nl.ds(whole * ROWS, num_rows % ROWS)
@@ -39,15 +38,12 @@ def rms_norm_kernel(x: Any, scale: Any, eps: float) -> Any:
 def _normalise(y: Any, x: Any, scales: Any, shift: Any) -> None:
     """One tile: x and y [P, D] in HBM, P at most 128."""
     rows, width = x.shape
-    data = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
-    nisa.dma_copy(dst=data, src=x)
-    squares = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.sbuf)
-    total = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.sbuf)
+    data, squares, total = loaded(x), tile(x.shape), tile((rows, 1))
     nisa.activation_reduce(squares, nl.square, data, nl.add, total)
     # 1 / sqrt(total / D + eps)
-    inverse = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.sbuf)
+    inverse = tile((rows, 1))
     nisa.activation(inverse, nl.rsqrt, total, bias=shift[:rows], scale=1 / width)
-    result = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    result = tile(x.shape, x.dtype)
     nisa.scalar_tensor_tensor(result, data, nl.multiply, inverse, nl.multiply, scales[:rows])
     nisa.dma_copy(dst=y, src=result)
 

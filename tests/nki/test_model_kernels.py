@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import neuronjax
+from models.kernels.flash_attention import flash_attention
 from models.kernels.rms_norm import rms_norm
 
 EPS = 1e-5
@@ -67,3 +69,50 @@ def test_rms_norm_over_another_axis_is_one_call_of_more_rows() -> None:
     assert text.count(CUSTOM_CALL) == 1
     assert "while" not in text
     check("float32", function(x), in_fp64(plain_rms_norm, x, scale))
+
+
+def plain_attention(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+    repeats = query.shape[2] // key.shape[2]
+    key, value = (jnp.repeat(x, repeats, axis=2) for x in (key, value))
+    scores = jnp.einsum("btnh,bsnh->bnts", query, key) / query.shape[-1] ** 0.5
+    scores = jnp.where(jnp.tri(query.shape[1], dtype=bool), scores, -jnp.inf)
+    return jnp.einsum("bnts,bsnh->btnh", jax.nn.softmax(scores), value)
+
+
+def attention_arguments(dtype: str, batch: int, length: int) -> list[jax.Array]:
+    """Queries, keys, values and the gradient of the result."""
+    many, few = (batch, length, 4, 16), (batch, length, 2, 16)
+    return drawn(dtype, many, few, few, many)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_flash_attention(dtype: str) -> None:
+    arguments = attention_arguments(dtype, 2, 200)
+    function = jax.jit(with_gradients(flash_attention))
+    assert function.lower(*arguments).as_text().count(CUSTOM_CALL) == 2
+    check(dtype, function(*arguments), in_fp64(with_gradients(plain_attention), *arguments))
+
+
+def test_flash_attention_over_blocks_of_keys_with_rising_scores() -> None:
+    """What was summed before shrinks where a later block has larger scores."""
+    query, key, value = (x[:, :, :1] for x in attention_arguments("float32", 1, 640)[:3])
+    key = key * jnp.linspace(1, 20, 640)[:, None, None]
+    check(
+        "float32",
+        jax.jit(flash_attention)(query, key, value),
+        in_fp64(plain_attention, query, key, value),
+    )
+
+
+def test_estimates_have_the_kernel_and_the_compilers_own_code() -> None:
+    shapes = [jax.ShapeDtypeStruct((1, 256, 2, 64), jnp.bfloat16)] * 3
+    kernel = neuronjax.estimate(flash_attention, *shapes)
+    plain = neuronjax.estimate(plain_attention, *shapes)
+    assert min(kernel.step_ns, plain.step_ns) > 0
+    assert not [line for line in (*kernel.assumed, *plain.assumed) if "host" in line]
+
+    def from_kernels(estimate: Any) -> bool:
+        return any("models/kernels/" in part.source for part in estimate.kernels)
+
+    assert from_kernels(kernel)
+    assert not from_kernels(plain)
