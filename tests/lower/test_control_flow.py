@@ -170,6 +170,18 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         ),
         (LAYERS,),
     ),
+    "counted beyond the type": (
+        lambda w: lax.fori_loop(
+            0,
+            4,
+            lambda i, c: (
+                c[0] + lax.dynamic_index_in_dim(w, c[1].astype(jnp.int32) - 253, 0, False),
+                c[1] + np.uint8(1),
+            ),
+            (w[0], np.uint8(253)),
+        ),
+        (LAYERS,),
+    ),
     "counted beyond the end": (
         lambda w: lax.fori_loop(
             -2, 6, lambda i, c: c + lax.dynamic_slice(w, (i, 0, 0), (1, 16, 16))[0], w[0]

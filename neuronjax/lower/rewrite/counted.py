@@ -62,10 +62,12 @@ class _Numbers:
         if op is None or math.prod(value.shape) != 1 or not np.issubdtype(value.dtype, np.integer):
             return None
         number = self._made(op, value)
-        limits = np.iinfo(value.dtype)
-        if number is None or not self._within(number, limits.min, limits.max):
-            return None
-        return number
+        return number if number is not None and self.fits(number, value.dtype) else None
+
+    def fits(self, number: Affine, dtype: np.dtype) -> bool:
+        """Whether an integer type holds a number in all trips."""
+        limits = np.iinfo(dtype)
+        return self._within(number, limits.min, limits.max)
 
     def constant(self, value: Value) -> int | None:
         """The number of a scalar that is the same in all trips."""
@@ -161,12 +163,9 @@ def _while(op: Op, numbers: _Numbers, names: Iterator[int]) -> None:
         return
     counted = Trips(f"trip_{next(names)}", trips)
     op.attributes["counted"] = counted
-    counters = _counters(op, body, numbers, counted.variable)
-    inner = _Numbers(
-        {**numbers.known, **kept, **counters},
-        {**numbers.trips, counted.variable: max(1, trips)},
-    )
-    _visit(body, inner, names)
+    inner = replace(numbers, trips={**numbers.trips, counted.variable: max(1, trips)})
+    counters = _counters(op, body, inner, counted.variable)
+    _visit(body, replace(inner, known={**numbers.known, **kept, **counters}), names)
 
 
 def _kept(op: Op, graph: Graph, numbers: _Numbers) -> Iterator[tuple[Value, Affine]]:
@@ -179,12 +178,14 @@ def _kept(op: Op, graph: Graph, numbers: _Numbers) -> Iterator[tuple[Value, Affi
 
 
 def _counters(op: Op, body: Graph, numbers: _Numbers, variable: str) -> dict[Value, Affine]:
-    """Carried numbers to which every trip adds the same."""
+    """Carried numbers to which every trip adds the same, and whose type holds them all."""
     counters = {}
     for index, (operand, parameter) in enumerate(zip(op.operands, body.parameters, strict=True)):
         first, step = numbers.of(operand), _step(body, index)
         if first is not None and step:
-            counters[parameter] = first + affine(**{variable: step})
+            number = first + affine(**{variable: step})
+            if numbers.fits(number, parameter.dtype):
+                counters[parameter] = number
     return counters
 
 
