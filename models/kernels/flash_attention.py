@@ -43,23 +43,25 @@ def flash_attention_kernel(query: Any, key: Any, value: Any, scale: float) -> tu
             nisa.dma_copy(dst=values[:, part], src=value[kv_head, rows])
         for group in nl.affine_range(heads // kv_heads):
             head = kv_head * (heads // kv_heads) + group
+            queries = tile((width, length), query.dtype)
+            for part in nl.affine_range(length // ROWS):
+                rows = nl.ds(part * ROWS, ROWS)
+                transposed(queries[:, rows], query[head, rows])
             for part in nl.static_range(length // ROWS):
                 rows = nl.ds(part * ROWS, ROWS)
                 _attend(
-                    attended[head, rows], statistics[head, rows], query[head, rows],
+                    attended[head, rows], statistics[head, rows], queries[:, rows],
                     keys, values, part * ROWS, scale,
                 )  # fmt: skip
     return attended, statistics
 
 
 def _attend(
-    attended: Any, statistics: Any, query: Any, keys: Any, values: Any, start: int, scale: float
+    attended: Any, statistics: Any, queries: Any, keys: Any, values: Any, start: int, scale: float
 ) -> None:
-    """A tile of queries that begins at `start`: attended and query [128, H], statistics [128, 1] in
-    HBM, keys [H, T], values [128, T / 128, H] in SBUF."""
-    width = query.shape[1]
-    queries = tile((width, ROWS), query.dtype)
-    transposed(queries, query)
+    """A tile of queries that begins at `start`: attended [128, H] and statistics [128, 1] in HBM,
+    queries [H, 128], keys [H, T] and values [128, T / 128, H] in SBUF."""
+    width = queries.shape[0]
     summed, total = tile((ROWS, width)), tile((ROWS, 1))
     lowest = None  # minus the largest score so far
     for first in nl.static_range(0, start + ROWS, BLOCK):
@@ -84,7 +86,11 @@ def _attend(
         nisa.activation(shrunk, nl.exp, before, bias=lowest, scale=-1.0)
         nisa.scalar_tensor_tensor(summed, summed, nl.multiply, shrunk, nl.add, products)
         nisa.scalar_tensor_tensor(total, total, nl.multiply, shrunk, nl.add, total_here)
-    logarithm, inverse, result = tile((ROWS, 1)), tile((ROWS, 1)), tile(query.shape, query.dtype)
+    logarithm, inverse, result = (
+        tile((ROWS, 1)),
+        tile((ROWS, 1)),
+        tile(attended.shape, attended.dtype),
+    )
     nisa.activation(logarithm, nl.log, total)
     nisa.tensor_tensor(logarithm, logarithm, lowest, nl.subtract)
     nisa.dma_copy(dst=statistics, src=logarithm)

@@ -11,6 +11,9 @@ import nki.language as nl
 
 from models.kernels.tiles import ROWS, loaded, tile
 
+AHEAD = 2
+"""Tiles that are loaded while another is worked on."""
+
 
 @nki.jit
 def rms_norm_kernel(x: Any, scale: Any, eps: float) -> Any:
@@ -25,26 +28,28 @@ def rms_norm_kernel(x: Any, scale: Any, eps: float) -> Any:
     nisa.dma_copy(dst=scales, src=scale.ap([[0, ROWS], [1, width]]))
     shift = tile((ROWS, 1))
     nisa.memset(shift, eps)
-    whole = num_rows // ROWS
-    for part in nl.affine_range(whole):
-        rows = nl.ds(part * ROWS, ROWS)
-        _normalise(y[rows], x[rows], scales, shift)
-    if num_rows % ROWS:
-        rest = nl.ds(whole * ROWS, num_rows % ROWS)
-        _normalise(y[rest], x[rest], scales, shift)
+    places = [
+        nl.ds(first, min(ROWS, num_rows - first)) for first in nl.static_range(0, num_rows, ROWS)
+    ]
+    # Tiles are loaded ahead: a load would wait for the stores that are said before it.
+    tiles = [loaded(x[rows]) for rows in places[:AHEAD]]
+    for part in nl.static_range(len(places)):
+        if part + AHEAD < len(places):
+            tiles.append(loaded(x[places[part + AHEAD]]))
+        _normalise(y[places[part]], tiles[part], scales, shift)
     return y
 
 
 def _normalise(y: Any, x: Any, scales: Any, shift: Any) -> None:
-    """One tile: x and y [P, D] in HBM, P at most 128."""
+    """One tile: x [P, D] in SBUF, y [P, D] in HBM, P at most 128."""
     rows, width = x.shape
-    data, squares, total = loaded(x), tile(x.shape), tile((rows, 1))
-    nisa.activation_reduce(squares, nl.square, data, nl.add, total)
+    squares, total = tile(x.shape), tile((rows, 1))
+    nisa.activation_reduce(squares, nl.square, x, nl.add, total)
     # 1 / sqrt(total / D + eps)
     inverse = tile((rows, 1))
     nisa.activation(inverse, nl.rsqrt, total, bias=shift[:rows], scale=1 / width)
     result = tile(x.shape, x.dtype)
-    nisa.scalar_tensor_tensor(result, data, nl.multiply, inverse, nl.multiply, scales[:rows])
+    nisa.scalar_tensor_tensor(result, x, nl.multiply, inverse, nl.multiply, scales[:rows])
     nisa.dma_copy(dst=y, src=result)
 
 
