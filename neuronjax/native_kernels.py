@@ -1,8 +1,8 @@
 """NKI kernels within programs: the custom call ``AwsNeuronCustomNativeKernel``.
 
-Its configuration names the kernel and carries it compiled (`program.carried_kernel`), so a program
-that was exported runs in any process. The host executor calls the emulator; engines run the kernel
-as a part of the program.
+Its configuration holds the compiled kernel (`program.serialized_kernel`), so an exported program
+runs in any process. The host executor calls the emulator; engines run the kernel as part of the
+program.
 """
 
 from __future__ import annotations
@@ -19,17 +19,22 @@ from neuronjax.emulate import checks, core
 from neuronjax.emulate.checks import Finding
 from neuronjax.emulate.element_types import numpy_dtype
 from neuronjax.errors import ExecutionError, KernelWarning, UnsupportedProgramError
-from neuronjax.hlo.custom_calls import CARRIED, NATIVE_KERNEL, PYTHON_CALLBACK, custom_calls
+from neuronjax.hlo.custom_calls import (
+    NATIVE_KERNEL,
+    PYTHON_CALLBACK,
+    SERIALIZED_KERNEL,
+    custom_calls,
+)
 from neuronjax.hlo.location import source_line
 from neuronjax.hlo.module import tensor_spec
 from neuronjax.host import callbacks
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.call import result_types
 from neuronjax.notices import warned
-from neuronjax.program import carried_kernel
-from neuronjax.program.carried_kernel import CarriedKernel
+from neuronjax.program import serialized_kernel
 from neuronjax.program.operand import Kind
 from neuronjax.program.program import Program
+from neuronjax.program.serialized_kernel import SerializedKernel
 from neuronjax.program.walk import instructions
 
 API_VERSION = 2
@@ -37,7 +42,7 @@ API_VERSION = 2
 
 
 @dataclass(frozen=True, eq=False)
-class NativeKernel(CarriedKernel):
+class NativeKernel(SerializedKernel):
     """A kernel as a function of arrays, one for each argument of its program."""
 
     def run(
@@ -84,7 +89,7 @@ def read(configuration: str) -> NativeKernel:
     Raises:
       UnsupportedProgramError: its binary is one for the device, or it is none.
     """
-    kernel = carried_kernel.read(configuration)
+    kernel = serialized_kernel.read(configuration)
     return NativeKernel(kernel.program, kernel.results, kernel.grid, kernel.declared)
 
 
@@ -114,7 +119,7 @@ def _bind(op: Any, known: dict[str, NativeKernel]) -> None:
         known[config] = read(config)
     _check_types(op, known[config])
     number = ir.IntegerAttr.get(ir.IntegerType.get_unsigned(64), callbacks.register(known[config]))
-    op.attributes[CARRIED] = ir.StringAttr.get(config)
+    op.attributes[SERIALIZED_KERNEL] = ir.StringAttr.get(config)
     op.attributes["call_target_name"] = ir.StringAttr.get(PYTHON_CALLBACK)
     op.attributes["backend_config"] = ir.StringAttr.get("")
     op.attributes["mhlo.backend_config"] = ir.DictAttr.get({"index": number})

@@ -19,7 +19,7 @@ CALLBACK_TARGETS = frozenset(
 
 NATIVE_KERNEL = "AwsNeuronCustomNativeKernel"
 """Target of calls of NKI kernels."""
-CARRIED = "neuronjax.kernel"
+SERIALIZED_KERNEL = "neuronjax.kernel"
 """Attribute of a call of a host function that stands for a kernel: the kernel's configuration."""
 
 

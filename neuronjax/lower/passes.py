@@ -195,10 +195,10 @@ GRAPH_PASSES = (
     _rewrite("canonical", "no result depends on which NaN an engine chooses", CANONICAL),
     _rewrite("compose", "erfc is a single operation again", COMPOSED),
     _change(
-        "count", "loops know their trips; slices at counters are no copies", with_counted_loops
+        "count", "loops have their trip counts; slices at counters are views", with_counted_loops
     ),
     _change("used", "every value has a user", without_unused),
-    _change("uncount", "no loop carries a counter that nobody asks", without_counters),
+    _change("uncount", "no loop carries a counter that nothing reads", without_counters),
     _rewrite("native", "what engines do natively is a single operation", NATIVE),
     _change(
         "round", "values that all users round are rounded where they are computed", rounded_early

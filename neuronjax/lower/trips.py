@@ -1,4 +1,4 @@
-"""Loops that count to a constant: their trips, and the stacks that those write whole."""
+"""Loops with a constant trip count, and the stacks that they write completely."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from neuronjax.program.affine import Affine
 
 @dataclass(frozen=True)
 class Trips:
-    """The attribute `counted` of a loop: the variable that counts its trips, and their number."""
+    """The attribute `counted` of a loop: its variable in the program, and its trip count."""
 
     variable: str
     count: int
 
 
 def is_made_whole(op: Op, index: int) -> bool:
-    """Whether the trips of a counted loop write all of what it carries, and read none of it."""
+    """Whether a counted loop writes all of a value that it carries, and reads none of it."""
     _, body = op.regions
     parameter, update = body.parameters[index], root_of(body.results[index]).producer
     if update is None or update.name != "counted_update_slice":

@@ -22,6 +22,7 @@ from neuronjax.emulate.core import DataflowOrder
 from neuronjax.nki import isa as nisa
 from neuronjax.nki import language as nl
 from neuronjax.nki.tensor import Tensor
+from neuronjax.profiling.places import placed
 from tests.conftest import RunPython
 from tests.lower.differential import completed, emulated, host_operations, lowered, sent
 from tests.nki import kernels
@@ -135,6 +136,20 @@ def test_estimates_have_the_time_and_the_lines_of_kernels() -> None:
     assert {kernel.source.rpartition(":")[0] for kernel in own} <= {__file__, KERNELS_FILE}
     assert 0.5 * alone < sum(kernel.time_ns for kernel in own) < 1.5 * alone
     assert not [line for line in estimate.assumed if "host" in line]
+
+
+def test_lines_of_a_kernel_belong_to_the_name_scope_of_its_call() -> None:
+    def function(x: jax.Array) -> Any:
+        with jax.named_scope("first"):
+            y = scaled(x)
+        with jax.named_scope("second"):
+            return scaled(y)
+
+    program = completed(lowered(sent(jax.jit(function).trace(HALF))))
+    calls = [place for _, place in placed(program) if "scaled" in place.name]
+    parts = len(calls[0].kernel.parts)
+    assert parts > 1
+    assert [place.scopes for place in calls] == [("first",) * parts, ("second",) * parts]
 
 
 MESH_CASES: dict[str, tuple[Callable[..., Any], P, np.ndarray]] = {

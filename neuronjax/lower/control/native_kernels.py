@@ -1,5 +1,8 @@
-"""NKI kernels within programs: called like an operation of the host while other kernels are
-written, joined and put in order, then written in place of the call, as their authors have them."""
+"""NKI kernels within programs.
+
+A call is a `host` instruction while other kernels are written, joined and put in order; then the
+kernel takes its place, with the instructions that its author wrote.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from functools import lru_cache
 
-from neuronjax.hlo.custom_calls import CARRIED
+from neuronjax.hlo.custom_calls import SERIALIZED_KERNEL
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.control import host
 from neuronjax.lower.scope import Scope
@@ -15,11 +18,20 @@ from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View, whole_view
 from neuronjax.lower.write.builder import KernelBuilder
 from neuronjax.lower.write.rebuild import on_buffers, rebuilt
-from neuronjax.program import carried_kernel
-from neuronjax.program.carried_kernel import CarriedKernel
+from neuronjax.program import serialized_kernel
 from neuronjax.program.control import Host
 from neuronjax.program.operand import Buffer, Kind, Register
-from neuronjax.program.program import Alias, Kernel, Node, Program, Split, Target
+from neuronjax.program.program import (
+    Alias,
+    Call,
+    Function,
+    Kernel,
+    Node,
+    Program,
+    Split,
+    Target,
+)
+from neuronjax.program.serialized_kernel import SerializedKernel
 from neuronjax.program.verify import verify
 
 CALL = "nki_kernel"
@@ -29,7 +41,7 @@ kernel's arguments and results. One that is written to is a result, which holds 
 
 def lower(scope: Scope, op: Op) -> None:
     """A call of a kernel that runs here as it is; any other custom call is left to the host."""
-    configuration = op.attributes.get(CARRIED)
+    configuration = op.attributes.get(SERIALIZED_KERNEL)
     if configuration is None or not _runs(configuration, op, scope.unit.target):
         host.lower(scope, op)
         return
@@ -37,7 +49,7 @@ def lower(scope: Scope, op: Op) -> None:
     results = {
         name: scope.result(value) for name, value in zip(kernel.results, op.results, strict=True)
     }
-    written = {alias.of: alias.buffer for alias in kernel.program.aliases}
+    written = _written(kernel)
     views = []
     for argument, value in zip(_arguments(kernel), op.operands, strict=True):
         view = whole_view(scope.dense(value), value.shape)
@@ -64,11 +76,8 @@ def lower(scope: Scope, op: Op) -> None:
 def written_out(program: Program) -> Program:
     """The program with kernels in place of their calls."""
     writer = _Writer()
-    functions = tuple(
-        dataclasses.replace(function, body=rebuilt(function.body, writer.kernel))
-        for function in program.functions
-    )
-    body = rebuilt(program.body, writer.kernel)
+    functions = tuple(map(writer.function, program.functions))
+    body = rebuilt(program.body, writer.node)
     return dataclasses.replace(
         program,
         functions=functions,
@@ -84,12 +93,24 @@ class _Writer:
 
     def __init__(self) -> None:
         self._count = 0
+        self._parts: dict[str, int] = {}  # function that is a kernel -> its parts
         self.buffers: list[Buffer] = []
         self.registers: list[Register] = []
         self.aliases: list[Alias] = []
 
-    def kernel(self, node: Node) -> Node | None:
-        """The kernel that a kernel of one call stands for; other kernels as they are."""
+    def function(self, function: Function) -> Function:
+        """The function with kernels in place of their calls."""
+        body = rebuilt(function.body, self.node)
+        if body is function.body:
+            return function
+        (kernel,) = body
+        self._parts[function.name] = _parts_of(kernel)
+        return dataclasses.replace(function, body=body)
+
+    def node(self, node: Node) -> Node | None:
+        """The kernel that stands for a kernel of one call; other kernels as they are."""
+        if isinstance(node, Call) and node.function in self._parts:
+            return dataclasses.replace(node, scopes=node.scopes * self._parts[node.function])
         if not isinstance(node, Kernel | Split):
             return None
         call = node.body[0] if isinstance(node, Kernel) and node.body else None
@@ -97,14 +118,14 @@ class _Writer:
             return node
         assert isinstance(node, Kernel)
         self._count += 1
-        kernel = carried_kernel.read(call.attributes, f"_nki{self._count}")
+        kernel = serialized_kernel.read(call.attributes, f"_nki{self._count}")
         buffers = self._bound(kernel, call)
         self.registers += kernel.program.registers
         self.aliases += (alias for alias in kernel.program.aliases if alias.of not in buffers)
         (body,) = kernel.program.body
         return _placed(body, buffers, node)
 
-    def _bound(self, kernel: CarriedKernel, call: Host) -> dict[str, Buffer]:
+    def _bound(self, kernel: SerializedKernel, call: Host) -> dict[str, Buffer]:
         """Buffers of the kernel in HBM -> those of the program."""
         bound: dict[str, Buffer] = {}
         for argument, access in zip(_arguments(kernel), call.srcs, strict=True):
@@ -120,7 +141,7 @@ class _Writer:
 
 
 def _placed(node: Node, buffers: Mapping[str, Buffer], call: Kernel) -> Node:
-    """A kernel on other buffers, at the lines and in the scopes of its call."""
+    """A kernel on other buffers, with the line and the name scope of its call."""
     if isinstance(node, Split):
         kernels = tuple(_kernel(kernel, buffers, call) for kernel in node.kernels)
         return dataclasses.replace(node, name=call.name, kernels=kernels)
@@ -135,12 +156,19 @@ def _kernel(kernel: Kernel, buffers: Mapping[str, Buffer], call: Kernel) -> Kern
         operations=call.operations,
         sources=call.sources,
         parts=tuple(dataclasses.replace(p, operations=(p.name,)) for p in kernel.parts),
+        scopes=call.scopes * max(1, len(kernel.parts)),
     )
 
 
+def _parts_of(node: Node) -> int:
+    kernel = node.kernels[0] if isinstance(node, Split) else node
+    assert isinstance(kernel, Kernel)
+    return max(1, len(kernel.parts))
+
+
 @lru_cache(maxsize=64)
-def _known(configuration: str) -> CarriedKernel:
-    return carried_kernel.read(configuration)
+def _known(configuration: str) -> SerializedKernel:
+    return serialized_kernel.read(configuration)
 
 
 @lru_cache(maxsize=64)
@@ -162,17 +190,18 @@ def _runs(configuration: str, op: Op, target: Target) -> bool:
         storage_of(value.dtype).dtype == buffer.dtype and storage_of(value.dtype).words == 1
         for value, buffer in zip(values, wanted, strict=True)
     )
-    results_of_arguments = {alias.buffer for alias in kernel.program.aliases}
-    returned = all(
-        buffer.kind is not Kind.RESULT or name in kernel.results
-        for name, buffer in buffers.items()
-        if name in results_of_arguments
-    )
+    returned = set(_written(kernel).values()) <= set(kernel.results)
     empty = any(value.is_empty for value in values)
     return same and returned and not empty and _is_sound(configuration)
 
 
-def _arguments(kernel: CarriedKernel) -> list[Buffer]:
+def _written(kernel: SerializedKernel) -> dict[str, str]:
+    """Argument that the kernel writes to -> the result that holds its values."""
+    arguments = {argument.name for argument in _arguments(kernel)}
+    return {alias.of: alias.buffer for alias in kernel.program.aliases if alias.of in arguments}
+
+
+def _arguments(kernel: SerializedKernel) -> list[Buffer]:
     return [buffer for buffer in kernel.program.buffers if buffer.kind is Kind.ARGUMENT]
 
 

@@ -1,8 +1,7 @@
-"""Loops that count to a constant, and slices that their counters place, as `lax.scan` takes them.
+"""Loops with a constant trip count, and slices at their counters, as `lax.scan` takes them.
 
-Such a loop knows its trips (attribute `counted`). Such a slice is no copy: its elements are seen in
-the tensor that it is taken from, at a place that is affine in the variables of loops. An update at
-such a place may be made right there.
+Such a loop has its trip count as the attribute `counted`. Such a slice is a view, not a copy: it
+begins at an affine function of loop variables. An update at such a place may be made right there.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from neuronjax.program.affine import Affine, Interval, affine
 
 
 def with_counted_loops(graph: Graph) -> None:
-    """Marks loops that count to a constant, and slices at their counters; in place."""
+    """Marks loops with a constant trip count, and slices at their counters; in place."""
     _visit(graph, _Numbers(), itertools.count(1))
 
 
 def without_counters(graph: Graph) -> None:
-    """Lets loops that know their trips keep what they only count up, and nobody asks; in place."""
+    """Makes counters that nothing reads invariant, in loops with a trip count; in place."""
     uses = uses_of(graph)
     for op in graph.operations:
         for region in op.regions:
@@ -49,7 +48,7 @@ def _keep_counters(op: Op, uses: Counter[Value]) -> None:
 
 @dataclass(frozen=True)
 class _Numbers:
-    """What is known of integers: affine functions of loop variables, and how often those trip."""
+    """What is known of integers: affine functions of loop variables, and the loops' trip counts."""
 
     known: Mapping[Value, Affine] = field(default_factory=dict)
     trips: Mapping[str, int] = field(default_factory=dict)
@@ -65,12 +64,12 @@ class _Numbers:
         return number if number is not None and self.fits(number, value.dtype) else None
 
     def fits(self, number: Affine, dtype: np.dtype) -> bool:
-        """Whether an integer type holds a number in all trips."""
+        """Whether an integer type holds a number in all iterations."""
         limits = np.iinfo(dtype)
         return self._within(number, limits.min, limits.max)
 
     def constant(self, value: Value) -> int | None:
-        """The number of a scalar that is the same in all trips."""
+        """The number of a scalar that is the same in all iterations."""
         number = self.of(value)
         return None if number is None or number.terms else number.base
 
@@ -102,7 +101,7 @@ class _Numbers:
         return greater if least >= 0 else less if greatest <= 0 else None
 
     def _selected(self, op: Op) -> Affine | None:
-        """The side that is chosen in all trips, as where an index is not negative."""
+        """The operand that is chosen in all iterations, as where an index is not negative."""
         choice, chosen, otherwise = op.operands
         compare = choice.producer
         if compare is None or compare.name != "compare":
@@ -137,7 +136,7 @@ _ALWAYS: Mapping[str, Callable[[Interval], bool | None]] = {
     "EQ": lambda apart: _decided(apart == (0, 0), apart.low > 0 or apart.high < 0),
     "NE": lambda apart: _decided(apart.low > 0 or apart.high < 0, apart == (0, 0)),
 }
-"""Direction -> what a comparison says in all trips, given left - right; None: it depends."""
+"""Direction -> what a comparison gives in all iterations, by left - right; None: it varies."""
 
 
 def _visit(graph: Graph, numbers: _Numbers, names: Iterator[int]) -> None:
@@ -178,7 +177,7 @@ def _kept(op: Op, graph: Graph, numbers: _Numbers) -> Iterator[tuple[Value, Affi
 
 
 def _counters(op: Op, body: Graph, numbers: _Numbers, variable: str) -> dict[Value, Affine]:
-    """Carried numbers to which every trip adds the same, and whose type holds them all."""
+    """Carried integers that grow by one step in every iteration, and never leave their type."""
     counters = {}
     for index, (operand, parameter) in enumerate(zip(op.operands, body.parameters, strict=True)):
         first, step = numbers.of(operand), _step(body, index)
@@ -190,7 +189,7 @@ def _counters(op: Op, body: Graph, numbers: _Numbers, variable: str) -> dict[Val
 
 
 def _slice(op: Op, graph: Graph, numbers: _Numbers) -> None:
-    """A slice whose place is known, of what its graph does not change, is seen there."""
+    """Makes a view of a slice that begins at a known place of what its graph does not change."""
     source, *indices = op.operands
     root = root_of(source)
     if root in graph.parameters and _is_carried(graph, root):
@@ -201,7 +200,7 @@ def _slice(op: Op, graph: Graph, numbers: _Numbers) -> None:
 
 
 def _update(op: Op, numbers: _Numbers) -> None:
-    """An update whose place is known."""
+    """Marks an update at a known place."""
     operand, update, *indices = op.operands
     if (starts := _starts(operand, update, indices, numbers)) is not None:
         op.name, op.operands = "counted_update_slice", (operand, update)

@@ -1,4 +1,4 @@
-"""NKI kernels as calls in programs carry them: `AwsNeuronCustomNativeKernel`'s configuration.
+"""NKI kernels as calls in programs hold them: `AwsNeuronCustomNativeKernel`'s configuration.
 
 It is base64 of JSON with ``func_name``, ``grid``, ``has_collectives`` and ``klir_binary`` (release
 notes of Neuron's jax component). The compiler's binary is not public: here it is the text of the
@@ -23,7 +23,7 @@ _FORMAT = "neuronjax-program"
 
 
 @dataclass(frozen=True, eq=False)
-class CarriedKernel:
+class SerializedKernel:
     """A kernel and what its call has to know of it."""
 
     program: Program
@@ -47,7 +47,7 @@ class CarriedKernel:
         return base64.b64encode(json.dumps(config).encode()).decode()
 
 
-def read(configuration: str, suffix: str = "") -> CarriedKernel:
+def read(configuration: str, suffix: str = "") -> SerializedKernel:
     """The kernel of a call; `suffix` is added to the names of its buffers and registers.
 
     Raises:
@@ -62,7 +62,7 @@ def read(configuration: str, suffix: str = "") -> CarriedKernel:
                 "only the device can; call the kernel's source here, with neuronjax.nki"
             )
         code = zlib.decompress(base64.b64decode(binary["binary"], validate=True)).decode()
-        return _carried(config, _renamed(code, suffix), suffix)
+        return _deserialized(config, _renamed(code, suffix), suffix)
     except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
         raise UnsupportedProgramError(
             "needs an NKI kernel in backend_config, as base64 of JSON with func_name, grid, "
@@ -71,8 +71,8 @@ def read(configuration: str, suffix: str = "") -> CarriedKernel:
         ) from None
 
 
-def _carried(config: Mapping[str, Any], code: str, suffix: str) -> CarriedKernel:
-    return CarriedKernel(
+def _deserialized(config: Mapping[str, Any], code: str, suffix: str) -> SerializedKernel:
+    return SerializedKernel(
         program=text.parse(code),
         results=tuple(name + suffix for name in config["results"]),
         grid=tuple(config["grid"]),
