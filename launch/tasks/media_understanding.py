@@ -11,7 +11,7 @@ import numpy as np
 
 from launch.prompt_text import open_clip_text
 from launch.serving.config import EngineConfig
-from launch.serving.media.speech import hear, load
+from launch.serving.media.speech import load, transcribe
 from launch.sound import read_sound
 from launch.speech import Manner, Window
 from launch.tasks.media_reader import ONE_DEVICE, labels_of, open_model, read_pixels
@@ -22,7 +22,7 @@ from models.parameters import merge
 from models.whisper.features import read_spectrogram
 
 SHOWN = 5  # classes of an image
-MOST_WINDOWS = 8  # of sound that are heard at once
+MOST_WINDOWS = 8  # of sound that are transcribed at once
 
 
 def classify_image(request: Request) -> None:
@@ -70,7 +70,7 @@ def recognize_speech(request: Request) -> None:
     )
     loaded = load(request.directory, request.mesh or ONE_DEVICE, engine, request.dtype)
     windows = [Window(features, Manner()) for features in loaded.listener.windows(sound)]
-    for heard in hear(loaded, windows, request.generation.max_new_tokens):
+    for heard in transcribe(loaded, windows, request.generation.max_new_tokens):
         sys.stdout.write(loaded.listener.text(heard.tokens) + "\n")
         sys.stdout.flush()
 

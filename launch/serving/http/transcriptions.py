@@ -19,11 +19,11 @@ from launch.serving.http.errors import check_model
 from launch.serving.http.events import EventSource
 from launch.serving.http.forms import File, parse_form
 from launch.serving.http.generation import load_of, metrics_of
-from launch.serving.http.hearing import Hearing, Speech
 from launch.serving.http.link import Link
 from launch.serving.http.metrics import Metrics
 from launch.serving.http.service import Service, follow
 from launch.serving.http.site import Endpoint, Site, Stream, model_entry
+from launch.serving.http.speech_answers import Speech, SpeechAnswers
 from launch.serving.scheduler.limits import SchedulerLimits
 from launch.sound import read_sound
 from launch.speech import Heard, Manner, Window, open_listener
@@ -100,17 +100,17 @@ class Transcription:
     async def whole(self) -> dict[str, Any] | str:
         """The text, in the format that was asked for."""
         tokens: list[list[int]] = [[] for _ in self.windows]
-        with Hearing(self.speech, self.windows) as hearing:
-            await follow(hearing, lambda index, piece: tokens[index].extend(piece.tokens))
-            heard = [hearing.heard(*entry) for entry in enumerate(tokens)]
+        with SpeechAnswers(self.speech, self.windows) as answers:
+            await follow(answers, lambda index, piece: tokens[index].extend(piece.tokens))
+            heard = [answers.heard(*entry) for entry in enumerate(tokens)]
         return FORMATS[self.format](self.transcript(heard))
 
     def stream(self) -> Stream | None:
         """The text piece by piece, if that was asked for."""
         if not self.streams:
             return None
-        hearing = Hearing(self.speech, self.windows)
-        return EventSource(hearing, _Events(self, hearing))
+        answers = SpeechAnswers(self.speech, self.windows)
+        return EventSource(answers, _Events(self, answers))
 
     def transcript(self, heard: Sequence[Heard]) -> Transcript:
         """All of it."""
@@ -134,8 +134,8 @@ class _Events:
     """What is told of a text while it grows: in the order of the windows, whichever is heard
     first."""
 
-    def __init__(self, transcription: Transcription, hearing: Hearing) -> None:
-        self._transcription, self._hearing = transcription, hearing
+    def __init__(self, transcription: Transcription, answers: SpeechAnswers) -> None:
+        self._transcription, self._answers = transcription, answers
         count = len(transcription.windows)
         self._tokens: list[list[int]] = [[] for _ in range(count)]
         self._texts, self._ended = [""] * count, [False] * count
@@ -153,7 +153,7 @@ class _Events:
         return [_event("delta", delta=text) for text in self._news() if text]
 
     def closing(self) -> Sequence[bytes]:
-        heard = [self._hearing.heard(*entry) for entry in enumerate(self._tokens)]
+        heard = [self._answers.heard(*entry) for entry in enumerate(self._tokens)]
         return (_event("done", **_json(self._transcription.transcript(heard))),)
 
     def _news(self) -> Iterator[str]:

@@ -16,7 +16,6 @@ from launch.serving.desk import EngineDesk
 from launch.serving.encoder_decoder import Sources, limits_of, load_copies, make_runners
 from launch.serving.errors import ServingError
 from launch.serving.grammar import Grammars
-from launch.serving.hearing import opening_of, what_is_said, which_language
 from launch.serving.http.transcriptions import SpeechModel
 from launch.serving.model_choice import ModelChoice
 from launch.serving.requests import Output, Request
@@ -24,6 +23,7 @@ from launch.serving.runner.runner import Runner
 from launch.serving.sampling.suppressed import Suppressed
 from launch.serving.scheduler.limits import SchedulerLimits
 from launch.serving.server import make_engine, others_compiled
+from launch.serving.speech_requests import language_request, opening_of, text_request
 from launch.speech import Heard, Listener, Window, open_listener
 from models.pretrained import describe
 
@@ -44,7 +44,9 @@ def load(
     Raises LaunchError or ModelsError for what does not suit.
     """
     if config.max_source_len is not None:
-        raise ServingError("--max_source_len: a model of speech hears windows of one length alone")
+        raise ServingError(
+            "--max_source_len: a speech model takes windows of one length; leave it out"
+        )
     settings = describe(directory).config
     context = min(config.max_model_len or settings.max_seq_len, settings.max_seq_len)
     listener = open_listener(directory, context, settings.vocab_size)
@@ -77,19 +79,19 @@ def speech_model(choice: ModelChoice) -> Iterator[Backend]:
         yield Backend(recipe, desk)
 
 
-def hear(
+def transcribe(
     loaded: SpeechLoaded, windows: Sequence[Window], max_tokens: int | None = None
 ) -> Iterator[Heard]:
-    """What is said in each window, in their order; all are computed at once. Raises ServingError
+    """The transcript of each window, in their order; all are computed at once. Raises ServingError
     if the device fails."""
     listener, news = loaded.listener, SimpleQueue[Sequence[Output]]()
     config = EngineConfig(max_num_waiting=2 * len(windows))
     with make_engine(loaded.runners, loaded.limits, config, news.put) as engine:
         unknown = [n for n, window in enumerate(windows) if None in opening_of(listener, window)]
-        asked = [which_language(listener, windows[n], f"language {n}") for n in unknown]
+        asked = [language_request(listener, windows[n], f"language {n}") for n in unknown]
         languages = dict(zip(unknown, _answers(engine, news, asked), strict=True))
         requests = [
-            what_is_said(
+            text_request(
                 listener,
                 window,
                 f"text {n}",
@@ -114,7 +116,7 @@ def _answers(
         while request.id in left:
             for output in news.get():
                 if output.finished == "error":
-                    raise ServingError(f"the sound could not be heard: {output.error}")
+                    raise ServingError(f"the sound could not be transcribed: {output.error}")
                 made[output.id].extend(output.tokens)
                 if output.finished is not None:
                     left.discard(output.id)

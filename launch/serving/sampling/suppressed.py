@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from launch.serving.sampling.token_masks import as_bits
 from models.constraints import without
 
 
@@ -23,10 +24,10 @@ class Suppressed(NamedTuple):
     def masks(self, vocab_size: int) -> np.ndarray:
         """The tokens that may go on with an answer, and those that may begin one, as bits, the
         lowest first: uint32 [2, ceil(V / 32)]."""
-        allowed = np.ones((2, -(-vocab_size // 32) * 32), np.uint8)
-        allowed[:, list(self.always)] = 0
-        allowed[1, list(self.first)] = 0
-        return np.packbits(allowed, axis=1, bitorder="little").view("<u4").astype(np.uint32)
+        allowed = np.ones((2, vocab_size), bool)
+        allowed[:, list(self.always)] = False
+        allowed[1, list(self.first)] = False
+        return as_bits(allowed)
 
 
 NONE_SUPPRESSED = Suppressed()

@@ -7,10 +7,10 @@ from functools import partial
 from typing import NamedTuple
 
 from launch.serving.answers import Piece
-from launch.serving.hearing import opening_of, what_is_said, which_language
 from launch.serving.http.context import measured
 from launch.serving.http.metrics import Metrics
 from launch.serving.http.service import Replies, Service
+from launch.serving.speech_requests import language_request, opening_of, text_request
 from launch.speech import Heard, Listener, Window
 
 
@@ -32,7 +32,7 @@ class _UnderWay(NamedTuple):
     is_text: bool  # rather than its language
 
 
-class Hearing:
+class SpeechAnswers:
     """See `Growing`. Entering the block asks about as many windows as the batch has places, and the
     others follow; of each the language comes first, if that is to be detected, then the text.
     Leaving the block early cancels what is under way."""
@@ -45,7 +45,7 @@ class Hearing:
         self._under_way: dict[int, _UnderWay] = {}
         self._on_news: Callable[[], None] = lambda: None
 
-    def __enter__(self) -> "Hearing":
+    def __enter__(self) -> "SpeechAnswers":
         """Raises what `Engine.submit` raises."""
         try:
             self._ask_more()
@@ -97,7 +97,7 @@ class Hearing:
 
     def _ask_language(self, number: int) -> None:
         listener, service = self._speech.listener, self._speech.service
-        request = which_language(listener, self._windows[number], service.new_id())
+        request = language_request(listener, self._windows[number], service.new_id())
         with ExitStack() as stack:
             # A step of detection is no answer of its own: nothing measures it.
             replies = stack.enter_context(Replies(service, [request], (), [lambda piece: None]))
@@ -106,7 +106,7 @@ class Hearing:
     def _ask_text(self, number: int, language: int | None = None) -> None:
         listener, service = self._speech.listener, self._speech.service
         window = self._windows[number]
-        request = what_is_said(listener, window, service.new_id(), language=language)
+        request = text_request(listener, window, service.new_id(), language=language)
         self._openings[number] = request.prompt
         with ExitStack() as stack:
             watch = stack.enter_context(measured(self._speech.metrics, [request]))

@@ -1,4 +1,4 @@
-"""What a window of sound asks of an engine: which language it is in, and what is said."""
+"""Requests for a window of sound: which language it is in, and its transcript."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from launch.serving.requests import Request, SamplingParameters
+from launch.serving.sampling.token_masks import as_bits
 from launch.speech import Listener, Window
 from models.whisper.instructions import opening
 
@@ -19,9 +20,9 @@ class OneOf:
 
     def mask(self) -> np.ndarray:
         """uint32 [ceil(V / 32)]."""
-        allowed = np.zeros(-(-self.vocab_size // 32) * 32, np.uint8)
-        allowed[list(self.tokens)] = 1
-        return np.packbits(allowed, bitorder="little").view("<u4").astype(np.uint32)
+        allowed = np.zeros(self.vocab_size, bool)
+        allowed[list(self.tokens)] = True
+        return as_bits(allowed)
 
     def accept(self, token: int) -> bool:
         """Nothing follows."""
@@ -33,7 +34,7 @@ def opening_of(listener: Listener, window: Window) -> tuple[int | None, ...]:
     return opening(listener.instructions, window.manner.language, window.manner.task)
 
 
-def which_language(listener: Listener, window: Window, request_id: str) -> Request:
+def language_request(listener: Listener, window: Window, request_id: str) -> Request:
     """Asks for the language that most likely follows the start token."""
     instructions = listener.instructions
     return Request(
@@ -46,7 +47,7 @@ def which_language(listener: Listener, window: Window, request_id: str) -> Reque
     )
 
 
-def what_is_said(
+def text_request(
     listener: Listener,
     window: Window,
     request_id: str,
