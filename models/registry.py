@@ -67,7 +67,7 @@ _OF_BOTH = ("dtype", "torch_dtype", "quantization_config")  # may stand beside `
 def text_fields(fields: Fields) -> Fields:
     """The language model's config.json if the checkpoint is multimodal; otherwise the fields
     unchanged."""
-    names = fields.list("architectures", [])
+    names = fields.texts("architectures", [])
     if not names or names[0] not in LANGUAGE_MODELS:
         return fields
     outside = {name: fields.values[name] for name in _OF_BOTH if name in fields}
@@ -82,9 +82,9 @@ def architecture_of(fields: Fields) -> Architecture:
 
     Raises ConfigError, which lists the supported ones, if it is not supported.
     """
-    names = fields.list("architectures", [])
+    names = fields.texts("architectures", [])
     if "_class_name" in fields:  # of diffusers
-        names = [fields.text("_class_name")]
+        names = (fields.text("_class_name"),)
     if names and names[0] in ARCHITECTURES:
         return ARCHITECTURES[names[0]]
     by_type = [

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
+from models.errors import GenerationError
+
 
 @dataclass(frozen=True)
 class Sampling:
     """How a token is sampled: temperature, top-k, top-p and min-p, applied in this order.
 
-    Raises ValueError if a field is out of range.
+    Raises GenerationError if a field is out of range.
     """
 
     temperature: float = 1.0  # divides the logits; 0 always takes the most likely token
@@ -21,15 +23,16 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not self.temperature >= 0:
-            raise ValueError(
-                f"temperature={self.temperature} is negative; use 0 for greedy decoding"
+            raise GenerationError(
+                f"temperature={self.temperature} is not a number from 0 upwards; use 0 for greedy "
+                "decoding"
             )
         if self.top_k < 0:
-            raise ValueError(f"top_k={self.top_k} is negative; use 0 for no limit")
+            raise GenerationError(f"top_k={self.top_k} is negative; use 0 for no limit")
         if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p={self.top_p} is not in (0, 1]; use 1 for no limit")
+            raise GenerationError(f"top_p={self.top_p} is not in (0, 1]; use 1 for no limit")
         if not 0 <= self.min_p <= 1:
-            raise ValueError(f"min_p={self.min_p} is not in [0, 1]; use 0 for no limit")
+            raise GenerationError(f"min_p={self.min_p} is not in [0, 1]; use 0 for no limit")
 
 
 def sample(logits: jax.Array, key: jax.Array, sampling: Sampling) -> jax.Array:

@@ -93,6 +93,15 @@ def read_settings(
     return arguments
 
 
+def read_layers(values: Fields) -> range:
+    """The numbers of all layers. Raises ConfigError if there are too many, before anything is made
+    for each of them."""
+    count = values.integer("num_hidden_layers")
+    if count not in LAYERS:
+        raise values.fail("num_hidden_layers", f"it must be {LAYERS}")
+    return range(count)
+
+
 def read_model(record: type[Any], values: Fields, **given: Any) -> Any:
     """A model's config from `values` and `given`; `dtype` is the dtype of the weights."""
     dtype = read_dtype(values)

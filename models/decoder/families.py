@@ -51,7 +51,7 @@ from models.layers.moe import ClampedSwish, Experts
 from models.layers.rotary import Rotary
 from models.layers.temperature import Temperature
 from models.layers.text_heads import CLASSES, TextHeadConfig
-from models.settings import read_settings, write_settings
+from models.settings import read_layers, read_settings, write_settings
 from models.weights.fields import Fields, count_labels, read_dtype
 from models.weights.rotary_fields import read_rotary
 
@@ -85,16 +85,12 @@ def llama_json(config: DecoderConfig) -> dict[str, Any]:
     return values
 
 
-def _all_layers(fields: Fields) -> tuple[int, ...]:
-    return tuple(range(fields.positive("num_hidden_layers")))
-
-
 def _sliding_layers(
     fields: Fields, otherwise: Callable[[int], bool], kind: str = "sliding_attention"
 ) -> tuple[int, ...]:
     """Layers with a sliding window, or another kind of attention besides the full one: those of
     `layer_types`, or where `otherwise` holds."""
-    layers = _all_layers(fields)
+    layers = tuple(read_layers(fields))
     if "layer_types" not in fields:
         return tuple(filter(otherwise, layers))
     types = fields.list("layer_types")
@@ -107,7 +103,7 @@ def _sliding_layers(
 def _no_rotary_layers(fields: Fields) -> tuple[int, ...]:
     """Those with a zero in `no_rope_layers`, or every so many of `no_rope_layer_interval`."""
     interval = fields.positive("no_rope_layer_interval")
-    layers = _all_layers(fields)
+    layers = tuple(read_layers(fields))
     turns = fields.list("no_rope_layers", [(i + 1) % interval != 0 for i in layers])
     if len(turns) < len(layers):
         raise fields.fail("no_rope_layers", "it must have one number for each layer")
@@ -117,7 +113,7 @@ def _no_rotary_layers(fields: Fields) -> tuple[int, ...]:
 def _always_sliding(fields: Fields, **changes: Any) -> DecoderConfig:
     """Every layer has the window of `sliding_window`, if that is not null."""
     window = fields.positive("sliding_window", None)
-    layers = () if window is None else _all_layers(fields)
+    layers = () if window is None else tuple(read_layers(fields))
     return _llama(fields, sliding_window=window, sliding_layers=layers, **changes)
 
 
@@ -203,7 +199,7 @@ def _qwen3_moe(fields: Fields) -> DecoderConfig:
     has_window = window is not None and fields.flag("use_sliding_window")
     step = fields.positive("decoder_sparse_step")
     dense = set(fields.integers("mlp_only_layers", ()))
-    layers = _all_layers(fields)
+    layers = tuple(read_layers(fields))
     return _llama(
         fields,
         qk_norm=True,
@@ -243,7 +239,7 @@ _CHUNKED = "chunked_attention"
 
 
 def _llama4(fields: Fields) -> DecoderConfig:
-    layers, still = _all_layers(fields), _no_rotary_layers(fields)
+    layers, still = tuple(read_layers(fields)), _no_rotary_layers(fields)
     step = fields.positive("interleave_moe_layer_step")
     sparse = set(fields.integers("moe_layers", range(step - 1, len(layers), step)))
     hidden_dim = fields.positive("intermediate_size")
@@ -289,7 +285,7 @@ def _gpt2(fields: Fields) -> DecoderConfig:
         attention_out_bias=True,
         attention_scale=None if fields.flag("scale_attn_weights") else 1.0,
         learned_positions=True,
-        no_rotary_layers=_all_layers(fields),
+        no_rotary_layers=tuple(read_layers(fields)),
     )
 
 

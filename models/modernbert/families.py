@@ -11,7 +11,7 @@ from models.layers.text_heads import CLASSES, TextHeadConfig
 from models.modernbert.config import ModernBertConfig
 from models.modernbert.model import ModernBert
 from models.modernbert.weights import key_table
-from models.settings import read_settings
+from models.settings import read_layers, read_settings
 from models.weights.fields import Fields, count_labels, read_dtype
 from models.weights.rotary_fields import read_rotary
 
@@ -73,7 +73,7 @@ def _rotaries(fields: Fields) -> tuple[Rotary, Rotary]:
 
 
 def _local_layers(fields: Fields) -> tuple[int, ...]:
-    layers = range(fields.positive("num_hidden_layers"))
+    layers = read_layers(fields)
     if "layer_types" not in fields:
         interval = fields.positive("global_attn_every_n_layers")
         return tuple(i for i in layers if i % interval)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from models.errors import WeightsError
+from models.weights.lookalikes import held_instead
 from models.weights.safetensors import StoredTensor, read_header
 
 # Names of weight files before `.safetensors`, by the library that reads them.
@@ -32,6 +33,9 @@ def open_tensors(directory: Path) -> dict[str, StoredTensor]:
 def _nothing(directory: Path) -> str:
     if not directory.is_dir():
         return f"{directory} is not a directory. Give the directory of a Hugging Face checkpoint."
+    instead = held_instead(directory)
+    if instead is not None:
+        return instead
     pickles = sorted(file.name for pattern in PICKLES for file in directory.glob(pattern))
     if pickles:
         return (

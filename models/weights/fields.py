@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from models.errors import ConfigError
+from models.weights.lookalikes import held_instead
 
 CONFIG_FILE = "config.json"
 GENERATION_FILE = "generation_config.json"
@@ -79,6 +80,13 @@ class Fields:
 
     def list(self, name: str, default: Any = _REQUIRED) -> list[Any]:
         return self._read(name, default, (list,), "a list")
+
+    def texts(self, name: str, default: Any = _REQUIRED) -> tuple[str, ...]:
+        """A list of texts."""
+        values = self.list(name, default)
+        if not all(isinstance(value, str) for value in values):
+            raise self._fault(name, values, "a list of texts")
+        return tuple(values)
 
     def integers(self, name: str, default: Any = _REQUIRED) -> tuple[int, ...]:
         """A list of integers."""
@@ -172,6 +180,9 @@ def read_fields(path: Path) -> Fields:
     try:
         values = json.loads(file.read_text())
     except OSError as error:
+        instead = held_instead(path) if path.is_dir() else None
+        if instead is not None:
+            raise ConfigError(instead) from error
         raise ConfigError(
             f"cannot read {file}: {error.strerror}. Give the directory of a Hugging Face "
             "checkpoint or the path of its config.json."

@@ -11,6 +11,34 @@ from models.errors import ConfigError
 from models.sampling import Sampling
 from models.weights.fields import GENERATION_FILE, Fields
 
+NEUTRAL: Mapping[str, Any] = {
+    "bad_words_ids": [],
+    "constraints": [],
+    "diversity_penalty": 0,
+    "dola_layers": None,
+    "encoder_no_repeat_ngram_size": 0,
+    "encoder_repetition_penalty": 1,
+    "exponential_decay_length_penalty": None,
+    "force_words_ids": [],
+    "guidance_scale": 1,
+    "num_beam_groups": 1,
+    "penalty_alpha": 0,
+    "sequence_bias": {},
+    "watermarking_config": None,
+}
+"""Fields that would choose other tokens -> the value that chooses none; others are refused."""
+NEUTRAL_DRAWS: Mapping[str, Any] = {
+    "epsilon_cutoff": 0,
+    "eta_cutoff": 0,
+    "top_h": 1,
+    "typical_p": 1,
+}
+"""The same for fields that count only where tokens are drawn."""
+
+
+TOP_K = 50
+"""The reference's `top_k` of files that draw without naming one."""
+
 
 class Generation(NamedTuple):
     """How text is made: arguments of `models.generate.generate`."""
@@ -40,6 +68,9 @@ class GenerationFields(NamedTuple):
         Raises ConfigError or GenerationError for values that cannot be.
         """
         fields = Fields({**self.values, **given}, self.where)
+        neutral = {**NEUTRAL, **(NEUTRAL_DRAWS if fields.flag("do_sample", False) else {})}
+        for name, value in neutral.items():
+            fields.refuse(name, value, why="this is not supported; remove it from the file")
         count = fields.positive("num_beams", 1)
         beams = None
         if count > 1:
@@ -106,7 +137,7 @@ def _sampling(
         temperature = source.number("temperature", 1.0)
     return Sampling(
         temperature,
-        source.integer("top_k", otherwise.top_k),
+        source.integer("top_k", TOP_K if draws else otherwise.top_k),
         source.number("top_p", otherwise.top_p),
         source.number("min_p", otherwise.min_p),
     )

@@ -96,8 +96,9 @@ def fit(
 
     Args:
       factory: makes the workload. Where it takes a mesh, the cores are split between the axes
-        `data` and `model`, and `batch` counts for each part of `data`.
+        `data` and `model`.
       meshes: what to try instead.
+      batch: rows for each part of `data`, where the factory takes a mesh.
       price: of an instance; what AWS asks on demand, unless it is given. Without any, points are
         compared by the time of instances.
 
@@ -141,8 +142,13 @@ def _splits(
     factory: Factory, machine: Machine, meshes: Sequence[str], batch: int | None
 ) -> Iterator[tuple[str | None, int | None]]:
     """The meshes to try, and the batch of each."""
-    if meshes or not factory.takes("mesh"):
+    if not factory.takes("mesh"):
         yield from ((mesh, batch) for mesh in meshes or (None,))
+        return
+    if meshes:
+        for mesh in meshes:
+            rows = abstract_mesh(mesh).shape.get("data", 1)
+            yield mesh, None if batch is None else batch * rows
         return
     cores = machine.core_count
     sizes = [size for size in _powers_of_two(cores) if cores % size == 0]

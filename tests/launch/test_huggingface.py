@@ -294,12 +294,12 @@ DRAWS = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "repetition_penalt
                 Sampling(temperature=0), 5, Ending((2,), 1), Constraints(1.0, 0, 55, 0, (2,))
             ),
         ),
-        (DRAWS, {}, 0, Generation(Sampling(0.6, 0, 0.9), 20, Ending(), Constraints(1.1))),
+        (DRAWS, {}, 0, Generation(Sampling(0.6, 50, 0.9), 20, Ending(), Constraints(1.1))),
         (
             DRAWS,
             {"temperature": 0.0},
             0,
-            Generation(Sampling(0.0, 0, 0.9), 20, Ending(), Constraints(1.1)),
+            Generation(Sampling(0.0, 50, 0.9), 20, Ending(), Constraints(1.1)),
         ),
         ({"temperature": 0.6}, {}, 0, GREEDY),
     ],
@@ -311,6 +311,32 @@ def test_flags_win_over_the_file_and_it_over_the_program(
     (tmp_path / "generation_config.json").write_text(json.dumps(file))
     fields = read_generation(tmp_path, Fields({}, "the test"))
     assert fields.resolve(given, GREEDY, start=start) == expected
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ({"penalty_alpha": 0.6}, "penalty_alpha=0.6: this is not supported"),
+        ({"num_beam_groups": 2, "num_beams": 4}, "num_beam_groups=2: this is not supported"),
+        ({"bad_words_ids": [[5, 6]]}, "bad_words_ids=.*: this is not supported"),
+        ({"do_sample": True, "typical_p": 0.6}, "typical_p=0.6: this is not supported"),
+        ({"do_sample": True, "temperature": float("nan")}, "temperature=nan"),
+    ],
+)
+def test_files_that_ask_for_other_ways_to_choose_tokens_are_refused(
+    tmp_path: Path, file: dict[str, Any], message: str
+) -> None:
+    (tmp_path / "generation_config.json").write_text(json.dumps(file))
+    fields = read_generation(tmp_path, Fields({}, "the test"))
+    with pytest.raises(ModelsError, match=message):
+        fields.resolve({}, GREEDY)
+
+
+def test_files_that_name_what_has_no_effect_are_not_refused(tmp_path: Path) -> None:
+    neutral = {"penalty_alpha": 0.0, "num_beam_groups": 1, "typical_p": 1.0, "bad_words_ids": None}
+    (tmp_path / "generation_config.json").write_text(json.dumps({**neutral, "eta_cutoff": 0.5}))
+    fields = read_generation(tmp_path, Fields({}, "the test"))
+    assert fields.resolve({}, GREEDY) == GREEDY
 
 
 def test_what_belongs_to_a_model_is_copied_and_nothing_is_overwritten(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def truncated_softmax(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"temperature": -1.0}, "temperature=-1.0 is negative"),
+        ({"temperature": -1.0}, "temperature=-1.0 is not a number from 0 upwards"),
         ({"temperature": float("nan")}, "temperature=nan"),
         ({"top_k": -1}, "top_k=-1 is negative"),
         ({"top_p": 0.0}, r"top_p=0.0 is not in \(0, 1\]"),
@@ -168,7 +168,7 @@ def truncated_softmax(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
     ],
 )
 def test_bad_sampling_is_refused(change: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(GenerationError, match=message):
         Sampling(**change)  # type: ignore[arg-type]
 
 

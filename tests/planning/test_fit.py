@@ -51,6 +51,13 @@ def test_products_fit_well_and_are_split_in_every_way() -> None:
     assert "$ per M samples" in text([found])
 
 
+def test_rows_are_those_of_a_replica_on_a_given_mesh() -> None:
+    factory = Factory(make=products, name="products", settings={"width": 256})
+    found = fit(factory, TARGET, meshes=["data=4,model=1", "data=2,model=2"], batch=3)
+    assert [point.batch for point in found.points] == [12, 6]
+    assert all(point.usable for point in found.points)
+
+
 def test_what_no_core_holds_alone_is_tried_in_larger_groups() -> None:
     """Two weights of 12.5 GiB: one core of 24 GiB does not hold them."""
     factory = Factory(make=products, name="products", settings={"width": 80 * 1024})

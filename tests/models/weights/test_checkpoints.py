@@ -14,8 +14,9 @@ from jax.sharding import Mesh
 from safetensors.numpy import load_file, save_file
 
 from models import pretrained
-from models.errors import ModelsError, ShardingError, WeightsError
+from models.errors import ConfigError, ModelsError, ShardingError, WeightsError
 from models.pretrained import Pretrained
+from models.weights.directory import open_tensors
 from models.weights.plan import reading_plan, writing_plan
 from models.weights.table import KeyTable, row
 from models.weights.transforms import FLAT, KERNEL
@@ -248,6 +249,25 @@ def test_a_damaged_set_of_files_is_named(
         pretrained.load(shards)
 
 
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("adapter_config.json", "holds a LoRA adapter"),
+        ("model-Q4_K_M.gguf", "holds GGUF files .model-Q4_K_M.gguf., which are not supported"),
+        ("snapshots/0123/config.json", "Give one of its checkpoints: .*/snapshots/0123"),
+    ],
+)
+def test_a_directory_of_something_else_says_what_it_is(
+    tmp_path: Path, file: str, message: str
+) -> None:
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text("{}")
+    with pytest.raises(ConfigError, match=message):
+        pretrained.describe(tmp_path)
+    with pytest.raises(WeightsError, match=message):
+        open_tensors(tmp_path)
+
+
 def test_pickles_are_refused_without_being_opened(copy: Path) -> None:
     (copy / FILE).rename(copy / "pytorch_model.bin")
     with pytest.raises(
@@ -381,6 +401,11 @@ def test_a_config_that_cannot_be_used_is_one_clear_error(
             {"num_hidden_layers": 10**6},
             "num_hidden_layers=1000000: it must be a number from 1 to 10000",
         ),
+        (
+            {"num_hidden_layers": 10**30, "sliding_window": 4},
+            "num_hidden_layers=10+: it must be a number from 1 to 10000",
+        ),
+        ({"architectures": [["MixtralForCausalLM"]]}, "but it must be a list of texts"),
         ({"rope_scaling": {"type": "llama3"}}, "has no field 'factor'"),
         ({"num_key_value_heads": 3}, "num_heads=4 is not a multiple of num_kv_heads=3"),
         ({"head_dim": 5}, "head_dim=5 is odd"),
