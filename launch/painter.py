@@ -7,6 +7,7 @@ from pathlib import Path
 import jax
 import numpy as np
 from jax.sharding import Mesh
+from PIL import Image
 
 from launch import draws
 from launch.errors import DataError
@@ -15,12 +16,53 @@ from launch.picture import Picture
 from launch.program import say
 from launch.prompt_text import PromptText, open_clip_text, open_t5_text
 from models.diffusion import pipeline as diffusion
+from models.diffusion.adapter import VISION, ImagePrompt, vectors_of, with_adapter
 from models.diffusion.kinds import IMAGE_TO_IMAGE, INPAINTING, T5, Kind, kind_of
 from models.diffusion.lora import fuse
 from models.diffusion.parts import Pipeline, load
 from models.diffusion.prompts import Prompt, Rows, encode, without_prompt
 from models.diffusion.sources import Source, make_source
+from models.images import Preprocessing, clip_preprocessing, pixels_of, read_preprocessing
 from models.pretrained import Pretrained, describe
+
+
+@dataclass(frozen=True)
+class ImageEncoder:
+    """The encoder of the images that an IP-Adapter adds to prompts."""
+
+    encoder: Pretrained
+    preprocessing: Preprocessing
+
+    @classmethod
+    def open(cls, directory: Path, adapter: Path, mesh: Mesh, dtype: str | None) -> "ImageEncoder":
+        """That of the pipeline in a directory, or the one beside the adapter's file.
+
+        Raises DataError if there is none, ModelsError for files that cannot be used.
+        """
+        places = [place / "image_encoder" for place in (directory, adapter.parent)]
+        place = next((place for place in places if place.is_dir()), None)
+        if place is None:
+            raise DataError(
+                f"the IP-Adapter {adapter} needs an image encoder, but there is neither "
+                f"{places[0]} nor {places[1]}"
+            )
+        encoder = load_with_progress(place, mesh, dtype=dtype)
+        if encoder.architecture.name != VISION:
+            raise DataError(
+                f"{place} holds a {encoder.architecture.name}, but must hold a {VISION}"
+            )
+        settings = directory / "feature_extractor"
+        preprocessing = (
+            read_preprocessing(settings)
+            if settings.is_dir()
+            else clip_preprocessing(encoder.config.vision.image_size)
+        )
+        return cls(encoder, preprocessing)
+
+    def vector(self, image: Image.Image) -> jax.Array:
+        """The vector of an image [1, dim]."""
+        pixels = pixels_of(image, self.preprocessing)
+        return vectors_of(self.encoder, jax.numpy.asarray(pixels[None]))
 
 
 @dataclass(frozen=True)
@@ -29,6 +71,7 @@ class Painter:
 
     pipeline: Pipeline
     tokenizers: Sequence[PromptText]
+    image_encoder: ImageEncoder | None = None  # of images in prompts
 
     @classmethod
     def open(
@@ -39,9 +82,11 @@ class Painter:
         *,
         loras: Sequence[str] = (),
         control: Path | None = None,
+        adapter: Path | None = None,
     ) -> "Painter":
         """The pipeline in a diffusers directory, with every LoRA `FILE` or `FILE:SCALE` merged into
-        its weights, and with the ControlNet in the directory `control`.
+        its weights, with the ControlNet in the directory `control` and the IP-Adapter in the file
+        `adapter`.
 
         Raises DataError or ModelsError for files that cannot be used.
         """
@@ -52,7 +97,11 @@ class Painter:
         ]
         say(f"{kind.name} of {directory} on mesh {dict(mesh.shape)}")
         pipeline = load(directory, mesh, dtype=dtype, control=control, load_part=load_with_progress)
-        return cls(with_loras(pipeline, loras), tokenizers)
+        pipeline = with_loras(pipeline, loras)
+        if adapter is None:
+            return cls(pipeline, tokenizers)
+        pipeline = with_adapter(pipeline, adapter, mesh)
+        return cls(pipeline, tokenizers, ImageEncoder.open(directory, adapter, mesh, dtype))
 
     def paint(
         self, picture: Picture, *, on_step: Callable[[int, int], None] = lambda done, count: None
@@ -77,6 +126,7 @@ class Painter:
             made,
             source=self._source(picture, fresh(-1)),
             hint=_hint(picture),
+            image=self._image(picture),
             fresh=fresh,
             on_step=on_step,
         )
@@ -91,6 +141,14 @@ class Painter:
         strength = strength if picture.strength is None else picture.strength
         pixels = picture.image[None] / np.float32(127.5) - 1
         return make_source(self.pipeline, pixels, noise, strength, mask)
+
+    def _image(self, picture: Picture) -> ImagePrompt | None:
+        if picture.image_prompt is None:
+            return None
+        if self.image_encoder is None:
+            raise DataError("an image in the prompt needs an IP-Adapter: give --ip_adapter=FILE")
+        vector = self.image_encoder.vector(picture.image_prompt)
+        return ImagePrompt(vector, picture.image_prompt_scale)
 
     def _negative(self, picture: Picture, positive: Prompt) -> Prompt:
         pipeline = self.pipeline

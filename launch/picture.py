@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from PIL import Image
 
 
 class Picture(NamedTuple):
@@ -20,3 +21,5 @@ class Picture(NamedTuple):
     strength: float | None = None  # how much of the image is made anew; None = the model's default
     control: np.ndarray | None = None  # what a ControlNet sees, uint8 [height, width, 3]
     control_scale: float = 1.0  # of what the ControlNet adds
+    image_prompt: Image.Image | None = None  # what an IP-Adapter adds to the prompt
+    image_prompt_scale: float = 1.0  # of what the denoiser sees of that

@@ -49,6 +49,16 @@ _LORA = flags.DEFINE_list(
 )
 _CONTROLNET = flags.DEFINE_string("controlnet", None, "Directory of a ControlNet for the pipeline.")
 _CONTROL = flags.DEFINE_string("control", None, "Conditioning image for the ControlNet.")
+_IP_ADAPTER = flags.DEFINE_string(
+    "ip_adapter",
+    None,
+    "IP-Adapter for the pipeline: a safetensors file, beside which (or in the pipeline) stands its "
+    "`image_encoder`.",
+)
+_IMAGE_PROMPT = flags.DEFINE_string("image_prompt", None, "Image for the IP-Adapter.")
+_IMAGE_PROMPT_SCALE = flags.DEFINE_float(
+    "image_prompt_scale", 1.0, "How much the IP-Adapter's image counts."
+)
 _CONTROL_SCALE = flags.DEFINE_float("control_scale", 1.0, "Conditioning scale of the ControlNet.")
 
 
@@ -68,6 +78,9 @@ def main() -> int:
         controlnet=_path(_CONTROLNET.value),
         control=_path(_CONTROL.value),
         control_scale=_CONTROL_SCALE.value,
+        ip_adapter=_path(_IP_ADAPTER.value),
+        image_prompt=_path(_IMAGE_PROMPT.value),
+        image_prompt_scale=_IMAGE_PROMPT_SCALE.value,
     )
     run_checkpoint(request, _TASK.value)
     return 0

@@ -141,6 +141,12 @@ def read_preprocessing(directory: Path) -> Preprocessing:
     )
 
 
+def clip_preprocessing(size: int) -> Preprocessing:
+    """CLIP's own for images of this size, as the reference takes it where no file says another."""
+    mean, std = _CLIP
+    return Preprocessing(shortest_edge=size, crop=(size, size), mean=tuple(mean), std=tuple(std))
+
+
 def _fields(directory: Path) -> Fields:
     processor = directory / PROCESSOR_FILE
     if not (directory / PREPROCESSOR_FILE).is_file() and processor.is_file():

@@ -136,10 +136,10 @@ def load(
     if pad and mesh is not None and make_padded is not None and storage is None:
         described = described._replace(config=make_padded(config, dict(mesh.shape)))
         graph, abstract = described.architecture.abstract(described.config)
-    shardings = _shardings(mesh, abstract, axis_names_of(graph, abstract), rules)
+    placed = shardings(mesh, abstract, axis_names_of(graph, abstract), rules)
     if on_plan is not None:
         on_plan(sum(leaf.size * leaf.dtype.itemsize for leaf in abstract.values()))
-    parameters = load_parameters(tensors, table, stored, shardings, on_tensor, padded=abstract)
+    parameters = load_parameters(tensors, table, stored, placed, on_tensor, padded=abstract)
     return Pretrained(*described, graph, parameters)
 
 
@@ -186,9 +186,10 @@ def save(directory: Path, pretrained: Pretrained, *, shard_bytes: int = SHARD_BY
     )
 
 
-def _shardings(
-    mesh: Mesh | None, abstract: Parameters, axes: AxisNames, rules: AxisRules
+def shardings(
+    mesh: Mesh | None, abstract: Parameters, axes: AxisNames, rules: AxisRules = RULES
 ) -> Mapping[str, Sharding]:
+    """Where each parameter lies: split over the mesh, or whole on the first device."""
     if mesh is None:
         return dict.fromkeys(abstract, SingleDeviceSharding(jax.devices()[0]))
     return parameter_shardings(mesh, abstract, axes, rules)

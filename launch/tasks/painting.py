@@ -81,6 +81,7 @@ def _painter(request: Request) -> Painter:
         request.dtype,
         loras=request.loras,
         control=request.controlnet,
+        adapter=request.ip_adapter,
     )
 
 
@@ -89,6 +90,7 @@ def _picture(request: Request, prompt: str, negatives: list[str], size: tuple[in
     control = None
     if request.control is not None:
         control = _resized(open_image(request.control).convert("RGB"), size)
+    prompting = None if request.image_prompt is None else open_image(request.image_prompt)
     return Picture(
         prompt,
         negatives[0] if negatives else None,
@@ -99,6 +101,8 @@ def _picture(request: Request, prompt: str, negatives: list[str], size: tuple[in
         strength=request.strength,
         control=control,
         control_scale=request.control_scale,
+        image_prompt=prompting,
+        image_prompt_scale=request.image_prompt_scale,
     )
 
 

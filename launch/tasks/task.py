@@ -25,6 +25,8 @@ class Request:
       loras: LoRA files for a pipeline, each optionally followed by `:SCALE`.
       controlnet: directory of a ControlNet; None = the pipeline's own, if it has one.
       control: the conditioning image; control_scale: the ControlNet's conditioning scale.
+      ip_adapter: file of an IP-Adapter; image_prompt: the image that it adds to the prompt;
+        image_prompt_scale: how much that counts.
       strength: how much of an image to change, up to 1; None = the model's default.
     """
 
@@ -41,6 +43,9 @@ class Request:
     controlnet: Path | None = None
     control: Path | None = None
     control_scale: float = 1.0
+    ip_adapter: Path | None = None
+    image_prompt: Path | None = None
+    image_prompt_scale: float = 1.0
     given: Mapping[str, Any] = field(default_factory=dict)
 
 

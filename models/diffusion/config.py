@@ -17,6 +17,14 @@ class TimeIds:
 
 
 @dataclass(frozen=True)
+class ImagePrompts:
+    """Images as a part of prompts, as an IP-Adapter adds them to a denoiser."""
+
+    dim: int  # width of the vector of an image
+    tokens: int  # what it becomes
+
+
+@dataclass(frozen=True)
 class UNetConfig:
     """The denoiser; the default is that of Stable Diffusion 2.1.
 
@@ -49,6 +57,7 @@ class UNetConfig:
     linear_projections: bool = True  # how the file stores the maps around attention
     time_ids: TimeIds | None = None
     guidance_dim: int | None = None  # width of the guidance's embedding; None = it is not told
+    image_prompts: ImagePrompts | None = None
     dtype: str = "float32"  # of activations and operands
     param_dtype: str = "float32"  # of the stored weights
 

@@ -13,7 +13,7 @@ from flax import nnx
 
 from models.diffusion.blocks import ENDS, check_latents, conv
 from models.diffusion.config import UNetConfig
-from models.diffusion.unet import Control, Descent, skip_channels
+from models.diffusion.unet import Context, Control, Descent, skip_channels
 from models.errors import ConfigError, InputError
 from models.layers.convolution import Conv
 from models.layers.pixels import check_pixels
@@ -100,7 +100,7 @@ class ControlNet(Descent):
         image = image[..., ::-1] if config.blue_first else image
         emb = self.embed(time, pooled, ids, None)
         x = self.conv_in(latents.astype(config.dtype)) + self.hint(image.astype(config.dtype))
-        middle, handed = self.descend(x, emb, context.astype(config.dtype))
+        middle, handed = self.descend(x, emb, Context(context.astype(config.dtype)))
         scale = jnp.asarray(scale, config.dtype)
         return Control(
             [scale * end(x) for end, x in zip(self.handed, handed, strict=True)],

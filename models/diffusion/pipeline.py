@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
+from models.diffusion.adapter import ImagePrompt
 from models.diffusion.blocks import check_latents
 from models.diffusion.parts import Pipeline
 from models.diffusion.prompts import Prompt
@@ -70,12 +71,14 @@ def make_images(
     *,
     source: Source | None = None,
     hint: Hint | None = None,
+    image: ImagePrompt | None = None,
     fresh: Callable[[int], jax.Array] | None = None,
     on_step: Callable[[int, int], None] = lambda done, all_steps: None,
 ) -> jax.Array:
     """Images [B, H, W, 3] with pixels from 0 to 1, FP32, from noise [B, h, w, C].
 
-    With a `source`, of its image; with a `hint`, as a ControlNet sees the hint's image. `fresh`
+    With a `source`, of its image; with a `hint`, as a ControlNet sees the hint's image; with an
+    `image`, as an IP-Adapter adds it to the prompt, and zeros to the negative one. `fresh`
     gives the new noise [B, h, w, C] of a step, which some samplers need. `on_step` is called after
     each step with how many are done, and of how many. Raises InputError for what the model or the
     sampler needs and is not there.
@@ -90,6 +93,10 @@ def make_images(
             "a pipeline with a ControlNet needs an image for it, and one without a ControlNet "
             "cannot use one"
         )
+    if (getattr(pipeline.denoiser.config, "image_prompts", None) is None) != (image is None):
+        raise InputError(
+            "a pipeline with an IP-Adapter needs an image for it, and one without cannot use one"
+        )
     start = 0 if source is None else source.start(request.num_steps)
     places = noise.shape[1] * noise.shape[2] // pipeline.denoiser.config.multiple**2
     planned = plan(pipeline.schedule.at_size(places), request.num_steps, start)
@@ -101,11 +108,13 @@ def make_images(
     if model.config.is_told_guidance:
         guidance = jnp.full(len(noise), request.guidance, jnp.float32)
     ids, negative_ids = _ids(pipeline, request, len(noise))
-    told = Told(prompt, ids, guidance)
+    vectors = None if image is None else image.vectors
+    told = Told(prompt, ids, guidance, vectors)
     control = pipeline.control
     seen = None if control is None else (control.parameters, hint)
     guided = pipeline.kind.compares and request.guidance > 1 and guidance is None
-    without = Told(negative, negative_ids, guidance) if guided else None
+    blank = None if vectors is None else jnp.zeros_like(vectors)
+    without = Told(negative, negative_ids, guidance, blank) if guided else None
     # Every step finds its state in the same place: one program serves them all.
     place = _everywhere(model.parameters)
     noise = jnp.asarray(noise)
@@ -120,6 +129,7 @@ def make_images(
             model.parameters,
             row,
             (told, without, beside, seen),
+            1.0 if image is None else image.share,
             state,
             np.float32(request.guidance),
         )
@@ -191,6 +201,7 @@ class Told(NamedTuple):
     prompt: Prompt
     ids: jax.Array | None  # [B, N]
     guidance: jax.Array | None  # [B]: of models that follow it by themselves
+    image: jax.Array | None = None  # [B, dim]: the vectors of an IP-Adapter's images
 
 
 @partial(jax.jit, static_argnums=0)
@@ -199,12 +210,13 @@ def _denoise(
     parameters: Any,
     row: Steps,
     told: tuple[Told, Told | None, jax.Array | None, tuple[Any, Hint] | None],
+    share: jax.Array,
     state: State,
     guidance: jax.Array,
 ) -> State:
     """The state after one step. `graphs`: of the denoiser and of a ControlNet. `told`: with the
     prompt, without it if that matters, what the denoiser sees beside latents, and what the
-    ControlNet has and sees."""
+    ControlNet has and sees. `share` is the factor of an IP-Adapter's image."""
     denoiser = merge(graphs[0], parameters)
     both, without, beside, controlled = told
     sample = state.sample * row.scale
@@ -216,6 +228,7 @@ def _denoise(
     time = jnp.full(len(sample), row.time)
     prompt = both.prompt
     conditions = {"pooled": prompt.pooled, "ids": both.ids}
+    images = {} if both.image is None else {"image": both.image, "share": share}
     control = {}
     if controlled is not None:
         weights, hint = controlled
@@ -232,6 +245,7 @@ def _denoise(
         guidance=both.guidance,
         **conditions,
         **control,
+        **images,
     )[..., : state.sample.shape[-1]]  # without the variance that some predict
     if without is not None:
         plain, prompted = jnp.split(output, 2)

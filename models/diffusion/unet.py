@@ -20,14 +20,60 @@ from models.diffusion.blocks import (
     enlarged,
     linear,
 )
-from models.diffusion.config import UNetConfig
+from models.diffusion.config import ImagePrompts, UNetConfig
 from models.diffusion.embeddings import Embedding, waves
 from models.errors import InputError
 from models.layers.attention import Attention
+from models.layers.cache import KVCache
+from models.layers.linear import Linear
 from models.layers.mlp import GatedMLP
 from models.layers.norms import GroupNorm, LayerNorm
 
 _LAYER_EPS, _GROUP_EPS = 1e-5, 1e-6  # of the norms inside and before attention
+
+
+class Context(NamedTuple):
+    """What a denoiser looks at."""
+
+    prompt: jax.Array  # [B, T, context_dim]
+    image: jax.Array | None = None  # [B, S, context_dim]
+    share: jax.Array | float = 1.0  # the factor of what is seen of the image
+
+
+class ImageTokens(nnx.Module):
+    """The vector of an image as tokens of a prompt: norm(projection(x))."""
+
+    def __init__(
+        self, prompts: ImagePrompts, context_dim: int, param_dtype: str, *, rngs: nnx.Rngs
+    ) -> None:
+        tokens = {"tokens": prompts.tokens, "context": context_dim}
+        self.projection = linear({"image": prompts.dim}, tokens, param_dtype, rngs)
+        self.norm = LayerNorm(context_dim, eps=_LAYER_EPS, param_dtype=param_dtype)
+
+    def __call__(self, vectors: jax.Array) -> jax.Array:
+        """[B, dim] -> [B, tokens, context_dim]."""
+        return self.norm(self.projection(vectors))
+
+
+class ImageMemory(nnx.Module):
+    """Keys and values of an image's tokens, which queries of the prompt's attention look at."""
+
+    def __init__(
+        self, context_dim: int, heads: int, head_dim: int, param_dtype: str, *, rngs: nnx.Rngs
+    ) -> None:
+        def project() -> Linear:
+            return Linear(
+                {"dim": context_dim},
+                {"kv_heads": heads, "head_dim": head_dim},
+                stddev=STDDEV,
+                param_dtype=param_dtype,
+                rngs=rngs,
+            )
+
+        self.key, self.value = project(), project()
+
+    def __call__(self, tokens: jax.Array) -> KVCache:
+        return KVCache(self.key(tokens), self.value(tokens))
 
 
 class TransformerBlock(nnx.Module):
@@ -56,6 +102,11 @@ class TransformerBlock(nnx.Module):
         self.attention_norm, self.attention = norm(), attention(None)
         self.cross_attention_norm = norm()
         self.cross_attention = attention(config.context_dim)
+        self.image_memory = (
+            None
+            if config.image_prompts is None
+            else ImageMemory(config.context_dim, heads, dim // heads, dtype, rngs=rngs)
+        )
         self.mlp_norm = norm()
         self.mlp = GatedMLP(
             dim,
@@ -68,12 +119,22 @@ class TransformerBlock(nnx.Module):
             rngs=rngs,
         )
 
-    def __call__(self, x: jax.Array, context: jax.Array) -> jax.Array:
-        """x [B, H · W, C], context [B, T, context_dim]."""
+    def __call__(self, x: jax.Array, context: Context) -> jax.Array:
+        """x [B, H · W, C]."""
         x = x + self.attention(self.attention_norm(x), None)[0]
-        prompt = self.cross_attention.memory(context)
-        x = x + self.cross_attention.attend(self.cross_attention_norm(x), prompt, None)
+        x = x + self.cross_attention.attend(
+            self.cross_attention_norm(x),
+            self.cross_attention.memory(context.prompt),
+            None,
+            beside=self._image(context),
+            share=context.share,
+        )
         return x + self.mlp(self.mlp_norm(x))
+
+    def _image(self, context: Context) -> KVCache | None:
+        if self.image_memory is None or context.image is None:
+            return None
+        return self.image_memory(context.image)
 
 
 class SpatialTransformer(nnx.Module):
@@ -92,7 +153,7 @@ class SpatialTransformer(nnx.Module):
         )
         self.outwards = linear(outside, inside, dtype, rngs)
 
-    def __call__(self, x: jax.Array, context: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array, context: Context) -> jax.Array:
         y = self.inwards(self.norm(x).reshape(len(x), -1, x.shape[-1]))
         for block in self.blocks:
             y = block(y, context)
@@ -127,7 +188,7 @@ class Level(nnx.Module):
             else conv(width, width, 3, config.param_dtype, rngs, stride=stride)
         )
 
-    def layer(self, i: int, x: jax.Array, time: jax.Array, context: jax.Array) -> jax.Array:
+    def layer(self, i: int, x: jax.Array, time: jax.Array, context: Context) -> jax.Array:
         """Residual block i and its attention."""
         x = self.residuals[i](x, time)
         return x if self.attentions is None else self.attentions[i](x, context)
@@ -141,7 +202,7 @@ class Middle(nnx.Module):
         self.residuals = nnx.List([_residual(config, width, width, rngs) for _ in range(2)])
         self.attention = SpatialTransformer(config, len(config.channels) - 1, rngs=rngs)
 
-    def __call__(self, x: jax.Array, time: jax.Array, context: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array, time: jax.Array, context: Context) -> jax.Array:
         before, after = self.residuals
         return after(self.attention(before(x, time), context), time)
 
@@ -172,7 +233,7 @@ class Descent(nnx.Module):
         self.middle = Middle(config, rngs=rngs)
 
     def descend(
-        self, x: jax.Array, emb: jax.Array, context: jax.Array
+        self, x: jax.Array, emb: jax.Array, context: Context
     ) -> tuple[jax.Array, list[jax.Array]]:
         """What the coarsest level makes of x [B, H, W, channels[0]], and what is handed over on the
         way down."""
@@ -226,6 +287,11 @@ class UNet(Descent):
         super().__init__(config, rngs=rngs)
         widths, dtype = config.channels, config.param_dtype
         skips = skip_channels(config)
+        self.image_tokens = (
+            None
+            if config.image_prompts is None
+            else ImageTokens(config.image_prompts, config.context_dim, dtype, rngs=rngs)
+        )
         self.up = nnx.List(
             [_up(config, level, skips, rngs) for level in reversed(range(len(widths)))]
         )
@@ -245,6 +311,8 @@ class UNet(Descent):
         guidance: jax.Array | None = None,
         seen: jax.Array | None = None,
         control: Control | None = None,
+        image: jax.Array | None = None,
+        share: jax.Array | float = 1.0,
     ) -> jax.Array:
         """The prediction [B, H, W, C] of latents [B, H, W, C] at times [B], FP32.
 
@@ -252,20 +320,27 @@ class UNet(Descent):
         prompt [B, P] and the ids [B, 6]: original height and width, top and left of the crop,
         target height and width; its refiner a score instead of the latter two [B, 5]. LCM follows
         guidance [B] by itself. `seen` [B, T] does not matter; `control` is what a ControlNet says.
+        A denoiser with image prompts looks at the vectors of images [B, dim], too, whose factor is
+        `share`.
         """
         config = self.config
         check_latents(latents, config.in_channels, config.multiple)
         emb = self.embed(time, pooled, ids, guidance)
-        context = context.astype(config.dtype)
-        x, skips = self.descend(self.conv_in(latents.astype(config.dtype)), emb, context)
+        looked_at = Context(context.astype(config.dtype), self._tokens_of(image), share)
+        x, skips = self.descend(self.conv_in(latents.astype(config.dtype)), emb, looked_at)
         if control is not None:
             x = x + control.middle
             skips = [skip + more for skip, more in zip(skips, control.skips, strict=True)]
         for level in self.up:
             for i in range(len(level.residuals)):
-                x = level.layer(i, jnp.concatenate([x, skips.pop()], axis=-1), emb, context)
+                x = level.layer(i, jnp.concatenate([x, skips.pop()], axis=-1), emb, looked_at)
             x = x if level.resize is None else level.resize(enlarged(x))
         return self.conv_out(jax.nn.silu(self.norm(x))).astype(jnp.float32)
+
+    def _tokens_of(self, image: jax.Array | None) -> jax.Array | None:
+        if self.image_tokens is None or image is None:
+            return None
+        return self.image_tokens(image.astype(self.config.dtype))
 
 
 def _guidance_waves(guidance: jax.Array, dim: int) -> jax.Array:

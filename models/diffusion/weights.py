@@ -114,6 +114,39 @@ def unet_table(config: UNetConfig) -> KeyTable:
     )
 
 
+def adapter_table(config: UNetConfig) -> KeyTable:
+    """The table of an IP-Adapter for the denoiser. Files count its attention layers, those of the
+    image itself too: the way down, the way up, then the middle."""
+    places = [
+        f"{way}.{i}.attentions.{j}.blocks.{k}"
+        for way, levels, layers in (
+            ("down", range(len(config.channels)), config.layers),
+            ("up", reversed(range(len(config.channels))), config.layers + 1),
+        )
+        for i, level in enumerate(levels)
+        if (config.down_attention if way == "down" else config.up_attention)[level]
+        for j in range(layers)
+        for k in range(config.depths[level])
+    ]
+    places += [f"middle.attention.blocks.{k}" for k in range(config.depths[-1])]
+    return KeyTable(
+        (
+            row("image_proj.proj.weight", "image_tokens.projection.kernel", KERNEL),
+            row("image_proj.proj.bias", "image_tokens.projection.bias", FLAT),
+            *_norm("image_proj.norm", "image_tokens.norm"),
+            *(
+                row(
+                    f"ip_adapter.{2 * number + 1}.to_{name[0]}_ip.weight",
+                    f"{place}.image_memory.{name}.kernel",
+                    KERNEL,
+                )
+                for number, place in enumerate(places)
+                for name in ("key", "value")
+            ),
+        )
+    )
+
+
 def control_table(config: UNetConfig) -> KeyTable:
     """The table of a ControlNet."""
     hint = "controlnet_cond_embedding"

@@ -254,9 +254,17 @@ class Attention(nnx.Module):
         *,
         turn: Turn | None = None,
         bias: jax.Array | None = None,
+        beside: KVCache | None = None,
+        share: ArrayLike = 1.0,
     ) -> jax.Array:
-        """x [B, T, D] looks at what `memory` made of another text -> [B, T, D]."""
-        return self._mix(self._prepare(self.query(x), self.query_norm, turn), memory, mask, bias)
+        """x [B, T, D] looks at what `memory` made of another text -> [B, T, D]. What it sees
+        `beside` that, with a softmax of its own, is multiplied by `share` and added."""
+        query = self._prepare(self.query(x), self.query_norm, turn)
+        if beside is None:
+            return self._mix(query, memory, mask, bias)
+        seen = self._seen(query, memory, mask, bias)
+        more = self._seen(query, beside, None, None)
+        return self.output((seen + share * more).astype(seen.dtype))
 
     def _prepare(
         self, heads: jax.Array, norm: RMSNorm | LayerNorm | None, turn: Turn | None
@@ -271,16 +279,24 @@ class Attention(nnx.Module):
         mask: jax.Array | Visibility | None,
         bias: jax.Array | None,
     ) -> jax.Array:
-        return self.output(
-            self.mix(
-                query,
-                *memory,
-                mask,
-                bias=bias,
-                scale=self.scale,
-                softcap=self.softcap,
-                sinks=None if self.sinks is None else self.sinks[...],
-            )
+        return self.output(self._seen(query, memory, mask, bias))
+
+    def _seen(
+        self,
+        query: jax.Array,
+        memory: KVCache,
+        mask: jax.Array | Visibility | None,
+        bias: jax.Array | None,
+    ) -> jax.Array:
+        """What every head sees, [B, T, N, H]."""
+        return self.mix(
+            query,
+            *memory,
+            mask,
+            bias=bias,
+            scale=self.scale,
+            softcap=self.softcap,
+            sinks=None if self.sinks is None else self.sinks[...],
         )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tokenizers
 from PIL import Image
+from safetensors.numpy import save_file
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
@@ -15,9 +16,9 @@ from tokenizers.processors import TemplateProcessing
 from launch.errors import DataError
 from launch.prompt_text import open_t5_text
 from launch.tasks.table import run_checkpoint
-from models.errors import ConfigError, InputError
+from models.errors import ConfigError, InputError, WeightsError
 from tests.launch.test_media_tasks import request, write, write_pipeline, write_words
-from tests.models.parity.media_cases import AUTOENCODER, CONTROL, FLUX, PIXART, TEXT
+from tests.models.parity.media_cases import AUTOENCODER, CONTROL, FLUX, PIXART, TEXT, VISION
 
 T5 = {
     "vocab_size": 96, "d_model": 20, "d_kv": 8, "d_ff": 48, "num_layers": 1, "num_heads": 2,
@@ -98,6 +99,37 @@ def test_a_controlnet_sees_an_image(tmp_path: Path) -> None:
             paint(directory, "a cat", **changes)
     with pytest.raises(ConfigError, match="they differ in context_dim"):
         paint(directory, "a cat", controlnet=tmp_path / "other", control=edges)
+
+
+@pytest.mark.slow
+def test_an_image_is_a_part_of_the_prompt(tmp_path: Path) -> None:
+    directory = write_pipeline(tmp_path / "model", xl=False)
+    image, adapter = tmp_path / "image.png", {"ip_adapter": tmp_path / "ip.safetensors"}
+    Image.fromarray(np.eye(20, dtype=np.uint8) * 255).save(image)
+    shapes = {"proj.weight": (4 * 32, 24), "proj.bias": (4 * 32,)}
+    shapes |= dict.fromkeys(("norm.weight", "norm.bias"), (32,))
+    shapes = {f"image_proj.{name}": shape for name, shape in shapes.items()}
+    for i, width in enumerate((16, 16, 16, 32)):  # down, two up, middle
+        shapes |= {f"ip_adapter.{2 * i + 1}.to_{kind}_ip.weight": (width, 32) for kind in "kv"}
+    rng = np.random.default_rng(0)
+    tensors = {name: rng.normal(size=size).astype(np.float32) for name, size in shapes.items()}
+    save_file(tensors, adapter["ip_adapter"])
+    with pytest.raises(DataError, match="needs an image encoder"):
+        paint(directory, "a cat", **adapter, image_prompt=image)
+    vision = VISION | {"projection_dim": 24}
+    write(tmp_path / "image_encoder", "CLIPVisionModelWithProjection", vision)
+    plain = paint(directory, "a cat")
+    ignored = paint(directory, "a cat", **adapter, image_prompt=image, image_prompt_scale=0.0)
+    np.testing.assert_array_equal(ignored, plain)
+    assert not np.array_equal(paint(directory, "a cat", **adapter, image_prompt=image), plain)
+    with pytest.raises(InputError, match="a pipeline with an IP-Adapter needs an image for it"):
+        paint(directory, "a cat", **adapter)
+    with pytest.raises(DataError, match="give --ip_adapter=FILE"):
+        paint(directory, "a cat", image_prompt=image)
+    other = tmp_path / "plus.safetensors"
+    save_file({"image_proj.latents": np.ones((1, 4, 8), np.float32)}, other)
+    with pytest.raises(WeightsError, match=r"another kind \(Plus, Full Face, FaceID\)"):
+        paint(directory, "a cat", ip_adapter=other, image_prompt=image)
 
 
 def test_prompts_for_t5(tmp_path: Path) -> None:

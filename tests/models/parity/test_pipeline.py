@@ -6,10 +6,12 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from models.diffusion import pipeline as pipelines
+from models.diffusion.adapter import ImagePrompt, with_adapter
 from models.diffusion.parts import load, save
-from models.diffusion.prompts import Rows, encode
+from models.diffusion.prompts import Rows, encode, without_prompt
 from models.diffusion.sources import Source, make_source
 from models.errors import ConfigError, InputError, WeightsError
 from tests.models.parity.case import Case
@@ -24,6 +26,7 @@ from tests.models.parity.media_reference import channels_first, texts_of  # noqa
 from tests.models.parity.reference import make_model  # noqa: E402
 
 SIZE, STEPS, GUIDANCE = 16, 3, 4.0
+DIM, ADAPTER = 12, "ip-adapter.safetensors"
 BETAS = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
 SCHEDULERS = (
     diffusers.PNDMScheduler(
@@ -238,6 +241,67 @@ def test_given_images_become_those_of_diffusers(
     )
     assert images.shape == expected.shape
     np.testing.assert_allclose(images, expected, rtol=1e-4, atol=4e-4)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")
+@pytest.mark.parametrize("make", [stable_diffusion, sdxl])
+def test_images_in_prompts_count_as_in_diffusers(make: Any, tmp_path: Path) -> None:
+    pipe = make()
+    pipe.set_progress_bar_config(disable=True)
+    pipe.save_pretrained(tmp_path / "model")
+    tokens = texts_of(Case("", "", TEXT))[:2]
+    vector = RNG.normal(size=(1, DIM)).astype(np.float32)
+    with torch.no_grad():
+        prompts = encoded(pipe, tokens)
+        prompts |= {f"negative_{name}": 0 * value for name, value in prompts.items()}
+        write_adapter(tmp_path, pipe.unet)
+        pipe.load_ip_adapter(
+            str(tmp_path), subfolder="", weight_name=ADAPTER, image_encoder_folder=None
+        )
+        pipe.set_ip_adapter_scale(0.6)
+        both = torch.from_numpy(np.stack([np.zeros_like(vector), vector]))
+        expected = pipe(
+            **prompts,
+            ip_adapter_image_embeds=[both],
+            latents=channels_first(NOISE),
+            height=SIZE,
+            width=SIZE,
+            num_inference_steps=STEPS,
+            guidance_scale=GUIDANCE,
+            output_type="np",
+        ).images
+    ours = with_adapter(load(tmp_path / "model"), tmp_path / ADAPTER, None)
+    prompt = encode(ours, [Rows(tokens)] * len(ours.encoders))
+    images = pipelines.make_images(
+        ours,
+        prompt,
+        without_prompt(prompt),
+        NOISE,
+        pipelines.Request(SIZE, SIZE, STEPS, GUIDANCE),
+        image=ImagePrompt(np.repeat(vector, 2, axis=0), 0.6),
+    )
+    np.testing.assert_allclose(images, expected, rtol=1e-4, atol=4e-4)
+    with pytest.raises(InputError, match="needs an image for it"):
+        pipelines.make_images(ours, prompt, prompt, NOISE, pipelines.Request(SIZE, SIZE, STEPS))
+
+
+def write_adapter(directory: Path, unet: Any) -> None:
+    """A random IP-Adapter for a U-Net of diffusers."""
+    width = unet.config.cross_attention_dim
+    shapes = {
+        "image_proj.proj.weight": (4 * width, DIM),
+        "image_proj.proj.bias": (4 * width,),
+        "image_proj.norm.weight": (width,),
+        "image_proj.norm.bias": (width,),
+    }
+    crossing = [name for name in unet.attn_processors if "attn2" in name]
+    for i, name in enumerate(crossing):
+        layer = unet.get_submodule(name.removesuffix(".processor"))
+        shapes |= {
+            f"ip_adapter.{2 * i + 1}.to_{n}_ip.weight": layer.to_k.weight.shape for n in "kv"
+        }
+    tensors = {n: RNG.normal(size=shape).astype(np.float32) / 4 for n, shape in shapes.items()}
+    save_file(tensors, directory / ADAPTER)
 
 
 def test_saved_pipelines_are_those_of_diffusers(tmp_path: Path) -> None:
