@@ -10,7 +10,7 @@ from absl import flags
 
 from launch import sampling_flags
 from launch.generator import generate_text, load_directory, load_run
-from launch.program import run
+from launch.program import is_text, run
 
 _CHECKPOINT_DIR = flags.DEFINE_string("checkpoint_dir", "runs/decoder", "Directory of the run.")
 _MODEL = flags.DEFINE_string(
@@ -20,6 +20,7 @@ _MESH = flags.DEFINE_string(
     "mesh", None, "Device mesh such as data=1,model=2; default: fitted to the devices."
 )
 _PROMPT = flags.DEFINE_string("prompt", "The ", "Text to continue.")
+flags.register_validator("prompt", is_text, "is not text in UTF-8")
 
 
 def main() -> int:

@@ -313,10 +313,9 @@ def _control(model: Model, config: Any, size: Size) -> Step:
 
 
 def _denoise(model: Model, config: Any, size: Size) -> Step:
-    side = config.sample_size
     floats = partial(_array, size.batch, dtype=jnp.float32)
     inputs: dict[str, Any] = {
-        "latents": floats(side, side, config.in_channels),
+        "latents": floats(*config.sides, config.in_channels),
         "time": floats(),
         "context": floats(config.prompt_length, config.context_dim),
     }

@@ -56,6 +56,11 @@ def guarded(main: Callable[[], int]) -> int:
         return INTERRUPTED
 
 
+def is_text(argument: str | None) -> bool:
+    """Whether an argument is text: Python hands on bytes that are not UTF-8 as lone surrogates."""
+    return argument is None or not any("\ud800" <= letter <= "\udfff" for letter in argument)
+
+
 def _end_quietly() -> None:
     """Drops what is said after the message: writes that orbax gave up are thrown away while the
     interpreter ends, in the middle of their work, and each would print a traceback about that."""

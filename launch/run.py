@@ -9,7 +9,7 @@ from pathlib import Path
 from absl import flags
 
 from launch import sampling_flags
-from launch.program import run
+from launch.program import is_text, run
 from launch.tasks.table import ALIASES, TASKS, run_checkpoint
 from launch.tasks.task import Request
 from models.weights.fields import DTYPES
@@ -27,6 +27,7 @@ _INPUT = flags.DEFINE_string(
     "; ".join(f"{task.name}: {task.input}" for task in TASKS.values()),
     required=True,
 )
+flags.register_validator("input", is_text, "is not text in UTF-8")
 _MESH = flags.DEFINE_string(
     "mesh", None, "Device mesh such as data=1,model=2; default: fitted to the devices."
 )

@@ -100,7 +100,7 @@ RESNET_50 = ResNetConfig(num_labels=1000)
 RESNET_34 = replace(
     RESNET_50, stage_channels=(64, 128, 256, 512), depths=(3, 4, 6, 3), bottleneck=False
 )
-STABLE_DIFFUSION = UNetConfig(sample_size=64, dtype="bfloat16", param_dtype="bfloat16")
+STABLE_DIFFUSION = UNetConfig(sample_size=(64, 64), dtype="bfloat16", param_dtype="bfloat16")
 TEXT_ENCODER = CLIPConfig(
     TextConfig(Tower(dim=1024, hidden_dim=4096, num_layers=23, num_heads=16, act="gelu")), None
 )
@@ -347,10 +347,10 @@ def unet() -> dict[str, Any]:
     def denoise(weights: Any, latents: jax.Array, time: jax.Array, context: jax.Array) -> Any:
         return merge(graph, weights)(latents, time, context)
 
-    size, dtype = config.sample_size, jnp.bfloat16
+    dtype = jnp.bfloat16
     arguments = (
         weights,
-        jax.ShapeDtypeStruct((1, size, size, config.in_channels), dtype),
+        jax.ShapeDtypeStruct((1, *config.sides, config.in_channels), dtype),
         jax.ShapeDtypeStruct((1,), jnp.float32),
         jax.ShapeDtypeStruct((1, 77, config.context_dim), dtype),
     )

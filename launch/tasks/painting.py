@@ -27,7 +27,7 @@ def paint(request: Request) -> None:
     file = _new_file(name)
     painter = _painter(request)
     size = painter.pipeline.image_size
-    _paint(painter, request, file, _picture(request, prompt, negatives, (size, size)))
+    _paint(painter, request, file, _picture(request, prompt, negatives, size))
 
 
 def paint_over(request: Request) -> None:

@@ -11,7 +11,7 @@ from models.weights.fields import Fields, count_labels
 
 
 def _read(fields: Fields, *, is_classifier: bool) -> CvtConfig:
-    if set(fields.list("qkv_projection_method")) != {DEPTHWISE}:
+    if set(fields.texts("qkv_projection_method")) != {DEPTHWISE}:
         raise fields.fail("qkv_projection_method", f"only {DEPTHWISE} is supported, in every stage")
     return read_model(CvtConfig, fields, num_labels=count_labels(fields) if is_classifier else None)
 

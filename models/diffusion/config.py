@@ -31,7 +31,9 @@ class UNetConfig:
     Levels are counted from the finest. Raises ConfigError if the dimensions do not fit together.
     """
 
-    sample_size: int = setting(None, "height and width of the training latents", WIDTH, default=96)
+    sample_size: tuple[int, int] = setting(
+        None, "height and width of the training latents", WIDTH, default=(96, 96)
+    )
     in_channels: int = setting(None, "channels of the input latents", WIDTH, default=4)
     out_channels: int = setting(None, "channels of the output latents", WIDTH, default=4)
     channels: tuple[int, ...] = setting(
@@ -77,6 +79,11 @@ class UNetConfig:
         for channels, heads in zip(self.channels, self.heads, strict=True):
             if channels % heads:
                 raise ConfigError(f"{channels} channels are not a multiple of {heads} heads")
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Height and width of the latents it was made for."""
+        return self.sample_size
 
     @property
     def multiple(self) -> int:

@@ -69,7 +69,7 @@ def _per_level(fields: Fields, name: str, default: int, levels: int) -> tuple[in
 def _attention_of(
     fields: Fields, name: str, kinds: Mapping[str, bool], default: list[str]
 ) -> tuple[bool, ...]:
-    types = fields.list(name, default)
+    types = fields.texts(name, default)
     if not set(types) <= set(kinds):
         raise fields.fail(name, f"choose from {', '.join(kinds)}")
     return tuple(kinds[type_] for type_ in types)
@@ -78,7 +78,7 @@ def _attention_of(
 def _unet(fields: Fields) -> UNetConfig:
     return UNetConfig(
         **_descent(fields),
-        sample_size=fields.positive("sample_size", 64),
+        sample_size=fields.pair("sample_size", 64),
         out_channels=fields.positive("out_channels", 4),
         up_attention=_attention_of(
             fields, "up_block_types", _UP, ["UpBlock2D"] + ["CrossAttnUpBlock2D"] * 3
@@ -105,7 +105,7 @@ def _control(fields: Fields) -> ControlConfig:
 def _descent(fields: Fields) -> dict[str, Any]:
     """What the denoiser and a ControlNet say in the same words."""
     _refuse_others(fields, _UNET_FIXED)
-    channels = tuple(fields.list("block_out_channels", [320, 640, 1280, 1280]))
+    channels = fields.integers("block_out_channels", (320, 640, 1280, 1280))
     levels = len(channels)
     dtype = read_dtype(fields)
     return {

@@ -30,10 +30,11 @@ class Pipeline(NamedTuple):
     wants_score: bool  # the denoiser is told how beautiful the image is to be (SDXL's refiner)
 
     @property
-    def image_size(self) -> int:
+    def image_size(self) -> tuple[int, int]:
         """Height and width that the model was made for, in pixels."""
-        size: int = self.denoiser.config.sample_size * self.autoencoder.config.reduction
-        return size
+        height, width = self.denoiser.config.sides
+        reduction: int = self.autoencoder.config.reduction
+        return height * reduction, width * reduction
 
     @property
     def multiple(self) -> int:

@@ -23,6 +23,7 @@ BETAS: Mapping[str, Callable[[float, float, int], np.ndarray]] = {
     "scaled_linear": lambda start, end, count: np.linspace(start**0.5, end**0.5, count) ** 2,
 }
 PREDICTIONS = ("epsilon", "v_prediction")
+MOST_TIMES = 1_000_000
 SPACINGS = ("linspace", "leading", "trailing")
 
 # Fields that only other samplers set otherwise; those of samplers that lack a field do not matter.
@@ -139,7 +140,7 @@ def read_schedule(path: Path) -> Schedule:
     defaults = _BETAS_OF.get(sampler, _USUAL_BETAS)
     return Schedule(
         sampler=sampler,
-        num_times=fields.positive("num_train_timesteps", 1000),
+        num_times=_count_of_times(fields),
         beta_start=fields.number("beta_start", defaults["beta_start"]),
         beta_end=fields.number("beta_end", defaults["beta_end"]),
         betas=fields.text("beta_schedule", defaults["beta_schedule"]),
@@ -169,7 +170,7 @@ def _read_flow(fields: Fields) -> Schedule:
             raise fields.fail("max_image_seq_len", "it must differ from base_image_seq_len")
     return Schedule(
         sampler=FLOW,
-        num_times=fields.positive("num_train_timesteps", 1000),
+        num_times=_count_of_times(fields),
         shift=fields.positive_number("shift", 1.0),
         shift_by_size=by_size,
     )
@@ -220,3 +221,10 @@ _KINDS: Mapping[str, tuple[Callable[[Fields], None], Callable[[Fields], bool], s
     "LCMScheduler": (_check_lcm, lambda f: True, "leading"),
     "DPMSolverMultistepScheduler": (_check_sigmas, _ends_at_zero, "linspace"),
 }
+
+
+def _count_of_times(fields: Fields) -> int:
+    count = fields.positive("num_train_timesteps", 1000)
+    if count > MOST_TIMES:
+        raise fields.fail("num_train_timesteps", f"it must be at most {MOST_TIMES}")
+    return count

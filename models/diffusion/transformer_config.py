@@ -67,9 +67,9 @@ class FluxConfig:
         return self.patch_channels // _PATCH**2
 
     @property
-    def sample_size(self) -> int:
+    def sides(self) -> tuple[int, int]:
         """Height and width of the latents it was made for."""
-        return 128
+        return 128, 128
 
     @property
     def multiple(self) -> int:

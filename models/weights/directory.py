@@ -1,6 +1,7 @@
 """The tensors of a Hugging Face directory, in one file or several."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from models.weights.safetensors import StoredTensor, read_header
 
 # Names of weight files before `.safetensors`, by the library that reads them.
 STEMS: Mapping[str, str] = {"transformers": "model", "diffusers": "diffusion_pytorch_model"}
+_VARIANT = re.compile(
+    rf"(?:{'|'.join(STEMS.values())})\.(?:(\w+)\.safetensors|safetensors\.index\.(\w+)\.json)"
+)
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -17,8 +21,9 @@ def open_tensors(directory: Path) -> dict[str, StoredTensor]:
     """All tensors of the directory by name; only the headers are read.
 
     Looks for `<stem>.safetensors.index.json`, then `<stem>.safetensors`, where the stem is that of
-    transformers or of diffusers. Raises WeightsError if there is neither, a shard is missing, or a
-    file is no sound safetensors file. Pickled files are never opened.
+    transformers or of diffusers; then for the same of a variant, as `<stem>.fp16.safetensors`.
+    Raises WeightsError if there is none of them, or several variants, a shard is missing, or a file
+    is no sound safetensors file. Pickled files are never opened.
     """
     for stem in STEMS.values():
         index = directory / f"{stem}.safetensors.index.json"
@@ -27,7 +32,24 @@ def open_tensors(directory: Path) -> dict[str, StoredTensor]:
         single = directory / f"{stem}.safetensors"
         if single.is_file():
             return read_header(single)
-    raise WeightsError(_nothing(directory))
+    variants = _variants(directory)
+    if not variants:
+        raise WeightsError(_nothing(directory))
+    if len(variants) > 1:
+        raise WeightsError(
+            f"{directory} has weights of the variants {', '.join(sorted(variants))} alone. Leave "
+            "one of them in it."
+        )
+    (file,) = variants.values()
+    return _sharded(directory, file) if file.suffix == ".json" else read_header(file)
+
+
+def _variants(directory: Path) -> dict[str, Path]:
+    """The name of each variant -> its index, or its file."""
+    files = sorted(directory.glob("*.safetensors")) + sorted(directory.glob("*.json"))
+    return {
+        match[1] or match[2]: file for file in files if (match := _VARIANT.fullmatch(file.name))
+    }
 
 
 def _nothing(directory: Path) -> str:

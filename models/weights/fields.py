@@ -84,9 +84,9 @@ class Fields:
     def texts(self, name: str, default: Any = _REQUIRED) -> tuple[str, ...]:
         """A list of texts."""
         values = self.list(name, default)
-        if not all(isinstance(value, str) for value in values):
+        if values is not None and not all(isinstance(value, str) for value in values):
             raise self._fault(name, values, "a list of texts")
-        return tuple(values)
+        return values if values is None else tuple(values)
 
     def integers(self, name: str, default: Any = _REQUIRED) -> tuple[int, ...]:
         """A list of integers."""
@@ -98,13 +98,15 @@ class Fields:
     def flags(self, name: str, default: Any = _REQUIRED) -> tuple[bool, ...]:
         """A list of true and false."""
         values = self.list(name, default)
-        if not all(isinstance(value, bool) for value in values):
+        if values is not None and not all(isinstance(value, bool) for value in values):
             raise self._fault(name, values, "a list of booleans")
-        return tuple(values)
+        return values if values is None else tuple(values)
 
     def positive_numbers(self, name: str, default: Any = _REQUIRED) -> tuple[float, ...]:
         """A list of finite numbers above zero."""
         values = self.list(name, default)
+        if values is None:
+            return values
         if not all(type(value) in (int, float) and 0 < value < math.inf for value in values):
             raise self._fault(name, values, "a list of positive numbers")
         return tuple(map(float, values))

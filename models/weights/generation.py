@@ -9,6 +9,7 @@ from models.beam_search import Beams
 from models.constraints import Constraints, Ending
 from models.errors import ConfigError
 from models.sampling import Sampling
+from models.settings import FINITE, TOKENS, Range
 from models.weights.fields import GENERATION_FILE, Fields
 
 NEUTRAL: Mapping[str, Any] = {
@@ -36,6 +37,7 @@ NEUTRAL_DRAWS: Mapping[str, Any] = {
 """The same for fields that count only where tokens are drawn."""
 
 
+_IDS = Range(-(2**31), 2**31 - 1)  # of tokens, which are int32
 TOP_K = 50
 """The reference's `top_k` of files that draw without naming one."""
 
@@ -71,31 +73,32 @@ class GenerationFields(NamedTuple):
         neutral = {**NEUTRAL, **(NEUTRAL_DRAWS if fields.flag("do_sample", False) else {})}
         for name, value in neutral.items():
             fields.refuse(name, value, why="this is not supported; remove it from the file")
-        count = fields.positive("num_beams", 1)
+        count = _count(fields, "num_beams", 1)
         beams = None
         if count > 1:
-            penalty = fields.number("length_penalty", 1.0)
+            penalty = _finite(fields, "length_penalty", 1.0)
             beams = Beams(count, penalty, fields.values.get("early_stopping") or False)
+        first = next(iter(_tokens(fields, "forced_bos_token_id")), None)
         shortest = max(fields.integer("min_length", 0) - start, 0) if start else 0
         longest = fields.positive("max_length", None) if start else None
         room = otherwise.max_new_tokens if longest is None else max(longest - start, 1)
         return Generation(
             _sampling(fields, given, otherwise.sampling, beams is not None),
-            fields.positive("max_new_tokens", room),
+            _count(fields, "max_new_tokens", room),
             self.ending,
             Constraints(
                 repetition_penalty=fields.positive_number("repetition_penalty", 1.0),
                 no_repeat_ngram=fields.integer("no_repeat_ngram_size", 0),
                 min_new_tokens=fields.integer("min_new_tokens", shortest),
-                forced_first=fields.integer("forced_bos_token_id", None) if start else None,
+                forced_first=first if start else None,
                 forced_last=_tokens(fields, "forced_eos_token_id"),
                 suppressed=_tokens(fields, "suppress_tokens"),
                 first_suppressed=_tokens(fields, "begin_suppress_tokens"),
-                presence_penalty=fields.number("presence_penalty", 0.0),
-                frequency_penalty=fields.number("frequency_penalty", 0.0),
+                presence_penalty=_finite(fields, "presence_penalty", 0.0),
+                frequency_penalty=_finite(fields, "frequency_penalty", 0.0),
             ),
             beams,
-            fields.positive("num_return_sequences", 1),
+            _count(fields, "num_return_sequences", 1),
         )
 
     def stop_strings(self, given: Mapping[str, Any]) -> Sequence[str]:
@@ -122,7 +125,8 @@ def read_generation(directory: Path, fields: Fields) -> GenerationFields:
     pads = next((place for place in places if "pad_token_id" in place), None)
     stop_tokens = () if stops is None else _tokens(stops, "eos_token_id")
     fill = next(iter(stop_tokens), 0)
-    ending = Ending(stop_tokens, fill if pads is None else pads.integer("pad_token_id"))
+    pad_tokens = () if pads is None else _tokens(pads, "pad_token_id")
+    ending = Ending(stop_tokens, next(iter(pad_tokens), fill))
     return GenerationFields(ending, places[0].values, places[0].where)
 
 
@@ -156,11 +160,25 @@ def _generation_fields(file: Path) -> Fields | None:
 
 
 def _tokens(fields: Fields, name: str) -> tuple[int, ...]:
-    """One number or a list of them."""
+    """One number or a list of them; those below zero, which some files give, stand for none."""
     value = fields.values.get(name)
     if value is None:
         return ()
     numbers = value if isinstance(value, list) else [value]
-    if not all(isinstance(number, int) for number in numbers):
+    if not all(type(number) is int and number in _IDS for number in numbers):
         raise fields.fail(name, "it must be a token ID or a list of token IDs")
-    return tuple(numbers)
+    return tuple(number for number in numbers if number >= 0)
+
+
+def _count(fields: Fields, name: str, default: int) -> int:
+    count = fields.positive(name, default)
+    if count not in TOKENS:
+        raise fields.fail(name, f"it must be {TOKENS}")
+    return count
+
+
+def _finite(fields: Fields, name: str, default: float) -> float:
+    number = fields.number(name, default)
+    if number not in FINITE:
+        raise fields.fail(name, f"it must be {FINITE}")
+    return number

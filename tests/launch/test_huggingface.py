@@ -321,6 +321,10 @@ def test_flags_win_over_the_file_and_it_over_the_program(
         ({"bad_words_ids": [[5, 6]]}, "bad_words_ids=.*: this is not supported"),
         ({"do_sample": True, "typical_p": 0.6}, "typical_p=0.6: this is not supported"),
         ({"do_sample": True, "temperature": float("nan")}, "temperature=nan"),
+        ({"suppress_tokens": [10**12]}, "suppress_tokens=.*: it must be a token ID or a list"),
+        ({"forced_eos_token_id": 1.5}, "forced_eos_token_id=1.5: it must be a token ID or a list"),
+        ({"max_new_tokens": 10**30}, "max_new_tokens=10+: it must be a number from 1 to"),
+        ({"num_beams": 2, "length_penalty": float("nan")}, "length_penalty=nan: it must be a"),
     ],
 )
 def test_files_that_ask_for_other_ways_to_choose_tokens_are_refused(
@@ -330,6 +334,14 @@ def test_files_that_ask_for_other_ways_to_choose_tokens_are_refused(
     fields = read_generation(tmp_path, Fields({}, "the test"))
     with pytest.raises(ModelsError, match=message):
         fields.resolve({}, GREEDY)
+
+
+def test_tokens_below_zero_stand_for_none(tmp_path: Path) -> None:
+    file = {"eos_token_id": [7, -1], "pad_token_id": -1, "forced_bos_token_id": -1}
+    (tmp_path / "generation_config.json").write_text(json.dumps(file))
+    fields = read_generation(tmp_path, Fields({}, "the test"))
+    assert fields.ending == Ending((7,), 7)
+    assert fields.resolve({}, GREEDY, start=1).constraints == Constraints()
 
 
 def test_files_that_name_what_has_no_effect_are_not_refused(tmp_path: Path) -> None:

@@ -339,6 +339,11 @@ def test_pixels_that_do_not_suit_are_refused(
         ("PixArtTransformer2DModel", PIXART | {"norm_type": "ada_norm"}, "only ada_norm_single"),
         ("UNet2DConditionModel", UNET | {"class_embed_type": "timestep"}, "class_embed_type"),
         ("UNet2DConditionModel", UNET | {"attention_head_dim": [2]}, "each of the 2 levels"),
+        ("UNet2DConditionModel", UNET | {"block_out_channels": ["x"]}, "a list of integers"),
+        ("UNet2DConditionModel", UNET | {"down_block_types": [["x"]]}, "a list of texts"),
+        ("UNet2DConditionModel", UNET | {"sample_size": [12]}, "one or two positive integers"),
+        ("CvtModel", CVT | {"qkv_projection_method": [["dw_bn"]]}, "a list of texts"),
+        ("CvtModel", CVT | {"cls_token": None}, "cls_token=None: it must be given"),
     ],
 )
 def test_configs_that_do_not_fit_are_refused(
@@ -346,6 +351,11 @@ def test_configs_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         describe_fields(Fields({**config, "architectures": [name]}, "the test"))
+
+
+def test_images_of_a_denoiser_may_be_wide() -> None:
+    fields = {**UNET, "sample_size": [12, 20], "architectures": ["UNet2DConditionModel"]}
+    assert describe_fields(Fields(fields, "the test")).config.sides == (12, 20)
 
 
 def test_features_alone_give_no_logits() -> None:

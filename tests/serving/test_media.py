@@ -166,8 +166,9 @@ def test_images_by_openais_client(tmp_path: Path) -> None:
 
 
 def test_sizes_of_images() -> None:
-    assert read_sizes("16x8, 32x32", 64, 8) == [Size(16, 8), Size(32, 32)]
-    assert read_sizes(None, 64, 8) == [Size(64, 64)]
+    own = Size(64, 48)
+    assert read_sizes("16x8, 32x32", own, 8) == [Size(16, 8), Size(32, 32)]
+    assert read_sizes(None, own, 8) == [own]
     for wrong in ("16", "16x", "0x16", "12x16"):
         with pytest.raises(ServingError, match="is not a size"):
-            read_sizes(wrong, 64, 8)
+            read_sizes(wrong, own, 8)

@@ -43,9 +43,11 @@ def image_model(choice: ModelChoice) -> Iterator[Backend]:
     if choice.model is None:
         raise ModelError("a model of images is served from its directory: give --model")
     painter = Painter.open(choice.model, make_mesh(parse_mesh(choice.mesh)))
-    side = painter.pipeline.image_size
+    height, width = painter.pipeline.image_size
     sizes = read_sizes(
-        choice.names.image_sizes, side, painter.pipeline.autoencoder.config.reduction
+        choice.names.image_sizes,
+        Size(width, height),
+        painter.pipeline.autoencoder.config.reduction,
     )
     work = PaintingWork(painter)
     with progress("programs", total=len(sizes)) as bar:
@@ -59,20 +61,21 @@ def image_model(choice: ModelChoice) -> Iterator[Backend]:
         yield Backend(recipe, BatchDesk(batcher))
 
 
-def read_sizes(text: str | None, side: int, multiple: int) -> list[Size]:
-    """ "512x512,768x512" -> sizes; squares of `side` if there is none.
+def read_sizes(text: str | None, otherwise: Size, multiple: int) -> list[Size]:
+    """ "512x512,768x512" -> sizes; the other one if there is none.
 
     Raises ServingError for anything else, and for what is no multiple of `multiple`.
     """
     if text is None:
-        return [Size(side, side)]
+        return [otherwise]
     sizes = []
     for part in text.split(","):
         match = _SIZE.fullmatch(part.strip())
         size = Size(*map(int, match.groups())) if match else Size(0, 0)
         if not min(size) or size.width % multiple or size.height % multiple:
             raise ServingError(
-                f"--image_sizes={text}: {part!r} is not a size; write {side}x{side},…, with "
+                f"--image_sizes={text}: {part!r} is not a size; write "
+                f"{otherwise.width}x{otherwise.height},…, with "
                 f"multiples of {multiple}"
             )
         sizes.append(size)

@@ -27,9 +27,10 @@ from tests.models.parity import ours
 from tests.models.parity.case import Case
 from tests.models.parity.cases import CASES
 from tests.models.parity.reference import HEADS, make_model
+from tests.quick_compile import set_for_all_programs
 
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
-DRAWS = 50  # of one config, before the architecture is given up
+DRAWS = 300  # of one config, before the architecture is given up
 _ACTS = ("gelu", "relu", "silu", "gelu_new")
 _ACT_FIELDS = ("hidden_act", "activation_function", "activation")
 _LEFT = ("use_cache", "is_decoder", "output_attentions", "add_cross_attention", "return_dict")
@@ -134,6 +135,7 @@ def main() -> None:
     parser.add_argument("--names", default="", help="parts of names, with commas between them")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
+    set_for_all_programs()
     rows = json.loads(asked.out.read_text()) if asked.out.is_file() else {}
     first: dict[str, Case] = {}
     for case in CASES:

@@ -342,7 +342,7 @@ def test_what_is_no_pipeline_is_refused(tmp_path: Path) -> None:
 def test_sizes_that_do_not_suit_are_refused(tmp_path: Path) -> None:
     stable_diffusion().save_pretrained(tmp_path)
     ours = load(tmp_path)
-    assert ours.image_size == 16
+    assert ours.image_size == (16, 16)
     key = jax.random.key(0)
     for height, message in ((15, "must be multiples of 2"), (18, "the latents are 9 x 8")):
         with pytest.raises(InputError, match=message):

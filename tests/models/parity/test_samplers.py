@@ -121,6 +121,11 @@ def test_steps_that_there_are_not_are_refused(asked: tuple[int, int], message: s
         ("EulerDiscreteScheduler", {"beta_schedule": "squaredcos_cap_v2"}, "betas.*not supported"),
         ("LCMScheduler", {"clip_sample": True}, "clip_sample=True: it must be false"),
         ("LCMScheduler", {"num_train_timesteps": 40}, "is greater than num_train_timesteps=40"),
+        (
+            "PNDMScheduler",
+            {"skip_prk_steps": True, "num_train_timesteps": 10**7},
+            "at most 1000000",
+        ),
         ("DDPMScheduler", {}, "_class_name='DDPMScheduler': choose one of DDIM"),
     ],
 )

@@ -249,6 +249,27 @@ def test_a_damaged_set_of_files_is_named(
         pretrained.load(shards)
 
 
+@pytest.mark.parametrize("layout", ["one", "many"])
+def test_weights_of_a_variant_alone_are_read(
+    tmp_path: Path, model: Pretrained, layout: str
+) -> None:
+    pretrained.save(tmp_path, model, **({} if layout == "one" else {"shard_bytes": 2000}))
+    for file in tmp_path.glob("model*.safetensors"):
+        head, _, number = file.stem.partition("-")
+        file.rename(tmp_path / f"{head}.fp16{number and f'-{number}'}.safetensors")
+    index = tmp_path / INDEX
+    if layout == "many":
+        files = index.read_text().replace("model-", "model.fp16-")
+        index.with_name("model.safetensors.index.fp16.json").write_text(files)
+        index.unlink()
+    loaded = pretrained.load(tmp_path)
+    for name, value in model.parameters.items():
+        np.testing.assert_array_equal(loaded.parameters[name], value, err_msg=name)
+    save_file({"x": np.ones(1, np.float32)}, tmp_path / "model.bf16.safetensors")
+    with pytest.raises(WeightsError, match="of the variants bf16, fp16 alone"):
+        pretrained.load(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("file", "message"),
     [
