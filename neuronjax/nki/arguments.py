@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from neuronjax.errors import UnsupportedProgramError
+from neuronjax.machine.specs import Engine
 from neuronjax.nki import constants
 from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.trace import Trace
@@ -15,28 +16,61 @@ from neuronjax.program.operators import DescriptorMode
 Arguments = dict[str, Any]
 
 
+_LOADS, _OTHERS = {"engine": Engine.SYNC, "queue": 0}, {"engine": Engine.GPSIMD, "queue": 1}
+"""Who starts transfers, and on which queue, where that is left to the compiler. An engine starts
+its transfers in order, and a queue serves them in order: what waits for results holds up no loads.
+"""
+
+
 def copy(trace: Trace, arguments: Arguments) -> Arguments:
-    """Of `dma_copy`: the queue is the compiler's choice."""
-    arguments.pop("engine")
-    return {**arguments, **_descriptors(arguments)}
+    """Of `dma_copy`: who makes its descriptors, and who starts it."""
+    mode, chosen = arguments.pop("dge_mode"), arguments.pop("engine")
+    _check_starter(trace, mode, chosen)
+    if mode is constants.dge_mode.unknown:
+        # Addresses from registers need descriptors that are made when the program runs.
+        is_dynamic = any(getattr(value, "dynamic", None) for value in arguments.values())
+        mode = constants.dge_mode.hwdge if is_dynamic else constants.dge_mode.none
+    queue = _queue(arguments)
+    if mode is constants.dge_mode.swdge:
+        queue = queue | {"engine": Engine.GPSIMD}
+    elif mode is constants.dge_mode.hwdge:
+        queue = queue | {"engine": chosen.value or Engine.SYNC}
+    return {**arguments, **queue, "descriptors": DescriptorMode(mode.value)}
 
 
-def _descriptors(arguments: Arguments) -> Arguments:
-    """Addresses from registers need descriptors that are made when the program runs."""
-    is_dynamic = any(getattr(value, "dynamic", None) for value in arguments.values())
-    return {"descriptors": DescriptorMode.HARDWARE} if is_dynamic else {}
+def _queue(arguments: Arguments) -> Arguments:
+    src, dst = (arguments[name].storage.on_chip for name in ("src", "dst"))
+    return _LOADS if dst and not src else _OTHERS
+
+
+def _check_starter(trace: Trace, mode: constants.dge_mode, chosen: constants.engine) -> None:
+    """Raises ``UnsupportedProgramError`` for an engine that cannot be chosen."""
+    allowed = constants.engine.sync, constants.engine.scalar
+    if chosen is constants.engine.unknown:
+        return
+    if mode is not constants.dge_mode.hwdge or chosen not in allowed:
+        raise UnsupportedProgramError(
+            f"{trace.line()}: dma_copy with dge_mode={mode.name} cannot be started by "
+            f"engine={chosen.name}; engine says which sequencer makes descriptors by hardware: "
+            "give dge_mode=hwdge and engine sync or scalar, or leave engine out."
+        )
 
 
 def gather(trace: Trace, arguments: Arguments) -> Arguments:
     """Of `dma_copy` from rows that a tile names."""
-    arguments.pop("engine")
-    return _indexed(arguments, arguments.pop("src"))
+    return _indexed(_by_software(trace, arguments), arguments.pop("src"))
 
 
 def scatter(trace: Trace, arguments: Arguments) -> Arguments:
     """Of `dma_copy` to rows that a tile names."""
-    arguments.pop("engine")
-    return _indexed(arguments, arguments.pop("dst"))
+    return _indexed(_by_software(trace, arguments), arguments.pop("dst"))
+
+
+def _by_software(trace: Trace, arguments: Arguments) -> Arguments:
+    """Rows that a tile names are for GpSimd alone: it makes the descriptors."""
+    _check_starter(trace, constants.dge_mode.swdge, arguments.pop("engine"))
+    arguments.pop("dge_mode")
+    return arguments
 
 
 def _indexed(arguments: Arguments, rows: Tensor) -> Arguments:
@@ -113,12 +147,14 @@ _TRANSPOSED_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
 def dma_transpose(trace: Trace, arguments: Arguments) -> Arguments:
     """Of `dma_transpose`: the number of dimensions says the permutation."""
-    arguments.pop("oob_mode")  # of indirect transposes
+    for name in ("oob_mode", "dge_mode"):  # of indirect transposes
+        arguments.pop(name)
     return {**arguments, "axes": _transposed_axes(trace, arguments)}
 
 
 def gather_transpose(trace: Trace, arguments: Arguments) -> Arguments:
     """Of `dma_transpose` from rows that a tile names."""
+    arguments.pop("dge_mode")
     axes = _transposed_axes(trace, arguments)
     return {**_indexed(arguments, arguments.pop("src")), "axes": axes}
 

@@ -38,7 +38,7 @@ from neuronjax.program.operators import Activation, AluOp, PartitionReduction
 Prepare = Callable[[Trace, Arguments], Arguments]
 """Changes the arguments of a call into the instruction's fields, by name."""
 
-_WITHOUT_EFFECT = frozenset({"name", "priority", "dge_mode"})
+_WITHOUT_EFFECT = frozenset({"name", "priority"})
 """Parameters that change neither values nor what the rules check."""
 
 
