@@ -22,9 +22,6 @@ CALLBACKS = (
 )
 """Primitives whose rules put a Python function into the module's list of host callbacks."""
 
-PURE_CALLBACK = jax_callback.pure_callback_p
-"""``jax.pure_callback``."""
-
 DOT_GENERAL = lax.dot_general_p
 SCALED_MATMUL = scaled_matmul_stablehlo._scaled_matmul_p
 """``jax.nn.scaled_matmul``; JAX has a rule for GPUs alone."""
@@ -50,12 +47,9 @@ def rule_of(function: Rule) -> Any:
     return mlir.LoweringRuleEntry(mlir.lower_fun(function, multiple_results=False), inline=True)
 
 
-def called_function(callback: Any) -> Any:
-    """The user's function of a call of ``jax.pure_callback``, whose parameter ``callback`` has it.
-
-    Relies on ``_FlatCallback.callback_func``.
-    """
-    return callback.callback_func
+def entry(rule: Rule) -> Any:
+    """The row of the table for a rule."""
+    return mlir.LoweringRuleEntry(rule, inline=True)
 
 
 def custom_call(target: str, version: int, configuration: str) -> Rule:

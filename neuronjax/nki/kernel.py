@@ -13,6 +13,7 @@ import numpy as np
 from neuronjax.emulate import core
 from neuronjax.emulate.element_types import numpy_dtype
 from neuronjax.errors import KernelError
+from neuronjax.jaxlib_api import kernel_calls
 from neuronjax.jaxlib_api.tracing import varying_as
 from neuronjax.nki.calls import Call, call, is_array
 from neuronjax.nki.compilation import KERNEL_CHIPS, Compiled, compiled
@@ -69,10 +70,9 @@ class Kernel:
             lambda tensor: jax.ShapeDtypeStruct(tensor.shape, numpy_dtype(tensor.dtype)),
             traced.returned,
         )
-        values = jax.pure_callback(
-            traced.native(), results, *called.arrays, vmap_method="sequential"
-        )
-        return varying_as(called.arrays, values)
+        types, form = jax.tree.flatten(results)
+        values = kernel_calls.call(traced.native(), called.arrays, types)
+        return varying_as(called.arrays, jax.tree.unflatten(form, values))
 
     def trace(self, *arguments: Any, chip: str = _CHIP, **keywords: Any) -> Compiled:
         """The program for arrays of those shapes and dtypes, and the tensors it returns.

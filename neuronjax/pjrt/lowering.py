@@ -10,12 +10,13 @@ alone but the chip can do has its rule here.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from neuronjax import mx
 from neuronjax.hlo.custom_calls import NATIVE_KERNEL
 from neuronjax.host import callbacks
-from neuronjax.jaxlib_api import lowering_rules
+from neuronjax.jaxlib_api import kernel_calls, lowering_rules
 from neuronjax.lazy import Lazy
 
 if TYPE_CHECKING:
@@ -90,18 +91,13 @@ def _interpreted(entry: Any) -> Any:
     return dataclasses.replace(entry, rule=lower)
 
 
-def _native(entry: Any) -> Any:
-    """The rule of ``jax.pure_callback``, under which kernels of NKI become the compiler's calls."""
-
-    def lower(ctx: Any, *args: Any, callback: Any, **params: Any) -> Any:
-        kernel = lowering_rules.called_function(callback)
-        if not isinstance(kernel, native_kernels.NativeKernel):
-            return entry.rule(ctx, *args, callback=callback, **params)
-        return lowering_rules.custom_call(
-            NATIVE_KERNEL, native_kernels.API_VERSION, kernel.configuration()
-        )(ctx, *args)
-
-    return dataclasses.replace(entry, rule=lower)
+def _native(
+    ctx: Any, *args: Any, function: native_kernels.NativeKernel, results: Sequence[Any]
+) -> Any:
+    """The rule of kernels of NKI, which become the compiler's calls."""
+    return lowering_rules.custom_call(
+        NATIVE_KERNEL, native_kernels.API_VERSION, function.configuration()
+    )(ctx, *args)
 
 
 class NeuronRules(dict[Any, Any]):
@@ -113,8 +109,7 @@ class NeuronRules(dict[Any, Any]):
         self._common = common_rules
         for primitive in lowering_rules.CALLBACKS:
             self[primitive] = _entry_as_cpu(cpu_rules.get(primitive) or common_rules[primitive])
-        pure = lowering_rules.PURE_CALLBACK
-        self[pure] = _native(self[pure])
+        self[kernel_calls.KERNEL_CALL] = lowering_rules.entry(_native)
         for primitive, rule in CHIP_RULES.items():
             self[primitive] = rule
 
