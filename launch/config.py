@@ -7,6 +7,7 @@ from typing import Any
 from launch.data.config import DataConfig
 from launch.monitoring import MonitorSettings
 from launch.settings import setting
+from launch.training.kernels import COMPILER, KERNELS
 from launch.training.optimizers import OptimizerSettings
 from launch.training.parallelism import Parallelism
 from launch.training.precision import PrecisionSettings
@@ -43,6 +44,11 @@ class TrainConfig:
     precision: PrecisionSettings = field(default_factory=PrecisionSettings)
     parallelism: Parallelism = field(default_factory=Parallelism)
     router: RouterSettings = field(default_factory=RouterSettings)
+    kernels: str = setting(
+        COMPILER,
+        "What computes attention and RMSNorm: the compiler's own code, or kernels written in NKI.",
+        choices=KERNELS,
+    )
     check_memory: bool = setting(
         True, "Refuse to start a step that does not fit into the device's memory."
     )

@@ -1,7 +1,9 @@
 """Features of the emulated platform only: a device's time, measured or estimated."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from jax.sharding import AbstractMesh
 
 import neuronjax
 from launch.errors import MeshError, OutputError
-from neuronjax import mx
+from neuronjax import mx, nki
 from neuronjax.errors import NeuronError
 from neuronjax.machine.machine import Machine
 from neuronjax.planning.estimate import DEFAULT_TARGET, of_factory, setting_of
@@ -60,6 +62,12 @@ def estimate_factory(
         return of_factory(factory, setting, mesh, price=price, depths=depths)
     except NeuronError as error:
         raise MeshError(f"cannot estimate for {target}: {error}") from error
+
+
+def provide_nki() -> None:
+    """Lets kernels `import nki`: where no package of that name is installed, the one here."""
+    if "nki" not in sys.modules and find_spec("nki") is None:
+        nki.install()
 
 
 def lacks_microscaling() -> str | None:

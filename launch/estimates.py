@@ -97,6 +97,7 @@ def estimate(
             batch=work.batch,
             objective=work.objective,
             router=config.router,
+            kernels=config.kernels,
             trained=trained,
             clip_norm=config.clip_norm,
             ema_decay=config.optimizer.ema_decay,

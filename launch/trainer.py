@@ -107,6 +107,7 @@ class Run:
             batch=self._data.shapes(config.batch_size),
             objective=job.objective,
             router=config.router,
+            kernels=config.kernels,
             trained=job.trained,
             clip_norm=config.clip_norm,
             ema_decay=config.optimizer.ema_decay,

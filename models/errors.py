@@ -21,5 +21,9 @@ class GenerationError(ModelsError):
     """The prompt or the length of the text to generate does not fit the model."""
 
 
+class KernelError(ModelsError):
+    """A kernel cannot do what a model asks of it."""
+
+
 class InputError(ModelsError):
     """An image, a sound or a text does not fit the model."""

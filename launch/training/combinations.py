@@ -9,12 +9,14 @@ from jax.sharding import AbstractMesh, Mesh
 from launch.errors import MeshError
 from launch.meshes import batch_sharding
 from launch.training.gradients import rows_of
+from launch.training.kernels import COMPILER
 from launch.training.objectives import Batch
 from launch.training.parallelism import Parallelism
 from models.errors import ShardingError
 from models.layers.moe import MoE
 from models.parallel.context import ContextParallel
 from models.pretrained import Described
+from models.sharding import TENSOR_AXES
 
 
 def check_combination(
@@ -23,10 +25,13 @@ def check_combination(
     parallelism: Parallelism,
     mesh: Mesh | AbstractMesh,
     batch: Batch,
+    kernels: str = COMPILER,
 ) -> None:
     """Raises MeshError if rows or positions cannot be shared equally, or if a model cannot be
     shared in these ways."""
     _check_pipeline(parallelism)
+    if kernels != COMPILER:
+        _check_kernels(model, mesh, kernels)
     batch_sharding(mesh, rows_of(batch))
     _check_rows(parallelism, mesh, rows_of(batch))
     if model.architecture.sharing is not None:
@@ -72,6 +77,22 @@ def _check_pipeline(parallelism: Parallelism) -> None:
         raise MeshError(
             f"{' and '.join(given)} cut a pipeline, but this mesh has no stages. Give a "
             "--pipeline_parallel_size, or leave this out."
+        )
+
+
+def _check_kernels(model: Described, mesh: Mesh | AbstractMesh, kernels: str) -> None:
+    """Raises MeshError where cores share what a kernel has to see whole."""
+    if mesh.shape.get("context", 1) > 1:
+        raise MeshError(
+            f"--kernels={kernels}: attention that context={mesh.shape['context']} shares among "
+            "cores has no kernel. Use a mesh without context, or --kernels=compiler."
+        )
+    axes = [axis for axis in TENSOR_AXES if mesh.shape.get(axis, 1) > 1]
+    if axes and model.architecture.sharing is None:
+        raise MeshError(
+            f"--kernels={kernels}: XLA's partitioner shares {model.architecture.name} along "
+            f"{', '.join(axes)}, and it cannot divide a kernel. Use a mesh without {axes[0]}, or "
+            "--kernels=compiler."
         )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from flax import nnx
 from jax.sharding import PartitionSpec
 
+from launch.training.kernels import COMPILER, KERNELS
 from launch.training.layout import Layout
 from launch.training.parallelism import Parallelism
 from launch.training.pipeline import AXIS as STAGE
@@ -33,6 +34,7 @@ class CoreModel:
     layout: Layout
     parallelism: Parallelism
     sharing: Sharing | None
+    kernels: str = COMPILER  # a name of KERNELS
 
     def __call__(self, parameters: Parameters) -> Any:
         """The module of what a core holds in a step, `Layout.for_step`."""
@@ -44,11 +46,13 @@ class CoreModel:
             if path != ROUTER_LOSSES
         }
         model = merge(self.graph, outside)
+        KERNELS[self.kernels](model)
         self._share_positions(model)
         self._share_experts(model)
-        # A ring makes its scores again anyway.
+        # A ring makes its scores again anyway, and so does a kernel.
         in_ring = self.context is not None and self.context.method == "ring"
-        if self.parallelism.recompute == "selective" and not in_ring:
+        keeps_scores = self.kernels == COMPILER and not in_ring
+        if self.parallelism.recompute == "selective" and keeps_scores:
             keep_no_scores(model)
         if self.parallelism.fuse_qkv:
             fuse_projections(model)

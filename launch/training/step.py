@@ -15,6 +15,7 @@ from launch.training.combinations import check_combination
 from launch.training.core_model import CoreModel, parts_of
 from launch.training.gradients import CoreStep
 from launch.training.initialisation import initialisation
+from launch.training.kernels import COMPILER
 from launch.training.layout import communicated, make_layout
 from launch.training.objectives import Batch, LanguageModelling, Loss, Objective
 from launch.training.parallelism import Parallelism
@@ -64,12 +65,14 @@ def make_training(
     batch: Batch,
     objective: Objective | None = None,
     router: RouterSettings = NO_ROUTER_LOSSES,
+    kernels: str = COMPILER,
     clip_norm: float | None = None,
     trained: Collection[str] | None = None,
     ema_decay: float | None = None,
     seed: int,
 ) -> Training:
-    """Everything jitted for `mesh`, whose axes are those of `parallelism`.
+    """Everything jitted for `mesh`, whose axes are those of `parallelism`; `kernels`, a name of
+    `KERNELS`, compute layers.
 
     `batch` has the shapes of what a step takes, over the whole mesh. `step` donates its state and
     reports `loss` (mean over what counts), `grad_norm` (before clipping), the objective's metrics
@@ -95,13 +98,15 @@ def make_training(
     layout = make_layout(mesh, kinds.parameters, axes, left=left, zero=parallelism.zero_1)
     if parallelism.stacks:
         _keep_one_block(abstract)
-    check_combination(model, abstract, parallelism, mesh, batch)
+    check_combination(model, abstract, parallelism, mesh, batch, kernels)
     if pipeline is not None:
         _check_kinds_of_pipeline(kinds)
     # A core takes its positions out of whole rows, in an order that is none of a sharding.
     row_axes = [axis for axis in mesh.axis_names if axis != CONTEXT]
     core = CoreStep(
-        model=CoreModel(split(abstract)[0], layout, parallelism, model.architecture.sharing),
+        model=CoreModel(
+            split(abstract)[0], layout, parallelism, model.architecture.sharing, kernels
+        ),
         objective=objective or LanguageModelling(),
         precision=precision,
         learnt=kinds.learnt,

@@ -18,6 +18,9 @@ from models.kernels.tiles import ROWS, below_the_diagonal, tile, transposed
 BLOCK = 512
 """Keys of a block: the FP32 scores of a query that one bank of PSUM holds."""
 
+MOST_WIDTH = 128
+"""Of a head: the rows of the Tensor engine, which sums over it."""
+
 
 @nki.jit
 def flash_attention_kernel(query: Any, key: Any, value: Any, scale: float) -> tuple[Any, Any]:

@@ -1,5 +1,7 @@
 """Normalisation layers. Statistics are always taken in FP32."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -8,14 +10,22 @@ from jax.typing import DTypeLike
 from models.layers.axes import make_bias
 
 
+def rms_normalised(x: jax.Array, scale: jax.Array | None, eps: float) -> jax.Array:
+    """x / sqrt(mean(x²) + eps) · scale over the last axis, of the dtype of x: scale [D] in FP32."""
+    x32 = x.astype(jnp.float32)
+    y = x32 * jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + eps)
+    return (y if scale is None else y * scale).astype(x.dtype)
+
+
 class RMSNorm(nnx.Module):
     """y = x / sqrt(mean(x²) + eps) · (offset + scale) over the last axis.
 
     Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019, with eps inside the root as
     in Llama. The offset is 1 in Gemma, whose scales are stored around zero. The scale can be left
-    out.
+    out. `normalise`, `rms_normalised` at first, computes it, with offset + scale.
     """
 
+    normalise: Callable[[jax.Array, jax.Array | None, float], jax.Array]
     scale: nnx.Param[jax.Array] | None
 
     def __init__(
@@ -28,21 +38,17 @@ class RMSNorm(nnx.Module):
         axis: str = "residual",
         param_dtype: DTypeLike,
     ) -> None:
-        self.eps, self.offset = eps, offset
+        self.normalise, self.eps, self.offset = rms_normalised, eps, offset
         self.scale = nnx.data(None)
         if has_scale:
             scale = nnx.Param(jnp.full((dim,), 1 - offset, param_dtype), axes=(axis,))
             self.scale = nnx.data(scale)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        x32 = x.astype(jnp.float32)
-        inverse_rms = jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + self.eps)
-        if self.scale is None:
-            return (x32 * inverse_rms).astype(x.dtype)
-        scale = self.scale[...].astype(jnp.float32)
-        if self.offset:
+        scale = None if self.scale is None else self.scale[...].astype(jnp.float32)
+        if scale is not None and self.offset:
             scale = self.offset + scale
-        return (x32 * inverse_rms * scale).astype(x.dtype)
+        return self.normalise(x, scale, self.eps)
 
 
 def standardised(x: jax.Array, eps: float) -> jax.Array:

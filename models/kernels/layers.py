@@ -1,0 +1,63 @@
+"""The layers of a model, computed by kernels."""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from models.errors import KernelError
+from models.kernels.flash_attention import MOST_WIDTH, flash_attention
+from models.kernels.rms_norm import rms_norm
+from models.layers.attention import Attention
+from models.layers.masks import Visibility
+from models.layers.norms import RMSNorm
+
+
+def use_kernels(model: nnx.Module) -> None:
+    """Lets kernels compute the attention and the RMSNorms of a model. It is changed in place."""
+    for _, module in nnx.iter_modules(model):
+        if isinstance(module, Attention):
+            module.mix = attend
+        elif isinstance(module, RMSNorm):
+            module.normalise = normalise
+
+
+def attend(
+    query: jax.Array,
+    keys: jax.Array,
+    values: jax.Array,
+    mask: jax.Array | Visibility | None,
+    *,
+    bias: jax.Array | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sinks: jax.Array | None = None,
+) -> jax.Array:
+    """`dot_product_attention` of a text with itself, where a position sees all before it.
+
+    Raises KernelError for any other attention, and for heads that are wider than 128.
+    """
+    sees = mask if isinstance(mask, Visibility) else None
+    asked = {
+        "attention that is not that of a text with what is before it": sees is None,
+        "a window": sees is not None and sees.window is not None,
+        "several texts in a row": sees is not None and sees.segments is not None,
+        f"heads of {query.shape[-1]} numbers, which are more than {MOST_WIDTH}": (
+            query.shape[-1] > MOST_WIDTH
+        ),
+        "values of another width than keys": values.shape != keys.shape,
+        "a bias of scores": bias is not None,
+        "a soft cap of scores": softcap is not None,
+        "sinks": sinks is not None,
+    }
+    for what, is_so in asked.items():
+        if is_so:
+            raise KernelError(
+                f"the kernel of attention has no way to compute {what}, as this model needs. "
+                "Leave attention to the compiler: --kernels=compiler."
+            )
+    return flash_attention(query, keys, values, scale)
+
+
+def normalise(x: jax.Array, scale: jax.Array | None, eps: float) -> jax.Array:
+    """As `rms_normalised`."""
+    return rms_norm(x, jnp.ones(x.shape[-1]) if scale is None else scale, eps)
