@@ -9,10 +9,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from models.kernels.tiles import ROWS, loaded, tile
-
-AHEAD = 2
-"""Tiles that are loaded while another is worked on."""
+from models.kernels.tiles import ROWS, loaded, rows_from, spread, tile
 
 
 @nki.jit
@@ -22,21 +19,14 @@ def rms_norm_kernel(x: Any, scale: Any, eps: float) -> Any:
     x [N, D] of any floating-point dtype, scale [1, D] -> y [N, D] of the dtype of x. The sum of
     squares is FP32. A row must fit in SBUF. The last tile may have fewer than 128 rows.
     """
-    num_rows, width = x.shape
+    num_rows = x.shape[0]
     y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    scales = tile((ROWS, width), scale.dtype)
-    nisa.dma_copy(dst=scales, src=scale.ap([[0, ROWS], [1, width]]))
+    scales = spread(scale)
     shift = tile((ROWS, 1))
     nisa.memset(shift, eps)
-    places = [
-        nl.ds(first, min(ROWS, num_rows - first)) for first in nl.static_range(0, num_rows, ROWS)
-    ]
-    # Tiles are loaded ahead: a load would wait for the stores that are said before it.
-    tiles = [loaded(x[rows]) for rows in places[:AHEAD]]
-    for part in nl.static_range(len(places)):
-        if part + AHEAD < len(places):
-            tiles.append(loaded(x[places[part + AHEAD]]))
-        _normalise(y[places[part]], tiles[part], scales, shift)
+    for first in nl.affine_range(0, num_rows, ROWS):
+        rows = rows_from(first, num_rows)
+        _normalise(y[rows], loaded(x[rows]), scales, shift)
     return y
 
 

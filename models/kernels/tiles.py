@@ -20,6 +20,29 @@ def loaded(x: Any) -> Any:
     return data
 
 
+def spread(row: Any) -> Any:
+    """A tile of SBUF with the row of HBM [1, F] in all partitions."""
+    width = row.shape[1]
+    data = tile((ROWS, width), row.dtype)
+    nisa.dma_copy(dst=data, src=row.ap([[0, ROWS], [1, width]]))
+    return data
+
+
+def rows_from(first: int, total: int, step: int = ROWS) -> slice:
+    """Up to `step` of the rows from the first on, of so many."""
+    return slice(first, min(first + step, total))
+
+
+def parts(total: int, step: int = ROWS) -> list[slice]:
+    """Rows or columns in parts of `step`, of which the last may have fewer."""
+    return [rows_from(first, total, step) for first in range(0, total, step)]
+
+
+def extent(part: slice) -> int:
+    """How many rows or columns a part has."""
+    return int(part.stop - part.start)
+
+
 def transposed(result: Any, x: Any) -> None:
     """Writes xᵀ to a tile of SBUF, by the Tensor engine: x [P, F] of SBUF, of HBM if need be."""
     data = loaded(x) if x.buffer in (nl.private_hbm, nl.shared_hbm) else x

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 import neuronjax
+from models.kernels.blockwise_moe import mixture
+from models.kernels.cross_entropy import cross_entropy
 from models.kernels.flash_attention import flash_attention
 from models.kernels.rms_norm import rms_norm
 
@@ -102,6 +105,54 @@ def test_flash_attention_over_blocks_of_keys_with_rising_scores() -> None:
         jax.jit(flash_attention)(query, key, value),
         in_fp64(plain_attention, query, key, value),
     )
+
+
+def plain_cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
+    own = jnp.take_along_axis(logits, targets.astype(int)[..., None], axis=-1)[..., 0]
+    return jax.nn.logsumexp(logits, axis=-1) - own
+
+
+def test_cross_entropy() -> None:
+    logits, gradient = drawn("float32", (2, 30, 50), (2, 30))
+    targets = jnp.asarray(np.random.default_rng(1).integers(0, 50, (2, 30)))
+
+    def valued(function: Any, *arguments: jax.Array) -> Any:
+        logits, targets, gradient = arguments
+        value, pull = jax.vjp(lambda logits: function(logits, targets), logits)
+        return value, *pull(gradient)
+
+    arguments = logits, targets, gradient
+    function = jax.jit(partial(valued, cross_entropy))
+    assert function.lower(*arguments).as_text().count(CUSTOM_CALL) == 2
+    check(
+        "float32", function(*arguments), in_fp64(partial(valued, plain_cross_entropy), *arguments)
+    )
+
+
+def plain_mixture(
+    x: jax.Array,
+    experts: jax.Array,
+    weights: jax.Array,
+    gate: jax.Array,
+    up: jax.Array,
+    down: jax.Array,
+) -> jax.Array:
+    """Every expert for every token."""
+    hidden = jax.nn.silu(jnp.einsum("nd,edf->enf", x, gate)) * jnp.einsum("nd,edf->enf", x, up)
+    results = jnp.einsum("enf,efd->end", hidden, down)
+    chosen = jax.nn.one_hot(experts.astype(int), len(gate), dtype=x.dtype)
+    return jnp.einsum("end,nke,nk->nd", results, chosen, weights)
+
+
+def test_mixture_of_experts() -> None:
+    """One of them has no token, and another more than a block."""
+    x, weights, gate, up, down = drawn(
+        "float32", (150, 32), (150, 2), (4, 32, 16), (4, 32, 16), (4, 16, 32)
+    )
+    second = np.where(np.arange(150) % 3, 1, 3)
+    experts = jnp.asarray(np.stack([np.zeros(150, int), second], axis=1))
+    arguments = x, experts, weights, gate, up, down
+    check("float32", jax.jit(mixture)(*arguments), in_fp64(plain_mixture, *arguments))
 
 
 def test_estimates_have_the_kernel_and_the_compilers_own_code() -> None:
