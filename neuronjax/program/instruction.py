@@ -113,8 +113,9 @@ class Use(NamedTuple):
 class _Known:
     """Storage for the cached operands of an instruction."""
 
-    __slots__ = ("_uses",)
+    __slots__ = ("_accesses", "_uses")
     _uses: tuple[Use, ...]
+    _accesses: tuple[Access, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,7 +152,7 @@ class Instruction(_Known):
             return uses
 
     def _declared(self) -> Iterator[Use]:
-        for field, role, name in _operand_fields(type(self)):
+        for field, role, name in operand_fields(type(self)):
             unless: Flag = False if name is None else getattr(self, name)
             given = Role.WRITE if unless is True else role
             for operand in _listed(getattr(self, field)):
@@ -177,7 +178,13 @@ class Instruction(_Known):
 
     def accesses(self) -> tuple[Access, ...]:
         """Its accesses to memory, whatever their role."""
-        return tuple(use.operand for use in self.uses() if isinstance(use.operand, Access))
+        try:
+            return self._accesses
+        except AttributeError:
+            operands = (use.operand for use in self.uses())
+            accesses = tuple(operand for operand in operands if isinstance(operand, Access))
+            object.__setattr__(self, "_accesses", accesses)
+            return accesses
 
     def variables(self) -> frozenset[str]:
         """Loop variables that it depends on, in operands, flags, fields and semaphores."""
@@ -188,7 +195,7 @@ class Instruction(_Known):
         """The same instruction with `change` applied to every operand."""
         changed: Mapping[str, Any] = {
             field: _mapped(getattr(self, field), change)
-            for field, _, _ in _operand_fields(type(self))
+            for field, _, _ in operand_fields(type(self))
         }
         return altered(self, **changed)
 
@@ -208,11 +215,11 @@ class Instruction(_Known):
         """The same instruction, on the same operands, in other circumstances."""
         new = altered(self, **values)
         object.__setattr__(new, "_uses", self.uses())
+        object.__setattr__(new, "_accesses", self.accesses())
         return new
 
 
 def _fields_of(kind: Any) -> tuple[tuple[str, Role, str | None], ...]:
-    """Fields that hold operands: name, role, and the flag that makes an update overwrite."""
     return tuple(
         (field.name, field.metadata[_ROLE], field.metadata.get(_UNLESS))
         for field in dataclasses.fields(kind)
@@ -220,9 +227,11 @@ def _fields_of(kind: Any) -> tuple[tuple[str, Role, str | None], ...]:
     )
 
 
-_operand_fields: Callable[[Any], tuple[tuple[str, Role, str | None], ...]] = functools.cache(
+operand_fields: Callable[[Any], tuple[tuple[str, Role, str | None], ...]] = functools.cache(
     _fields_of
 )
+"""The fields of a type that hold operands: name, role, and the flag that makes an update
+overwrite."""
 
 
 def _listed(value: Any) -> tuple[Any, ...]:

@@ -128,9 +128,13 @@ def _placed(
 def _gap(taken: tuple[np.ndarray, np.ndarray], piece: Piece, limit: int) -> int | None:
     """The start of the smallest gap that takes the piece; None: there is none."""
     begin, end = taken
-    starts = np.maximum.accumulate(np.append(0, end))
-    at = -(-starts // piece.alignment) * piece.alignment
-    room = np.append(begin, limit) - at
+    at = np.zeros(len(end) + 1, np.int64)
+    np.maximum.accumulate(end, out=at[1:])
+    if piece.alignment > 1:
+        at = -(-at // piece.alignment) * piece.alignment
+    room = np.full(len(at), limit)
+    room[:-1] = begin
+    room -= at
     fitting = np.flatnonzero(room >= piece.size)
     return int(at[fitting[np.argmin(room[fitting])]]) if fitting.size else None
 

@@ -17,7 +17,7 @@ from typing import Any
 from neuronjax.lower.sync.dependences import Overlap
 from neuronjax.lower.write.rebuild import rebuilt
 from neuronjax.program.affine import Affine
-from neuronjax.program.instruction import Instruction
+from neuronjax.program.instruction import Instruction, operand_fields
 from neuronjax.program.operand import Access, Buffer
 from neuronjax.program.program import Kernel, Loop, Node
 from neuronjax.program.records import altered
@@ -155,12 +155,17 @@ def _node(node: Node, numbers: Numbers) -> Hashable:
     if isinstance(node, Loop):
         return node.variable, node.trips, _nodes(node.body, numbers)
     kind: Any = type(node)
-    return kind, _value(_fields(kind)(node), numbers)
+    operands, others = _fields(kind)
+    places = tuple(_value(getattr(node, name), numbers) for name in operands)
+    return kind, places, others(node)
 
 
 @functools.cache
-def _fields(kind: Any) -> Callable[[Any], tuple[Any, ...]]:
-    return attrgetter(*(field.name for field in dataclasses.fields(kind)))
+def _fields(kind: Any) -> tuple[tuple[str, ...], Callable[[Any], Any]]:
+    """The names of an instruction's fields that hold operands, and what reads all others."""
+    operands = tuple(name for name, _, _ in operand_fields(kind))
+    names = (field.name for field in dataclasses.fields(kind))
+    return operands, attrgetter(*(name for name in names if name not in operands))
 
 
 def _value(value: Any, numbers: Numbers) -> Any:
