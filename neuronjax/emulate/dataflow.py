@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from neuronjax.emulate.clocks import Clock
 from neuronjax.emulate.code import (
     CallCode,
     Code,
@@ -35,7 +36,6 @@ from neuronjax.emulate.fabric import Fabric, Running
 from neuronjax.emulate.frame import Values
 from neuronjax.emulate.hooks import Hooks
 from neuronjax.emulate.instruction_reader import Reader
-from neuronjax.emulate.races import Clock, join
 from neuronjax.errors import DeadlockError
 from neuronjax.program.instruction import After
 
@@ -61,7 +61,7 @@ class Flight:
     groups: deque[tuple[Kernel, ...]] = field(default_factory=deque)
     begun: int = 0
     #: What all that begins now has seen: kernels that are over.
-    over: Clock = field(default_factory=dict)
+    over: Clock = field(default_factory=Clock)
     #: Kernels that are over, with the place of the last one that began while they ran.
     ended: deque[tuple[int, tuple[Kernel, ...]]] = field(default_factory=deque)
 
@@ -77,7 +77,7 @@ class Flight:
                 prefix = f"core {at} " if at else ""
                 self.cores[at] = Core(self.hooks, prefix)
             kernel = Kernel(
-                Reader(code, list(values), control=dict(self.over)),
+                Reader(code, list(values), control=self.over.copy()),
                 self.begun,
                 at,
                 cores or self.fabric,
@@ -132,8 +132,8 @@ class Flight:
                 if kernel.number <= last:
                     event = kernel.end(after.stream, after.left if kernel.number == last else 0)
                     if event is not None:
-                        return {**event.clock, event.stream: event.number}
-        return {}
+                        return event.after()
+        return Clock()
 
     def _advance(self) -> bool:
         """Lets one stream take a step; False if none can."""
@@ -169,7 +169,8 @@ class Flight:
             kernel.reader.finish(values)
             if kernel.reader.code not in codes:
                 self.hooks.end(kernel.reader.code)
-            join(self.over, {event.stream: event.number for event in kernel.last.values()})
+            for event in kernel.last.values():
+                self.over.see(event.at, event.number)
         self.ended.append((self.begun, group))
         first = self.groups[0][0].number if self.groups else self.begun
         while self.ended and self.ended[0][0] <= first:
@@ -178,7 +179,7 @@ class Flight:
 
     def _rest(self) -> None:
         self.hooks.races.synchronise()
-        self.over.clear()
+        self.over = Clock()
         self.ended.clear()
         for core in self.cores.values():
             core.rest()

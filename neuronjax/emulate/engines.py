@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter as Tally
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from neuronjax.emulate.clocks import Clock
 from neuronjax.emulate.code import Step
 from neuronjax.emulate.fabric import Fabric
 from neuronjax.emulate.hooks import Hooks
 from neuronjax.emulate.instruction_reader import Entry, Reader
-from neuronjax.emulate.races import Clock, Event, Races, join
+from neuronjax.emulate.races import Event, Races
 from neuronjax.emulate.semaphore import Counter
 from neuronjax.emulate.streams import may_go, meets_on_engine, queue_of
 from neuronjax.program.instruction import After
@@ -36,7 +37,7 @@ class Kernel:
     member: int
     #: Whether these are cores, whose memory it sees.
     meets_cores: bool = False
-    semaphores: dict[str, Counter] = field(default_factory=dict)
+    semaphores: defaultdict[str, Counter] = field(default_factory=lambda: defaultdict(Counter))
     #: Instructions that have been read and are not done, by the stream that they complete in.
     waiting: Tally[str] = field(default_factory=Tally)
     #: How often instructions are done, and the last event of each.
@@ -69,9 +70,6 @@ class Kernel:
             return self.last.get(stream)
         steps = streams.get(stream, ())
         return None if len(steps) <= left else self.ends[steps[len(steps) - 1 - left][0]]
-
-    def semaphore(self, name: str) -> Counter:
-        return self.semaphores.setdefault(name, Counter())
 
     def note(self, entry: Entry) -> None:
         """That an instruction is done."""
@@ -163,16 +161,13 @@ class Core:
     def _has_waited(self, entry: Entry, before: Before) -> bool:
         """Whether registers, semaphores and kernels before are where it waits for them to be."""
         kernel = entry.kernel
-        return (
-            all(writer.is_done for writer in entry.writers.values())
-            and all(
-                kernel.semaphore(name).value >= count(entry.values)
-                for name, count in entry.step.waits
-            )
-            and all(
-                before.is_complete(after, kernel.number) for after in entry.step.instruction.after
-            )
-        )
+        for name, count in entry.step.waits:
+            if kernel.semaphores[name].value < count(entry.values):
+                return False
+        for after in entry.step.instruction.after:
+            if not before.is_complete(after, kernel.number):
+                return False
+        return all(writer.is_done for writer in entry.writers.values())
 
     def _begin(self, engine: str, before: Before) -> None:
         """An engine executes its next instruction, or starts a transfer."""
@@ -186,19 +181,19 @@ class Core:
             self._execute(entry, engine, clock)
         else:
             entry.feeder, entry.fed = engine, self.races.count()
-            clock[engine] = entry.fed
-            entry.begun = dict(clock)
+            clock.see(self.races.number(engine), entry.fed)
+            entry.begun = clock.copy()
             queue = self.prefix + queue
             self.queues.setdefault(queue, deque()).append(entry)
 
     def _clock_at(self, entry: Entry, engine: str, before: Before) -> Clock:
         """The clock of an engine that begins an instruction, whose registers get their values."""
-        clock = self.clocks.setdefault(engine, {})
-        join(clock, entry.control)
+        clock = self.clocks.setdefault(engine, Clock())
+        clock.join(entry.control)
         for name, count in entry.step.waits:
-            join(clock, entry.kernel.semaphore(name).seen(count(entry.values)))
+            clock.join(entry.kernel.semaphores[name].seen(count(entry.values)))
         for after in entry.step.instruction.after:
-            join(clock, before.seen(after, entry.kernel.number))
+            clock.join(before.seen(after, entry.kernel.number))
         for place, writer in entry.writers.items():
             entry.values[place] = writer.values[place]
         self._check_registers(entry, engine, clock)
@@ -209,7 +204,8 @@ class Core:
         names = {place: name for name, place in entry.step.frame.registers.items()}
         for place, writer in entry.writers.items():
             if writer.event is not None:
-                reader = Event(0, stream, entry.step, entry.values, clock)
+                at = self.races.number(stream)
+                reader = Event(0, stream, at, entry.step, entry.values, clock)
                 self.hooks.register(reader, writer.event, names[place])
 
     def _execute(self, entry: Entry, stream: str, clock: Clock) -> None:
@@ -222,13 +218,13 @@ class Core:
 
     def _end(self, entry: Entry, clock: Clock) -> None:
         assert entry.event is not None
-        clock[entry.event.stream] = entry.event.number
+        clock.see(entry.event.at, entry.event.number)
         self.hooks.after(entry.step, entry.values)
         entry.is_done, entry.writers = True, {}
         self.waiting -= 1
         entry.kernel.note(entry)
         for signal in entry.step.instruction.signals:
-            entry.kernel.semaphore(signal.semaphore.name).add(signal.by, clock)
+            entry.kernel.semaphores[signal.semaphore.name].add(signal.by, clock)
 
     def _transfer(self, queue: str) -> None:
         """A queue executes its next transfer."""
@@ -249,8 +245,8 @@ class Core:
         assert ticket is not None
         assert ticket.results is not None
         if entry.kernel.meets_cores:
-            join(entry.event.clock, ticket.seen)
-            join(clock, ticket.seen)
+            entry.event.clock.join(ticket.seen)
+            clock.join(ticket.seen)
         self.races.resume(entry.event)
         exchange.receive(entry.values, ticket.results)
         self._end(entry, clock)
@@ -258,14 +254,13 @@ class Core:
     def _queue_clock(self, queue: str, entry: Entry) -> tuple[str, Clock]:
         """The stream of a transfer and its vector clock; see `races`."""
         stream = f"{queue} of {entry.feeder}"
-        clock = self.clocks.setdefault(stream, {})
-        join(clock, entry.begun)
+        clock = self.clocks.setdefault(stream, Clock())
+        clock.join(entry.begun)
         for feeder, (numbers, events) in self.fed.get(queue, {}).items():
             if feeder != entry.feeder:
-                seen = bisect_right(numbers, entry.begun.get(feeder, 0))
+                seen = bisect_right(numbers, entry.begun.last(self.races.number(feeder)))
                 if seen:
-                    event = events[seen - 1]
-                    join(clock, event.clock | {event.stream: event.number})
+                    clock.join(events[seen - 1].after())
         return stream, clock
 
     def _note(self, queue: str, entry: Entry) -> None:
@@ -290,8 +285,8 @@ class Core:
     def _post_side(self, entry: Entry, stream: str, clock: Clock) -> None:
         entry.event = event = self.races.begin(stream, entry.step, entry.values, clock)
         self.hooks.before(entry.step, entry.values)
-        seen = {**event.clock, stream: event.number}
         kernel = entry.kernel
+        seen = event.after() if kernel.meets_cores else None
         entry.ticket = kernel.fabric.post(kernel.member, entry.step, entry.values, seen)
 
     def waiting_for_others(self) -> list[Kernel]:
@@ -320,9 +315,9 @@ class Core:
 def _describe(entry: Entry, before: Before) -> str:
     step, kernel = entry.step, entry.kernel
     counts = [
-        f"!{name} >= {count(entry.values)} (now {kernel.semaphore(name).value})"
+        f"!{name} >= {count(entry.values)} (now {kernel.semaphores[name].value})"
         for name, count in step.waits
-        if kernel.semaphore(name).value < count(entry.values)
+        if kernel.semaphores[name].value < count(entry.values)
     ]
     streams = [
         f"{after.stream} of earlier kernels"

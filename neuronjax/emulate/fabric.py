@@ -4,9 +4,10 @@ all members of the group have."""
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
+from neuronjax.emulate.clocks import Clock
 from neuronjax.emulate.code import Step
 from neuronjax.emulate.exchange import Array, Exchange
 from neuronjax.emulate.frame import Values
@@ -26,7 +27,7 @@ class Ticket:
     sent: list[Array]
     results: list[Array] | None = None
     #: What its stream had seen; once the exchange has taken place, what any member had.
-    seen: dict[str, int] = field(default_factory=dict)
+    seen: Clock = field(default_factory=Clock)
     #: What a member is: a rank, or a core of a split.
     member: str = "rank"
 
@@ -46,9 +47,7 @@ class Fabric:
     #: How many exchanges have come to an end.
     done: int = 0
 
-    def post(
-        self, rank: int, step: Step, values: Values, seen: Mapping[str, int] | None = None
-    ) -> Ticket:
+    def post(self, rank: int, step: Step, values: Values, seen: Clock | None = None) -> Ticket:
         """Posts a member's side; the last one to be posted makes the exchange take place.
 
         `seen` are the events that the member's stream has seen, where members share memory.
@@ -59,7 +58,7 @@ class Fabric:
         exchange = step.exchange
         assert exchange is not None
         sent = exchange.send(values)
-        ticket = Ticket(rank, step, exchange, sent, seen=dict(seen or {}), member=self.member)
+        ticket = Ticket(rank, step, exchange, sent, seen=seen or Clock(), member=self.member)
         missing = [member for member in exchange.members if not 0 <= member < self.ranks]
         if missing:
             raise CollectiveError(
@@ -85,10 +84,9 @@ class Fabric:
                 return
             sides.append(queue[0])
         sent = {side.rank: side.sent for side in sides}
-        seen: dict[str, int] = {}
+        seen = Clock()
         for side in sides:
-            for stream_seen, event in side.seen.items():
-                seen[stream_seen] = max(seen.get(stream_seen, 0), event)
+            seen.join(side.seen)
         for side in sides:
             side.seen = seen
             side.results = side.exchange.combine(sent, side.rank)

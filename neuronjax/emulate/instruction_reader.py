@@ -11,10 +11,11 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from neuronjax.emulate.clocks import Clock
 from neuronjax.emulate.code import CallCode, Code, IfCode, KernelCode, LoopCode, Step, WhileCode
 from neuronjax.emulate.fabric import Ticket
 from neuronjax.emulate.frame import Values
-from neuronjax.emulate.races import Clock, Event, join
+from neuronjax.emulate.races import Event
 
 
 @dataclass(eq=False)
@@ -30,7 +31,7 @@ class Entry:
     event: Event | None = None
     ticket: Ticket | None = None
     #: What the engine had seen when it began the transfer, this beginning included.
-    begun: Clock = field(default_factory=dict)
+    begun: Clock = field(default_factory=Clock)
     #: The engine that began the transfer, and the number of that event.
     feeder: str = ""
     fed: int = 0
@@ -46,7 +47,7 @@ class Reader:
     code: KernelCode
     values: Values
     #: What all engines have seen: kernels that are over, and what decided about a register.
-    control: Clock = field(default_factory=dict)
+    control: Clock = field(default_factory=Clock)
     #: Place of a register -> the last entry so far that writes it.
     writers: dict[int, Entry] = field(default_factory=dict)
     is_done: bool = False
@@ -91,8 +92,8 @@ class Reader:
             yield None
         self.values[register] = writer.values[register]
         if writer.event is not None:
-            self.control = dict(self.control)
-            join(self.control, _after(writer.event))
+            self.control = self.control.copy()
+            self.control.join(writer.event.after())
 
     def _read_loop(self, loop: LoopCode) -> Generator[Entry | None, None, None]:
         for index in itertools.count():
@@ -125,7 +126,3 @@ _READERS: Mapping[type, Callable[..., Generator[Entry | None, None, None]]] = {
     CallCode: Reader._read_call,
     KernelCode: Reader._read_call,
 }
-
-
-def _after(event: Event) -> Clock:
-    return {**event.clock, event.stream: event.number}

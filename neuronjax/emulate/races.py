@@ -22,36 +22,32 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from neuronjax.emulate.accesses import Log, Touch
 from neuronjax.emulate.checks import Finding, Kind
+from neuronjax.emulate.clocks import Clock
 from neuronjax.emulate.code import Step
 from neuronjax.emulate.frame import Values
 from neuronjax.emulate.memory import Storage
 from neuronjax.emulate.reporter import Reporter
 from neuronjax.emulate.window import Array, Window
 
-Clock = dict[str, int]
-"""Stream -> the last event of it that has been seen."""
-
-
-def join(clock: Clock, other: Clock) -> None:
-    """Merges `other` into `clock`, in place."""
-    for stream, event in other.items():
-        if event > clock.get(stream, 0):
-            clock[stream] = event
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Event:
-    """An executing instruction and its vector clock."""
+    """An executing instruction and its vector clock; `at` is the number of its stream."""
 
     number: int
     stream: str
+    at: int
     step: Step
     values: Values
     clock: Clock
+
+    def after(self) -> Clock:
+        """What has been seen when it is over."""
+        clock = self.clock.copy()
+        clock.see(self.at, self.number)
+        return clock
 
     def __str__(self) -> str:
         at = ", ".join(f"{name} = {value}" for name, value in self._valuation().items())
@@ -95,10 +91,14 @@ class Races:
     def begin(self, stream: str, step: Step, values: Values, clock: Clock) -> Event:
         """Starts a new event of a stream, which has seen `clock`."""
         self._count += 1
-        self.resume(Event(self._count, stream, step, values, dict(clock)))
+        self.resume(Event(self._count, stream, self.number(stream), step, values, clock.copy()))
         assert self.now is not None
         self._events[self._count] = self.now
         return self.now
+
+    def number(self, stream: str) -> int:
+        """The number of a stream."""
+        return self._streams.setdefault(stream, len(self._streams))
 
     def count(self) -> int:
         """The number of an event without accesses, such as the start of a transfer."""
@@ -137,11 +137,9 @@ class Races:
         assert event is not None
         log = self._logs.setdefault(window.storage, Log())
         touch = Touch(window, window.start(values), where)
-        stream, what = self._number(event.stream), window.access.buffer.name
+        what, seen = window.access.buffer.name, self._seen_by(event)
         doubtful = []
-        for other, is_write, place in log.unseen(
-            touch, stream, self._seen_by(event), writes=writes
-        ):
+        for other, is_write, place in log.unseen(touch, event.at, seen, writes=writes):
             if _core(self._events[other].stream) == _core(event.stream):
                 self._report(event, self._events[other], does, is_write, what)
             elif writes:
@@ -150,7 +148,7 @@ class Races:
                 self._report(event, self._events[other], does, is_write, what)
         if doubtful:
             self._doubts.append(Doubt(event, touch, touch.contents().copy(), doubtful, what))
-        log.add(touch, stream, event.number, writes=writes, keep=self._events.__contains__)
+        log.add(touch, event.at, event.number, writes=writes, keep=self._events.__contains__)
 
     def settle(self) -> None:
         """What an instruction has written is there now."""
@@ -171,28 +169,21 @@ class Races:
         assert self.now is not None
         seen = self._seen_by(self.now)
         return any(
-            event.stream == self.now.stream or number <= seen[self._number(event.stream)]
+            event.at == self.now.at or number <= seen[event.at]
             for number in numbers
             if (event := self._events.get(number)) is not None
         )
 
-    def _number(self, stream: str) -> int:
-        return self._streams.setdefault(stream, len(self._streams))
-
     def _seen_by(self, event: Event) -> Array:
         """By number of a stream: the last event of it that an event has seen."""
         if self._seen is None or len(self._seen) < len(self._streams):
-            numbers = [self._number(stream) for stream in event.clock]
-            self._seen = np.full(len(self._streams), self.barrier)
-            self._seen[numbers] = list(event.clock.values())
-            np.maximum(self._seen, self.barrier, out=self._seen)
+            self._seen = event.clock.since(self.barrier, len(self._streams))
         return self._seen
 
     def register(self, event: Event, writer: Event, name: str) -> None:
         """Checks a read of a register that another event has written."""
-        if writer.stream != event.stream and writer.number > max(
-            event.clock.get(writer.stream, 0), self.barrier
-        ):
+        seen = max(event.clock.last(writer.at), self.barrier)
+        if writer.at != event.at and writer.number > seen:
             self._report(event, writer, "reads what", True, f"register ${name}")
 
     def _report(self, event: Event, other: Event, does: str, is_write: bool, what: str) -> None:

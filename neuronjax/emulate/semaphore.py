@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-from neuronjax.emulate.races import Clock, join
+from neuronjax.emulate.clocks import Clock
 
 
 @dataclass
@@ -20,11 +20,12 @@ class Counter:
         return self.values[-1] if self.values else 0
 
     def add(self, by: int, clock: Clock) -> None:
-        joined = dict(self.clocks[-1]) if self.clocks else {}
-        join(joined, clock)
+        joined = clock.copy()
+        if self.clocks:
+            joined.join(self.clocks[-1])
         self.values.append(self.value + by)
         self.clocks.append(joined)
 
     def seen(self, count: int) -> Clock:
         """The events seen by a wait until the semaphore reaches `count`."""
-        return self.clocks[bisect_left(self.values, count)] if count > 0 else {}
+        return self.clocks[bisect_left(self.values, count)] if count > 0 else Clock()
