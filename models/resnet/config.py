@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from models.errors import ConfigError
 from models.layers.activations import activation
-from models.settings import LAYERS, WIDTH, check_settings, setting
+from models.settings import EPS, LAYERS, WIDTH, check_settings, setting
 
 REDUCTION = 4  # by which a bottleneck's inner convolutions are narrower
 
@@ -34,6 +34,7 @@ class ResNetConfig:
         "whether a bottleneck's first convolution has the stride, rather than its second",
         default=False,
     )
+    norm_eps: float = setting(None, "norm epsilon", EPS, default=1e-5)
     num_labels: int | None = None  # None = no classifier
     dtype: str = "float32"  # of activations and operands
     param_dtype: str = "float32"  # of the stored weights

@@ -34,6 +34,7 @@ def _conv_norm(
         stride=stride,
         # He et al., "Delving Deep into Rectifiers", 2015, by the outputs of the window.
         stddev=math.sqrt(2 / (channels[1] * window * window)),
+        eps=config.norm_eps,
         param_dtype=config.param_dtype,
         rngs=rngs,
     )
@@ -117,14 +118,21 @@ class ResNet(nnx.Module):
 
         With `train`, batch norms use the statistics of the batch and move the running ones.
         """
+        x = self.maps(pixels, train=train)[-1]
+        return FeatureMap(x, jnp.mean(x.astype(jnp.float32), axis=(1, 2)).astype(x.dtype))
+
+    def maps(self, pixels: jax.Array, *, train: bool = False) -> list[jax.Array]:
+        """The feature map of every stage, as `features` makes them."""
         config = self.config
         check_pixels(pixels, None, config.num_channels)
         x = activation(config.act)(self.stem(pixels.astype(config.dtype), train=train))
         x = nnx.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
+        maps = []
         for stage in self.stages:
             for block in stage:
                 x = block(x, train)
-        return FeatureMap(x, jnp.mean(x.astype(jnp.float32), axis=(1, 2)).astype(x.dtype))
+            maps.append(x)
+        return maps
 
 
 def _stride(config: ResNetConfig, stage: int) -> int:

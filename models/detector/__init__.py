@@ -1,0 +1,1 @@
+"""Objects in images, found in two stages: Faster R-CNN."""
