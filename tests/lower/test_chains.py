@@ -110,6 +110,9 @@ CASES = {
         lambda x, i, j: lax.dynamic_slice(x, (i, j), (2, 3)),
         (floats(10, 9), np.int32(4), np.int32(20)),
     ),
+    "dynamic slice of a later argument": Case(
+        lambda i, x: lax.dynamic_slice(x, (i, 2), (2, 3)), (np.int32(4), floats(10, 9))
+    ),
     "dynamic slice of reversed columns": Case(
         lambda x, i, j: lax.dynamic_slice(x[:, ::-1], (i, j), (2, 3)),
         (floats(10, 9), np.int32(4), np.int32(-2)),

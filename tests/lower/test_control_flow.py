@@ -220,6 +220,14 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda w: lax.fori_loop(0, 4, lambda i, c: (c[0] + w[c[1]], c[1] + 1), (w[0], 0)),
         (LAYERS,),
     ),
+    "looked at in a condition": (
+        lambda w: lax.while_loop(
+            lambda c: (c[0] < 3) & (lax.dynamic_index_in_dim(c[1], c[0], 0, False)[0, 0] < 9),
+            lambda c: (c[0] + 1, c[1] * 2),
+            (0, w),
+        ),
+        (LAYERS,),
+    ),
     "branches": (
         lambda i, x: lax.switch(i, [lambda v: v + 1, lambda v: v.T, lambda v: v], x),
         (np.array(1, np.int32), SQUARE),

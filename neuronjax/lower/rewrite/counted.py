@@ -139,12 +139,13 @@ _ALWAYS: Mapping[str, Callable[[Interval], bool | None]] = {
 """Direction -> what a comparison gives in all iterations, by left - right; None: it varies."""
 
 
-def _visit(graph: Graph, numbers: _Numbers, names: Iterator[int]) -> None:
+def _visit(graph: Graph, numbers: _Numbers, names: Iterator[int], *, is_body: bool = False) -> None:
+    """Goes through a graph; `is_body` of a loop, whose results take the place of its parameters."""
     for op in graph.operations:
         if op.name == "while":
             _while(op, numbers, names)
         elif op.name == "dynamic_slice":
-            _slice(op, graph, numbers)
+            _slice(op, graph if is_body else None, numbers)
         elif op.name == "dynamic_update_slice":
             _update(op, numbers)
         else:
@@ -158,13 +159,13 @@ def _while(op: Op, numbers: _Numbers, names: Iterator[int]) -> None:
     trips = _trips(op, numbers)
     if trips is None:
         _visit(condition, numbers, names)
-        _visit(body, replace(numbers, known={**numbers.known, **kept}), names)
+        _visit(body, replace(numbers, known={**numbers.known, **kept}), names, is_body=True)
         return
     counted = Trips(f"trip_{next(names)}", trips)
     op.attributes["counted"] = counted
     inner = replace(numbers, trips={**numbers.trips, counted.variable: max(1, trips)})
     counters = _counters(op, body, inner, counted.variable)
-    _visit(body, replace(inner, known={**numbers.known, **kept, **counters}), names)
+    _visit(body, replace(inner, known={**numbers.known, **kept, **counters}), names, is_body=True)
 
 
 def _kept(op: Op, graph: Graph, numbers: _Numbers) -> Iterator[tuple[Value, Affine]]:
@@ -188,11 +189,12 @@ def _counters(op: Op, body: Graph, numbers: _Numbers, variable: str) -> dict[Val
     return counters
 
 
-def _slice(op: Op, graph: Graph, numbers: _Numbers) -> None:
-    """Makes a view of a slice that begins at a known place of what its graph does not change."""
+def _slice(op: Op, body: Graph | None, numbers: _Numbers) -> None:
+    """Makes a view of a slice that begins at a known place of what the body of its loop, if it is
+    in one, does not change."""
     source, *indices = op.operands
     root = root_of(source)
-    if root in graph.parameters and _is_carried(graph, root):
+    if body is not None and root in body.parameters and _is_carried(body, root):
         return
     if (starts := _starts(source, op.result, indices, numbers)) is not None:
         op.name, op.operands = "counted_slice", (source,)
@@ -217,9 +219,9 @@ def _starts(
     return known if len(known) == len(starts) else None
 
 
-def _is_carried(graph: Graph, parameter: Value) -> bool:
+def _is_carried(body: Graph, parameter: Value) -> bool:
     """Whether a loop's body returns something else in place of a parameter."""
-    return graph.results[graph.parameters.index(parameter)] is not parameter
+    return body.results[body.parameters.index(parameter)] is not parameter
 
 
 def _trips(op: Op, numbers: _Numbers) -> int | None:
