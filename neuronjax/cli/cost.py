@@ -25,7 +25,7 @@ Each interruption (spot) loses the time to restart and half of the time between 
 all instances of the job.
 
 {PROTOCOL}
-Example: neuronjax cost launch.workloads:llama_decode --set model=8b --batch=1,8,64 \\
+Example: neuronjax cost neuronjax.workloads:decode --batch=1,8,64 \\
            --targets=trn1.32xlarge,inf2.48xlarge --mesh=model=8 --reserved=40 \\
            --spot=65 --interruptions=0.5 --versus=p4d.24xlarge=32.77,2400
 

@@ -23,7 +23,7 @@ are impossible say why. Points are saved in that folder as they finish, so that 
 resumes after an interruption.
 
 {PROTOCOL}
-Example: neuronjax sweep launch.workloads:llama_decode --set model=8b --targets=trn1.32xlarge \\
+Example: neuronjax sweep neuronjax.workloads:decode --targets=trn1.32xlarge \\
            --targets=trn2.48xlarge --mesh=model=8 --mesh=model=32 --batch=1,8,64 --out=runs/sweep
 
 Exit codes: 0 something fits, 1 nothing does, 2 there is no such function, file or machine.

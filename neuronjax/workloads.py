@@ -1,0 +1,206 @@
+"""Steps of a decoder of any size as shapes, for `neuronjax estimate`, `sweep` and `cost`.
+
+The decoder has RMSNorm, rotary positions, grouped queries and a gated MLP, as Llama, Qwen and
+Mistral do; the defaults are the sizes of Llama 3.1 8B (https://huggingface.co/meta-llama). Heads,
+hidden features and the vocabulary are split over the mesh's axis ``model``, sequences over
+``data``; an axis that the mesh does not have is left out, and there are at least as many key and
+value heads as the axis ``model`` is long. Nothing here allocates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+_THETA = 500_000.0
+_TINY = 1e-5
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    dim: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+
+
+@dataclass(frozen=True)
+class _Shapes:
+    """Makes arguments on a mesh, of one type."""
+
+    mesh: AbstractMesh
+    dtype: str
+
+    def __call__(self, *shape: int, split: str = "", dtype: str | None = None) -> Any:
+        """`split` has a letter for each dimension: ``d``, ``m`` or a dot for the whole."""
+        axes = {"d": "data", "m": "model"}
+        names = [axes.get(letter) for letter in split]
+        spec = PartitionSpec(*(name if name in self.mesh.shape else None for name in names))
+        sharding = NamedSharding(self.mesh, spec)
+        return jax.ShapeDtypeStruct(shape, dtype or self.dtype, sharding=sharding)
+
+
+def decode(
+    mesh: AbstractMesh,
+    *,
+    batch: int = 1,
+    context: int = 4096,
+    dtype: str = "bfloat16",
+    layers: int | None = None,
+    depth: int = 32,
+    dim: int = 4096,
+    hidden: int = 14_336,
+    heads: int = 32,
+    kv_heads: int = 8,
+    head_dim: int = 128,
+    vocab: int = 128_256,
+) -> dict[str, Any]:
+    """One token for each of `batch` sequences, whose caches have `context` places."""
+    kv_heads = max(kv_heads, mesh.shape.get("model", 1))
+    sizes = _Sizes(dim, hidden, heads, kv_heads, head_dim, vocab)
+    make = _Shapes(mesh, dtype)
+    places = make(batch, context, kv_heads, head_dim, split="d.m.")
+
+    def step(weights: Any, caches: Any, tokens: jax.Array, position: jax.Array) -> Any:
+        x = weights["embedding"][tokens][:, None]
+        held = jnp.arange(context) <= position
+        kept = []
+        for weight, (keys, values) in zip(weights["layers"], caches, strict=True):
+            queries, key, value = _projected(weight, x, position[None])
+            keys = jax.lax.dynamic_update_slice_in_dim(keys, key, position, 1)
+            values = jax.lax.dynamic_update_slice_in_dim(values, value, position, 1)
+            x = _block(weight, x, queries, keys, values, held)
+            kept.append((keys, values))
+        return jnp.argmax(_normed(x[:, 0], weights["norm"]) @ weights["head"], -1), kept
+
+    return {
+        "fn": jax.jit(step, donate_argnums=1),
+        "arguments": (
+            _weights(make, sizes, layers or depth),
+            [(places, places)] * (layers or depth),
+            make(batch, split="d", dtype="int32"),
+            make(dtype="int32"),
+        ),
+        "tokens": batch,
+        "samples": batch,
+        "layers": depth,
+    }
+
+
+def train(
+    mesh: AbstractMesh,
+    *,
+    batch: int = 8,
+    sequence: int = 4096,
+    dtype: str = "bfloat16",
+    layers: int | None = None,
+    depth: int = 32,
+    dim: int = 4096,
+    hidden: int = 14_336,
+    heads: int = 32,
+    kv_heads: int = 8,
+    head_dim: int = 128,
+    vocab: int = 128_256,
+) -> dict[str, Any]:
+    """The loss of `batch` sequences and its gradients; layers are recomputed backward."""
+    kv_heads = max(kv_heads, mesh.shape.get("model", 1))
+    sizes = _Sizes(dim, hidden, heads, kv_heads, head_dim, vocab)
+    make = _Shapes(mesh, dtype)
+
+    def loss(weights: Any, tokens: jax.Array) -> jax.Array:
+        x = weights["embedding"][tokens]
+        positions = jnp.arange(sequence)
+        seen = positions[:, None] >= positions
+
+        @jax.checkpoint
+        def block(x: jax.Array, weight: Any) -> jax.Array:
+            queries, keys, values = _projected(weight, x, positions)
+            return _block(weight, x, queries, keys, values, seen)
+
+        for weight in weights["layers"]:
+            x = block(x, weight)
+        logits = (_normed(x, weights["norm"]) @ weights["head"]).astype(jnp.float32)
+        following = jax.nn.one_hot(jnp.roll(tokens, -1, 1), vocab)
+        return -(jax.nn.log_softmax(logits) * following).sum(-1).mean()
+
+    return {
+        "fn": jax.jit(jax.value_and_grad(loss)),
+        "arguments": (
+            _weights(make, sizes, layers or depth),
+            make(batch, sequence, split="d.", dtype="int32"),
+        ),
+        "tokens": batch * sequence,
+        "samples": batch,
+        "layers": depth,
+    }
+
+
+def _weights(make: _Shapes, sizes: _Sizes, depth: int) -> dict[str, Any]:
+    dim, hidden, head = sizes.dim, sizes.hidden, sizes.head_dim
+    layer = {
+        "norm": make(2, dim),
+        "queries": make(dim, sizes.heads, head, split=".m."),
+        "keys": make(dim, sizes.kv_heads, head, split=".m."),
+        "values": make(dim, sizes.kv_heads, head, split=".m."),
+        "out": make(sizes.heads, head, dim, split="m.."),
+        "gate": make(dim, hidden, split=".m"),
+        "up": make(dim, hidden, split=".m"),
+        "down": make(hidden, dim, split="m."),
+    }
+    return {
+        "embedding": make(sizes.vocab, dim),
+        "layers": [layer] * depth,
+        "norm": make(dim),
+        "head": make(dim, sizes.vocab, split=".m"),
+    }
+
+
+def _normed(x: jax.Array, scale: jax.Array) -> jax.Array:
+    wide = x.astype(jnp.float32)
+    root = jax.lax.rsqrt((wide * wide).mean(-1, keepdims=True) + _TINY)
+    return (wide * root).astype(x.dtype) * scale
+
+
+def _turned(x: jax.Array, positions: jax.Array) -> jax.Array:
+    """Rotary positions: x [batch, sequence, heads, features]."""
+    half = x.shape[-1] // 2
+    angles = positions[:, None] * _THETA ** (-jnp.arange(half) / half)
+    cosine, sine = (f(angles)[:, None].astype(x.dtype) for f in (jnp.cos, jnp.sin))
+    first, second = x[..., :half], x[..., half:]
+    return jnp.concatenate([first * cosine - second * sine, second * cosine + first * sine], -1)
+
+
+@jax.named_scope("projections")
+def _projected(
+    weight: Any, x: jax.Array, positions: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Queries, keys and values of x [batch, sequence, dim]."""
+    x = _normed(x, weight["norm"][0])
+    queries = jnp.einsum("bsd,dhf->bshf", x, weight["queries"])
+    keys = jnp.einsum("bsd,dhf->bshf", x, weight["keys"])
+    values = jnp.einsum("bsd,dhf->bshf", x, weight["values"])
+    return _turned(queries, positions), _turned(keys, positions), values
+
+
+def _block(
+    weight: Any, x: jax.Array, queries: jax.Array, keys: jax.Array, values: jax.Array, seen: Any
+) -> jax.Array:
+    """Attention and MLP; `seen` broadcasts to [queries, keys]."""
+    batch, length, _, features = queries.shape
+    with jax.named_scope("attention"):
+        grouped = queries.reshape(batch, length, keys.shape[2], -1, features)
+        scores = jnp.einsum("bshgf,bthf->bhgst", grouped, keys).astype(jnp.float32)
+        scores = jnp.where(seen, scores * features**-0.5, -jnp.inf)
+        weights = jax.nn.softmax(scores).astype(x.dtype)
+        mixed = jnp.einsum("bhgst,bthf->bshgf", weights, values)
+        x += jnp.einsum("bshf,hfd->bsd", mixed.reshape(queries.shape), weight["out"])
+    with jax.named_scope("mlp"):
+        normed = _normed(x, weight["norm"][1])
+        hidden = jax.nn.silu(normed @ weight["gate"]) * (normed @ weight["up"])
+        return x + hidden @ weight["down"]
