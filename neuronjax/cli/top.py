@@ -9,6 +9,7 @@ from typing import Any
 
 from neuronjax.cli.command import Command
 from neuronjax.cli.monitor import DONE, add_port, reports
+from neuronjax.display import duration
 from neuronjax.profiling import text
 
 _BAR = 20
@@ -49,7 +50,7 @@ def _cores(runtime: Mapping[str, Any]) -> str:
         filled = round(_BAR * min(part, 100) / 100)
         rows.append((
             f"NC {core}", f"[{'|' * filled}{' ' * (_BAR - filled)}] {part:5.1f} %",
-            f"{counter['flops'] / 1e12:.2f}", text.time(counter["simulated_time"] * 1e9),
+            f"{counter['flops'] / 1e12:.2f}", duration(counter["simulated_time"] * 1e9),
             f"{memory['tensors'] / _GIB:.2f}", f"{sum(memory.values()) / _GIB:.2f}",
         ))  # fmt: skip
     names = ("core", "utilisation", "TFLOP/s", "device time", "tensors GiB", "used GiB")
@@ -66,7 +67,7 @@ def _programs(runtime: Mapping[str, Any]) -> str:
         latency = program["device_latency"]
         rows.append((
             program["name"], str(program["executions"]), str(len(program["neuroncores"])),
-            "not timed yet" if latency is None else text.time(latency * 1e9),
+            "not timed yet" if latency is None else duration(latency * 1e9),
         ))  # fmt: skip
     return (
         text.table(("program", "runs", "cores", "time/run"), rows)

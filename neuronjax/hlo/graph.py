@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from neuronjax.errors import UnsupportedProgramError
-from neuronjax.hlo.location import Origin, common_scope, origin, scope
+from neuronjax.hlo.location import NOWHERE, Origin, common_scope, in_phase, origin
 from neuronjax.hlo.module import (
     CONVERSION,
     ELEMENT_TYPES,
@@ -130,6 +130,8 @@ class _Reader:
     program: str
     #: Scopes about the calls that lead here.
     scopes: tuple[str, ...] = ()
+    #: Where the innermost of these calls with a known line comes from.
+    call: Origin = NOWHERE
     #: Location -> what it says: many operations have one, and its text is long.
     origins: dict[Any, Origin] = field(default_factory=dict)
 
@@ -156,7 +158,8 @@ class _Reader:
                     into.append(op)
                     continue
                 inner = dict(zip(called.arguments, operands, strict=True))
-                reader = replace(self, scopes=(*self.scopes, scope(operation)))
+                made_at = self.origin(operation)
+                reader = replace(self, scopes=(*self.scopes, made_at.scope), call=made_at)
                 results = reader.operations(called, inner, into)
                 known.update(zip(operation.results, results, strict=True))
                 continue
@@ -196,7 +199,7 @@ class _Reader:
             regions=tuple(self.graph(block, known) for block in regions),
             source=made_at.source,
             mlir=operation,
-            scope=scopes or made_at.layer,
+            scope=in_phase(scopes or made_at.layer, made_at.phase),
         )
         if op.name == "while":
             _scope_loop(op)
@@ -210,7 +213,7 @@ class _Reader:
         location = operation.location.attr
         if location not in self.origins:
             self.origins[location] = origin(operation, self.program)
-        return self.origins[location]
+        return self.origins[location].within(self.call)
 
 
 def _scope_loop(loop: Op) -> None:

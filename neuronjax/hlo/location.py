@@ -37,9 +37,14 @@ _FUNCTIONS = frozenset({
     "rematted_computation", "custom_jvp_call", "custom_vjp_call", "while", "body", "cond", "scan",
 })  # fmt: skip
 """Parts of an op's name that JAX itself adds for functions and control flow."""
+FORWARD, BACKWARD, RECOMPUTED = PHASES = ("forward", "backward", "recomputed")
+"""What a gradient consists of; the last in which an op lies is its own."""
+_IN_PHASE = re.compile(r"(.*) \((\w+)\)")
 _ESCAPE = re.compile(rb"\\(\\|[0-9A-F]{2})")
 _INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\](\w+)")
-_OWN = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), "<frozen ")
+_PACKAGE = Path(__file__).parents[1]
+_EXAMPLES = str(_PACKAGE / "workloads.py")
+_OWN = (str(_PACKAGE), sysconfig.get_path("stdlib"), "<frozen ")
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,9 @@ class Frame:
     def is_library(self) -> bool:
         """Whether it belongs to JAX, a library on top of it, or Python."""
         package = _package(self)
-        return package in LIBRARIES if package else self.file.startswith(_OWN)
+        if package:
+            return package in LIBRARIES
+        return self.file.startswith(_OWN) and self.file != _EXAMPLES
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -68,11 +75,22 @@ def _package(frame: Frame) -> str:
 
 
 class Origin(NamedTuple):
-    """Where an op comes from: `source_line`, `scope` and `layer`."""
+    """Where an op comes from: `source_line`, `scope` and `layer`; and the phase of a gradient."""
 
     source: str
     scope: str
     layer: str
+    phase: str
+
+    def within(self, call: Origin) -> Origin:
+        """Of an op in a function called there: JAX's own functions may have no lines."""
+        phase = max(self.phase, call.phase, key=PHASES.index)
+        if self.source != UNKNOWN:
+            return self._replace(phase=phase)
+        return Origin(call.source, self.scope, call.layer, phase)
+
+
+NOWHERE = Origin(UNKNOWN, "", "", FORWARD)
 
 
 def origin(op: Any, program: str) -> Origin:
@@ -84,7 +102,7 @@ def origin(op: Any, program: str) -> Origin:
 def _origin(location: str, program: str) -> Origin:
     name, stack = _name_in(location), _frames_in(location)
     source = str(user_frame(stack) or UNKNOWN)
-    return Origin(source, _scopes(name), _layer(name, stack, program))
+    return Origin(source, _scopes(name), _layer(name, stack, program), _phase(name))
 
 
 def frames(op: Any) -> tuple[Frame, ...]:
@@ -206,11 +224,33 @@ def _scope(part: str) -> str:
     return "" if part in _FUNCTIONS or is_einsum or _BRANCH.fullmatch(part) else part
 
 
+def _phase(name: str) -> str:
+    """JAX names what a gradient adds ``transpose(…)``, and what is recomputed by its function."""
+    parts = name.split("/")
+    if "rematted_computation" in parts:
+        return RECOMPUTED
+    return BACKWARD if any(part.startswith("transpose(") for part in parts) else FORWARD
+
+
+def in_phase(scope: str, phase: str) -> str:
+    """A scope with its phase, such as ``mlp (backward)``; without one, the phase is left out."""
+    return f"{scope} ({phase})" if scope and phase != FORWARD else scope
+
+
+def split_phase(scope: str) -> tuple[str, str]:
+    """The scope and the phase of which `in_phase` made one."""
+    match = _IN_PHASE.fullmatch(scope)
+    return (match[1], match[2]) if match and match[2] in PHASES else (scope, FORWARD)
+
+
 def common_scope(scopes: Iterable[str]) -> str:
-    """The innermost scope that encloses all non-empty ones."""
-    paths = [path.split("/") for path in scopes if path]
+    """The innermost scope that encloses all non-empty ones, in their phase if they share it."""
+    pairs = [split_phase(scope) for scope in scopes if scope]
+    paths = [path.split("/") for path, _ in pairs]
     shared = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))
-    return "/".join(names[0] for names in shared)
+    phases = {phase for _, phase in pairs}
+    phase = phases.pop() if len(phases) == 1 else FORWARD
+    return in_phase("/".join(names[0] for names in shared), phase)
 
 
 def source_line(op: Any) -> str:

@@ -1,7 +1,10 @@
 """Sizes of mesh axes, given as a mapping or as text."""
 
+import math
 import numbers
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from neuronjax.errors import TopologyError, quoted
 from neuronjax.parsing import parse_whole
@@ -62,3 +65,14 @@ def _parsed(text: str) -> dict[str, int]:
             )
         sizes[name] = number
     return sizes
+
+
+def axes_of(ranks: Sequence[int], mesh: Mapping[str, int]) -> tuple[str, ...]:
+    """The axes along which ranks of a row-major mesh differ; () for ranks outside it."""
+    size = math.prod(mesh.values())
+    if not ranks or max(ranks) >= size:
+        return ()
+    places = np.unravel_index(np.asarray(ranks), tuple(mesh.values()))
+    return tuple(
+        axis for axis, along in zip(mesh, places, strict=True) if len(np.unique(along)) > 1
+    )

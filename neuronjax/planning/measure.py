@@ -20,11 +20,12 @@ from neuronjax.legalize.policy import policy_of
 from neuronjax.legalize.report import Collector, Finding
 from neuronjax.lower.memory.account import MemoryUse, account
 from neuronjax.lower.passes import Known
+from neuronjax.machine.axes import axes_of
 from neuronjax.machine.machine import Machine
 from neuronjax.planning.flops import model_flops
 from neuronjax.planning.memory import kind_of
 from neuronjax.planning.tracing import Traced
-from neuronjax.planning.traffic import CORES, JOINT, axes_of
+from neuronjax.planning.traffic import CORES, JOINT
 from neuronjax.program.operand import Kind
 from neuronjax.program.program import Program, Target
 from neuronjax.timing.calibration import CALIBRATION, Calibration

@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from neuronjax.display import counted
+
 Estimate = Any
 """`record.Estimate`, which knows this table."""
 
@@ -53,7 +55,7 @@ def traffic(estimate: Estimate) -> str:
 
 def duration(ns: float) -> str:
     """A time with a fitting unit."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if ns >= size:
             return f"{ns / size:.3f} {unit}"
     return f"{ns:.0f} ns"
@@ -64,7 +66,7 @@ def _heading(estimate: Estimate) -> str:
     several = f" x {estimate.instances}" if estimate.instances > 1 else ""
     return (
         f"{estimate.name} on {estimate.target}{several} (LNC {estimate.lnc}), "
-        f"{estimate.ranks} cores, mesh {mesh}"
+        f"{counted(estimate.ranks, 'core')}, mesh {mesh}"
     )
 
 

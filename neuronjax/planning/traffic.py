@@ -33,17 +33,6 @@ class Traffic:
     """What lies between them, slowest last."""
 
 
-def axes_of(ranks: Sequence[int], mesh: Mapping[str, int]) -> tuple[str, ...]:
-    """The axes along which ranks of a row-major mesh differ; () for ranks outside it."""
-    size = math.prod(mesh.values())
-    if not ranks or max(ranks) >= size:
-        return ()
-    places = np.unravel_index(np.asarray(ranks), tuple(mesh.values()))
-    return tuple(
-        axis for axis, along in zip(mesh, places, strict=True) if len(np.unique(along)) > 1
-    )
-
-
 def traffic_of(
     sent: Mapping[str, float], mesh: Mapping[str, int], machine: Machine
 ) -> tuple[Traffic, ...]:

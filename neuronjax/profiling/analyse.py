@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from neuronjax.errors import NeuronError
 from neuronjax.machine.machine import Machine
+from neuronjax.profiling.instructions import Account
 from neuronjax.profiling.memory_use import Live, memories
 from neuronjax.profiling.places import Placed, placed, plain, users_first
 from neuronjax.profiling.records import (
     Collective,
     KernelProfile,
     MachineFacts,
-    Opcode,
     Part,
     ProgramProfile,
 )
@@ -88,16 +88,24 @@ def analyse(
     inspect = _Inspector(platform, _times(timed.kernels, nodes))
     kernels: list[KernelProfile] = []
     collectives: list[Collective] = []
-    opcodes: Counter[tuple[str, str]] = Counter()
-    times: Counter[tuple[str, str]] = Counter()
+    account = Account()
     work: Counter[str] = Counter()
     for timed_kernel, live in zip(timed.kernels, memory.lives, strict=True):
         place = nodes[timed_kernel.path]
         first = inspect(place.kernel)
         own: Counter[str] = Counter()
-        for inspection in (first, *map(inspect, place.others)):
+        sharing = (place.kernel, *place.others)
+        for kernel in sharing:
+            inspection = inspect(kernel)
             own += inspection.work + queues(inspection.touched, place.kinds)
-            _add_opcodes(opcodes, times, inspection.whole, timed_kernel.runs)
+            account.add(
+                kernel,
+                inspection.whole,
+                place.scopes if kernel is place.kernel else kernel.scopes,
+                runs=timed_kernel.runs,
+                cores=len(sharing),
+                critical=timed_kernel.critical,
+            )
         kernels.append(_kernel(timed_kernel, place, first, own, live))
         collectives += _collectives(timed_kernel, first.whole, len(collectives))
         for name, value in own.items():
@@ -114,10 +122,7 @@ def analyse(
         work=dict(work),
         model_flops=model_flops,
         kernels=tuple(kernels),
-        opcodes=tuple(
-            Opcode(engine=engine, opcode=opcode, count=count, time_ns=times[engine, opcode])
-            for (engine, opcode), count in opcodes.most_common()
-        ),
+        instructions=account.rows(),
         collectives=tuple(collectives),
         hbm_bytes={kind.value: nbytes for kind, nbytes in memory.use.hbm_by_kind.items()},
         held=memory.tensors,
@@ -199,26 +204,6 @@ def _parts(timed: KernelTime, scopes: Sequence[str]) -> Iterator[Part]:
         yield Part(source, scope, part.duration_ns)
 
 
-def _add_opcodes(
-    counts: Counter[tuple[str, str]],
-    times: Counter[tuple[str, str]],
-    compiled: Compiled,
-    runs: int,
-) -> None:
-    rows = zip(compiled.instructions, compiled.costs, compiled.times, strict=True)
-    for instruction, cost, number in rows:
-        transfer, message = cost.transfer, cost.message
-        engine = "host" if instruction.engine is None else instruction.engine.value
-        lane = "dma" if transfer else "collective" if message else engine
-        time_ns = cost.issue_ns
-        if transfer is not None:
-            time_ns = transfer.engine_ns
-        elif message is not None:
-            time_ns = message.latency_ns + message.wire_ns
-        counts[lane, instruction.mnemonic] += number * runs
-        times[lane, instruction.mnemonic] += round(time_ns * number * runs)
-
-
 def _collectives(timed: KernelTime, compiled: Compiled, first: int) -> list[Collective]:
     collectives: list[Collective] = []
     rows = zip(compiled.instructions, compiled.costs, compiled.times, strict=True)
@@ -237,6 +222,7 @@ def _collectives(timed: KernelTime, compiled: Compiled, first: int) -> list[Coll
                     runs=times * timed.runs,
                     start_ns=timed.start_ns,
                     time_ns=cost.message.latency_ns + cost.message.wire_ns,
+                    latency_ns=cost.message.latency_ns,
                 )
             )
     return collectives

@@ -10,10 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from neuronjax.display import duration
 from neuronjax.profiling.costs import by_line
 from neuronjax.profiling.records import Profile, ProgramProfile
 from neuronjax.profiling.summary import S, names_of, summary
-from neuronjax.profiling.text import table, time
+from neuronjax.profiling.text import table
 
 MOST_LINES = 15
 
@@ -181,7 +182,7 @@ def text(before: Profile, after: Profile, least: float = LEAST_CHANGE) -> str:
         (
             row.name,
             row.program,
-            *("" if ns is None else time(ns) for ns in (row.before, row.after)),
+            *("" if ns is None else duration(ns) for ns in (row.before, row.after)),
             _change(row),
         )
         for row in comparison.lines[:MOST_LINES]
@@ -202,7 +203,7 @@ def _value(name: str, value: float | None) -> str:
     if name.endswith("_percent"):
         return f"{100 * value:.2f} %"
     if name.endswith("_time"):
-        return time(value * 1e9)
+        return duration(value * 1e9)
     return f"{value:,.0f}"
 
 

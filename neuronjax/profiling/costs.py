@@ -10,19 +10,21 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from neuronjax.hlo.location import split_phase
 from neuronjax.profiling.records import Part, ProgramProfile
 
 
 @dataclass(slots=True)
 class Cost:
-    """Time in ns, number of kernels, floating-point operations, bytes of HBM traffic, and busy
-    time by resource in ns."""
+    """Time in ns, number of kernels, floating-point operations, bytes of HBM traffic, busy time by
+    resource, and time by the phases of a gradient, in ns."""
 
     time: float = 0.0
     kernels: int = 0
     flops: float = 0.0
     hbm: float = 0.0
     busy: dict[str, float] = field(default_factory=dict)
+    phases: dict[str, float] = field(default_factory=dict)
 
     def add(self, other: Cost) -> None:
         """Adds `other` to this cost, in place."""
@@ -32,6 +34,8 @@ class Cost:
         self.hbm += other.hbm
         for name, time in other.busy.items():
             self.busy[name] = self.busy.get(name, 0.0) + time
+        for name, time in other.phases.items():
+            self.phases[name] = self.phases.get(name, 0.0) + time
 
 
 def by_line(program: ProgramProfile) -> dict[str, Cost]:
@@ -46,7 +50,9 @@ def by_layer(program: ProgramProfile) -> dict[str, Cost]:
     own = _by(program, lambda part: part.scope)
     whole: defaultdict[str, Cost] = defaultdict(Cost)
     for scope, cost in own.items():
-        for around in _around(scope):
+        layer, phase = split_phase(scope)
+        cost.phases = {phase: cost.time}
+        for around in _around(layer):
             whole[around].add(cost)
     order = sorted(
         whole, key=lambda scope: [(-whole[outer].time, outer) for outer in _around(scope)]

@@ -55,5 +55,5 @@ def described(
         "svg": svg(machine, placement),
         "axes": [f"{axis}={size}" for axis, size in program.mesh],
         "busiest": busiest and {"chips": busiest[0], "bytes": busiest[1], "share": share},
-        "topology": str(machine.topology),
+        "topology": str(machine.topology) if machine.topology.chips > 1 else "one chip",
     }

@@ -71,6 +71,7 @@ def _data(profile: Profile) -> dict[str, Any]:
         "machine": asdict(profile.machine),
         "total": profile.total_ns,
         "executions": sum(profile.counts),
+        "program_count": len(profile.programs),
         "programs": [
             {"name": names[number], "count": profile.counts[number], "once": number in aside,
              "mesh": described(profile.programs[number], cores.get(number, ()), profile.machine),

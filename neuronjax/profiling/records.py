@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from neuronjax.errors import ProfileError, quoted
 
-FORMAT = 3
+FORMAT = 4
 """Version of the JSON."""
 
 
@@ -96,6 +97,31 @@ class KernelProfile:
         return self.duration_ns * self.runs
 
 
+class Instructions(NamedTuple):
+    """Instructions of one kind at one line, in one run of the program."""
+
+    #: An engine, "dma" or "collective".
+    engine: str
+    opcode: str
+    #: What they compute, such as ``exp``; empty if that goes without saying.
+    operator: str
+    #: The widest type that they read or write; empty if they read or write PSUM.
+    dtype: str
+    #: The StableHLO operations that they are part of.
+    operations: tuple[str, ...]
+    #: The user's line, ``file:line``, and name scopes; empty if unknown.
+    source: str
+    scope: str
+    number: int
+    #: On all physical cores together.
+    time_ns: float
+    #: On one of those that share the work, in kernels that their engine limits, and in all.
+    critical_ns: float
+    core_ns: float
+    #: What they move, or else write.
+    nbytes: float
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Opcode:
     """Instructions of one opcode on one engine, in one run of the program."""
@@ -122,6 +148,8 @@ class Collective:
     runs: int
     start_ns: float
     time_ns: float
+    #: The part of the time in which no data is on the links.
+    latency_ns: float
 
     @property
     def ranks(self) -> int:
@@ -162,7 +190,7 @@ class ProgramProfile:
     work: Mapping[str, float] = field(default_factory=dict)
     model_flops: float = 0.0
     kernels: tuple[KernelProfile, ...] = ()
-    opcodes: tuple[Opcode, ...] = ()
+    instructions: tuple[Instructions, ...] = ()
     collectives: tuple[Collective, ...] = ()
     #: HBM by kind: argument, result, constant, scratch.
     hbm_bytes: Mapping[str, int] = field(default_factory=dict)
@@ -173,6 +201,19 @@ class ProgramProfile:
     assumed: tuple[str, ...] = ()
     #: Why it could not be timed; empty if it was.
     error: str = ""
+
+    @property
+    def opcodes(self) -> tuple[Opcode, ...]:
+        """Its instructions by engine and opcode, most frequent first."""
+        counts: Counter[tuple[str, str]] = Counter()
+        times: Counter[tuple[str, str]] = Counter()
+        for row in self.instructions:
+            counts[row.engine, row.opcode] += row.number
+            times[row.engine, row.opcode] += round(row.time_ns)
+        return tuple(
+            Opcode(engine=engine, opcode=opcode, count=count, time_ns=times[engine, opcode])
+            for (engine, opcode), count in counts.most_common()
+        )
 
 
 class Run(NamedTuple):
@@ -244,13 +285,18 @@ def _program(given: Mapping[str, Any]) -> ProgramProfile:
         **{
             **given,
             "kernels": tuple(_kernel(kernel) for kernel in given["kernels"]),
-            "opcodes": tuple(Opcode(**opcode) for opcode in given["opcodes"]),
+            "instructions": tuple(map(_instructions, given["instructions"])),
             "collectives": tuple(map(_collective, given["collectives"])),
             "assumed": tuple(given["assumed"]),
             "mesh": tuple((name, size) for name, size in given["mesh"]),
             "held": tuple(Tensor(*tensor) for tensor in given["held"]),
         }
     )
+
+
+def _instructions(given: Sequence[Any]) -> Instructions:
+    row = Instructions(*given)
+    return row._replace(operations=tuple(row.operations))
 
 
 def _collective(given: Mapping[str, Any]) -> Collective:

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from neuronjax.profiling.findings import findings
+from neuronjax.display import counted, duration
+from neuronjax.profiling.findings import Finding, findings
 from neuronjax.profiling.phases import one_off, ranked
 from neuronjax.profiling.records import Profile, ProgramProfile
 from neuronjax.profiling.summary import percentages
 
+WIDTH = 100
+"""Columns of the lines of findings."""
+
 MOST_PROGRAMS, MOST_KERNELS, MOST_FINDINGS = 12, 8, 8
-
-
-def time(ns: float) -> str:
-    """A time with three significant digits and a unit."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if ns >= size:
-            return f"{ns / size:.3g} {unit}" if ns < 1000 * size else f"{ns / size:,.0f} {unit}"
-    return f"{ns:.3g} ns"
-
-
-def counted(count: int, name: str) -> str:
-    """A number with its noun."""
-    return f"{count} {name}" if count == 1 else f"{count} {name}s"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -43,9 +36,10 @@ def text(profile: Profile) -> str:
     order = ranked(profile)
     if not order:
         return "no program ran during the recording."
+    runs = counted(sum(profile.counts), "run")
     head = (
-        f"{machine.target} (LNC {machine.lnc}), simulated: {sum(profile.counts)} runs of "
-        f"{counted(len(order), 'program')}, {time(profile.total_ns)} on the device"
+        f"{machine.target} (LNC {machine.lnc}), simulated: {runs} of "
+        f"{counted(len(order), 'program')}, {duration(profile.total_ns)} on the device"
     )
     costliest = profile.programs[order[0]]
     parts = [head, _programs(profile, order), _kernels(costliest), _findings(profile)]
@@ -67,7 +61,7 @@ def _programs(profile: Profile, order: list[int]) -> str:
         shares = percentages(program, profile.machine)
         busiest = max(program.busy_ns, key=lambda name: program.busy_ns[name], default="")
         rows.append((
-            program.name, str(count), str(program.ranks), time(program.total_ns),
+            program.name, str(count), str(program.ranks), duration(program.total_ns),
             f"{100 * program.total_ns * count / whole:.1f} %",
             f"{100 * shares['mfu_estimated_percent']:.1f} %",
             f"{100 * shares['mbu_estimated_percent']:.1f} %",
@@ -78,7 +72,7 @@ def _programs(profile: Profile, order: list[int]) -> str:
     if aside:
         spent = sum(times[len(work) :])
         more += (
-            f"\npreparation, run once: {counted(len(aside), 'program')}, {time(spent)}"
+            f"\npreparation, run once: {counted(len(aside), 'program')}, {duration(spent)}"
             f" ({100 * spent / whole:.1f} %), in report.html and summary.json"
         )
     return table(names, rows) + more
@@ -110,14 +104,43 @@ def _kernels(program: ProgramProfile) -> str:
     costly = _kernel_groups(program)[:MOST_KERNELS]
     whole = sum(kernel.time_ns for kernel in program.kernels) or 1.0
     rows = [
-        (row.name, str(row.runs), time(row.time_ns), f"{100 * row.time_ns / whole:.1f} %",
-         row.critical, row.source)
+        (
+            shortened(row.name), str(row.runs), duration(row.time_ns),
+            f"{100 * row.time_ns / whole:.1f} %", row.critical, near(row.source),
+        )
         for row in costly
     ]  # fmt: skip
     names = (f"kernel of {program.name}", "runs", "time", "share", "limited by", "line")
     return table(names, rows) if rows else ""
 
 
+def shortened(name: str, most: int = 44) -> str:
+    """A name whose end is left out if it is too long for a table."""
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def near(source: str) -> str:
+    """A line as it is found from the current folder."""
+    return os.path.relpath(source) if source.startswith(f"{os.getcwd()}{os.sep}") else source
+
+
 def _findings(profile: Profile) -> str:
     worst = [finding for finding in findings(profile) if not finding.is_one_off][:MOST_FINDINGS]
-    return "\n".join(f"* {finding.program}: {finding.what} {finding.remedy}" for finding in worst)
+    if not worst:
+        return ""
+    rows = [_finding(finding, profile.total_ns) for finding in worst]
+    return "\n".join(["What costs time, and the most that a fix could save:", *rows])
+
+
+def _finding(finding: Finding, whole_ns: float) -> str:
+    """A finding and its remedy, with its share in a column of its own."""
+    share = f"{100 * finding.cost_ns / (whole_ns or 1):.1f} %".rjust(7)
+    indent = " " * (len(share) + 2)
+    return "\n".join((
+        textwrap.fill(
+            f"{share}  {finding.programs}: {finding.what}", WIDTH, subsequent_indent=indent
+        ),
+        textwrap.fill(
+            finding.remedy, WIDTH, initial_indent=f"{indent}> ", subsequent_indent=f"{indent}  "
+        ),
+    ))  # fmt: skip

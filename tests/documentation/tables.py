@@ -207,8 +207,8 @@ TABLES: Mapping[str, tuple[str, Callable[[], str]]] = {
     "causes": (
         "findings.md",
         lambda: markdown(
-            ["finding", "remedy"],
-            ((f"`{name}`", remedy) for name, (_, remedy) in findings.RULES.items()),
+            ["finding", "when it is reported"],
+            ((f"`{name}`", when) for name, (_, when) in findings.RULES.items()),
         ),
     ),
     "generations": (

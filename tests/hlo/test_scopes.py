@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -116,3 +117,20 @@ def test_scopes_go_through_calls_and_loops() -> None:
 
     scopes = {scope for name, scope in found(read) if name == "maximum"}
     assert scopes == {"outer/layer"}
+
+
+def test_functions_of_jax_have_the_line_that_calls_them() -> None:
+    def noisy(x: jax.Array, key: jax.Array) -> jax.Array:
+        return x + jax.random.normal(key, x.shape)  # LINE
+
+    lowered = jax.jit(noisy).lower(np.ones(3, np.float32), jax.random.key(0, impl="threefry2x32"))
+    with module.context():
+        read = graph.read(module.load(lowered.as_text(debug_info=True).encode()))
+
+    def sources(of: graph.Graph) -> set[str]:
+        own = {op.source for op in of.operations if op.name != "constant"}
+        return own.union(*(sources(region) for op in of.operations for region in op.regions))
+
+    lines = Path(__file__).read_text().splitlines()
+    (line,) = (number for number, text in enumerate(lines, 1) if text.endswith("# LINE"))
+    assert sources(read) == {f"{__file__}:{line}"}

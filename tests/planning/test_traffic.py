@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
 import neuronjax
+from neuronjax.machine.axes import axes_of
 from neuronjax.machine.machine import Machine
 from neuronjax.planning.tracing import abstract_mesh
-from neuronjax.planning.traffic import axes_of, links_between
+from neuronjax.planning.traffic import links_between
 
 SIZE = 1 << 20
 

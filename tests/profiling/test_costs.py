@@ -173,6 +173,19 @@ def test_nine_tenths_of_the_time_have_a_layer(
     assert sum(cost.time for layer, cost in costs.items() if not layer) <= 0.1 * whole
 
 
+def test_phases_of_a_gradient_are_told_apart() -> None:
+    """The products of a layer with three: once forward, again recomputed, and twice backward."""
+    with neuronjax.profile() as found:
+        jax.jit(jax.grad(attention))(WEIGHTS, X)
+    assert found.profile is not None
+    (timed,) = (program for program in found.profile.programs if program.ranks == 1)
+    cost = by_layer(timed)["attention"]
+    assert sum(cost.phases.values()) == pytest.approx(cost.time)
+    assert set(cost.phases) == {"forward", "backward", "recomputed"}
+    assert cost.phases["forward"] == pytest.approx(cost.phases["recomputed"], rel=0.5)
+    assert cost.phases["backward"] > 1.2 * cost.phases["forward"]
+
+
 @pytest.mark.parametrize("number", [0, 1])
 def test_costs_are_the_times_of_kernels(number: int) -> None:
     timed = recorded.profile().programs[number]

@@ -1,11 +1,13 @@
-"""Every rule of the findings: a program that breaks it, and one that does not."""
+"""Every rule of the findings: a program that breaks it, and ordinary ones that do not."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import jax
 import pytest
 
+import neuronjax
 from neuronjax.profiling.findings import RULES, findings
 from neuronjax.profiling.records import (
     KernelProfile,
@@ -15,6 +17,8 @@ from neuronjax.profiling.records import (
     ProgramProfile,
     Run,
 )
+from neuronjax.profiling.text import text
+from tests.profiling import finding_cases
 
 MACHINE = MachineFacts(
     target="trn2.3xlarge", chip="trainium2", version=3, lnc=1, cores=8, max_flops=78.6e12,
@@ -46,46 +50,48 @@ def program(*kernels: KernelProfile, **given: Any) -> ProgramProfile:
     return ProgramProfile(**{**chosen, **given})
 
 
-BROKEN: dict[str, ProgramProfile] = {
-    "small-dma": program(
-        kernel(critical="dma", work={"dma_ideal_ns": 50, "dma_transfer_count": 9})
-    ),
-    "tensor-idle": program(
-        kernel(busy_ns={"tensor": 100.0}, tensor_waits_ns={"dma": 7.0, "vector": 1.0})
-    ),
-    "transposes": program(
-        kernel(), work={"adjusted_hardware_flops": 100, "adjusted_transpose_flops": 30}
-    ),
-    "spills": program(
-        kernel(), work={"hbm_read_bytes": 100e3, "spill_reload_bytes": 50e3, "spill_save_bytes": 1}
-    ),
-    "exposed-collectives": program(kernel(), kernel(critical="collective", start_ns=1_000.0)),
-    "gpsimd-bound": program(kernel(critical="gpsimd")),
-    "elementwise-bound": program(kernel(critical="vector")),
-    "idle": program(kernel(), total_ns=2_000.0),
-    "launch": program(kernel(start_ns=500.0), launch_ns=500.0),
-    "memory-bound": program(
-        kernel(), model_flops=1e6, work={"hbm_read_bytes": 300e3, "hbm_write_bytes": 0}
-    ),
-}
+def rules(case: finding_cases.Case) -> set[str]:
+    function, arguments = case
+    jitted, placed = jax.jit(function), jax.device_put(list(arguments))
+    with neuronjax.profile() as recorded:
+        jitted(*placed)
+    for each in recorded.findings:
+        assert recorded.profile is not None
+        assert 0 < each.cost_ns <= recorded.profile.total_ns
+        assert "finding_cases.py:" in f"{each.what} {each.source}" or each.rule == "launch"
+    return {each.rule for each in recorded.findings}
 
 
-def rules(found: ProgramProfile) -> set[str]:
-    runs = (Run(0, (0,), 0.0, 0, 0),)
-    profile = Profile(machine=MACHINE, programs=(found,), runs=runs, counts=(1,), host_ns=1)
-    return {each.rule for each in findings(profile)}
+def test_every_rule_has_a_program() -> None:
+    assert finding_cases.BREAKING.keys() == RULES.keys()
 
 
-def test_every_rule_has_a_case() -> None:
-    assert BROKEN.keys() == RULES.keys()
+@pytest.mark.parametrize("rule", finding_cases.BREAKING)
+def test_a_rule_finds_the_program_that_breaks_it(rule: str) -> None:
+    assert rule in rules(finding_cases.BREAKING[rule])
 
 
-@pytest.mark.parametrize("rule", BROKEN)
-def test_rule_finds(rule: str) -> None:
-    assert rules(BROKEN[rule]) == {rule}
+@pytest.mark.parametrize("name", finding_cases.ORDINARY)
+def test_ordinary_programs_break_few_rules(name: str) -> None:
+    case, expected = finding_cases.ORDINARY[name]
+    assert rules(case) == expected
 
 
 def test_nothing_to_find() -> None:
-    hidden = kernel(critical="collective", path="p/c")
-    assert rules(program(kernel(), hidden)) == set()
-    assert rules(program(error="no")) == set()
+    assert findings(profile(program(kernel()))) == []
+    assert findings(profile(program(error="no"))) == []
+
+
+def profile(*programs: ProgramProfile) -> Profile:
+    runs = tuple(Run(number, (0,), 0.0, 0, 0) for number in range(len(programs)))
+    return Profile(
+        machine=MACHINE, programs=programs, runs=runs, counts=(1,) * len(programs), host_ns=1
+    )
+
+
+def test_equal_findings_of_programs_are_one() -> None:
+    short = [program(kernel(start_ns=500.0), name=name, launch_ns=500.0) for name in "abc"]
+    (found,) = findings(profile(*short))
+    assert (found.rule, found.programs) == ("launch", "a and 2 more programs")
+    assert found.cost_ns == 1_500.0
+    assert " 33.3 %  a and 2 more programs: starting" in text(profile(*short))

@@ -56,6 +56,7 @@ def test_report_is_rendered(tmp_path: Path) -> None:
         assert f'id="{section}"' in found
     assert "<canvas" in found
     assert found.count("<svg") >= 4
+    assert "Costliest kernel: " in found
     assert "nc_matmul" in found
     assert "recorded.py:" in found
     assert "NaN" not in found

@@ -22,7 +22,7 @@ function engineBars(program) {
 }
 
 function roofline(program, machine) {
-  const width = 560, height = 330, left = 62, bottom = 40, top = 12;
+  const width = 560, height = 330, left = 92, bottom = 40, top = 12;
   const points = program.kernels.filter((each) => each.flops > 0 && each.hbm > 0 && each.time > 0)
     .map((each) => ({ kernel: each, x: each.flops / each.hbm, y: each.flops / each.time * 1e9, size: each.time * each.runs }));
   const ridge = machine.max_flops / machine.max_hbm_bandwidth;
@@ -35,7 +35,7 @@ function roofline(program, machine) {
   for (let power = x0; power <= x1; power++) picture.append(svg("line", { class: "grid", x1: x(10 ** power), x2: x(10 ** power), y1: top, y2: height - bottom }),
     svg("text", { x: x(10 ** power), y: height - bottom + 17, "text-anchor": "middle" }, shown(10 ** power)));
   for (let power = y0; power <= y1; power++) picture.append(svg("line", { class: "grid", x1: left, x2: width - 12, y1: y(10 ** power), y2: y(10 ** power) }),
-    svg("text", { x: left - 8, y: y(10 ** power) + 4, "text-anchor": "end" }, scaled(10 ** power, [["PF/s", 1e15], ["TF/s", 1e12], ["GF/s", 1e9], ["MF/s", 1e6]])));
+    svg("text", { x: left - 8, y: y(10 ** power) + 4, "text-anchor": "end" }, scaled(10 ** power, [["PFLOP/s", 1e15], ["TFLOP/s", 1e12], ["GFLOP/s", 1e9], ["MFLOP/s", 1e6]])));
   const low = Math.max(10 ** x0, 10 ** y0 / machine.max_hbm_bandwidth);
   picture.append(svg("polyline", { points: [[low, low * machine.max_hbm_bandwidth], [ridge, machine.max_flops], [10 ** x1, machine.max_flops]].map(([a, b]) => `${x(a)},${y(b)}`).join(" "), fill: "none", stroke: "var(--ink)", "stroke-width": 2, "stroke-linejoin": "round" }),
     svg("text", { x: width - 14, y: y(machine.max_flops) - 8, "text-anchor": "end" }, `BF16 peak ${shown(machine.max_flops / 1e12)} TFLOP/s`),
@@ -43,7 +43,7 @@ function roofline(program, machine) {
   const most = Math.max(...points.map((each) => each.size), 1);
   for (const point of points.sort((a, b) => b.size - a.size)) {
     const spot = svg("circle", { cx: x(point.x), cy: y(point.y), r: 4 + 12 * Math.sqrt(point.size / most), fill: `var(--${point.kernel.critical})`, "fill-opacity": 0.72, stroke: "var(--card)", "stroke-width": 1.5 });
-    spot.addEventListener("pointermove", (event) => showTip(event, point.kernel.name, [`${shown(point.y / 1e12)} TFLOP/s at ${shown(point.x)} FLOP/byte`, `${time(point.size)} in ${counted(point.kernel.runs, "run")}`, file(point.kernel.source), `limited by ${TITLES[point.kernel.critical]}`]));
+    spot.addEventListener("pointermove", (event) => showTip(event, point.kernel.name, [`${flops(point.y)}/s at ${shown(point.x)} FLOP/byte`, `${time(point.size)} in ${counted(point.kernel.runs, "run")}`, file(point.kernel.source), `limited by ${TITLES[point.kernel.critical]}`]));
     spot.addEventListener("pointerleave", hideTip);
     picture.append(spot);
   }
@@ -89,7 +89,7 @@ function runsChart() {
   const width = 1240, left = 84, row = 22, height = cores.length * row + 28;
   const last = Math.max(...data.runs.map((run) => run[2] + data.programs[run[0]].total), 1);
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Runs of programs by core" });
-  const palette = ["tensor", "vector", "scalar", "dma", "gpsimd", "collective", "sync"];
+  const palette = ["tensor", "vector", "scalar", "dma", "gpsimd", "collective"], others = "sync";
   const x = (at) => left + at / last * (width - left - 12);
   cores.forEach((core, at) => picture.append(svg("text", { x: left - 10, y: at * row + row / 2 + 4, "text-anchor": "end" }, `core ${core}`)));
   for (const [number, on, start] of data.runs) {
@@ -97,12 +97,15 @@ function runsChart() {
     for (const core of on) {
       const at = cores.indexOf(core);
       if (at < 0) continue;
-      const bar = svg("rect", { x: x(start), y: at * row + 3, width: Math.max(0.6, x(start + program.total) - x(start) - 0.5), height: row - 6, fill: `var(--${palette[number % palette.length]})`, "fill-opacity": 0.85 });
+      const bar = svg("rect", { x: x(start), y: at * row + 3, width: Math.max(0.6, x(start + program.total) - x(start) - 0.5), height: row - 6, fill: `var(--${palette[number] ?? others})`, "fill-opacity": 0.85 });
       bar.addEventListener("pointermove", (event) => showTip(event, program.name, [`${time(program.total)} at ${time(start)}`, `on ${counted(on.length, "core")}`]));
       bar.addEventListener("pointerleave", hideTip);
       picture.append(bar);
     }
   }
   for (let part = 0; part <= 6; part++) picture.append(svg("text", { x: x(last * part / 6), y: height - 6, "text-anchor": part === 6 ? "end" : part ? "middle" : "start" }, time(last * part / 6)));
-  return picture;
+  const ran = [...new Set(data.runs.map((run) => run[0]))].sort((a, b) => a - b);
+  const named = ran.filter((number) => number < palette.length).map((number) => [palette[number], data.programs[number].name]);
+  const entries = ran.length > named.length ? [...named, [others, counted(ran.length - named.length, "other program")]] : named;
+  return [picture, make("div", { class: "legend" }, entries.map(([name, title]) => make("span", {}, make("i", { style: `background:var(--${name})` }), title)))];
 }

@@ -37,6 +37,7 @@ function tick(at, step) { // a time on an axis: as many digits as tell it from i
 }
 const bytes = (n) => scaled(n, [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10], ["B", 1]]);
 const flops = (n) => scaled(n, [["TFLOP", 1e12], ["GFLOP", 1e9], ["MFLOP", 1e6], ["kFLOP", 1e3], ["FLOP", 1]]);
+const rate = (flop, ns) => (flop && ns ? `${flops(flop / ns * 1e9)}/s` : "–");
 const counted = (n, name) => `${shown(n, 9)} ${name}${n === 1 ? "" : "s"}`;
 const percent = (x) => `${shown(100 * x, 3)} %`;
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
@@ -86,6 +87,6 @@ function sortable(columns, rows, { by = 0, most = 200 } = {}) { // by null: as t
   return make("div", { class: "scroll", tabindex: "0" }, make("table", {}, make("thead", {}, head), body));
 }
 function share(value, most, name = "accent") {
-  return [make("span", { class: "bar", style: `width:${Math.max(1, 70 * value / (most || 1))}px;background:var(--${name})` }), percent(value)];
+  return [make("span", { class: "bar", style: `width:${Math.max(1, 60 * value / (most || 1))}px;background:var(--${name})` }), percent(value)];
 }
 const dot = (name) => [make("span", { class: "dot", style: `background:var(--${name})` }), TITLES[name] ?? name];

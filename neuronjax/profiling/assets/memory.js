@@ -68,5 +68,5 @@ function meshPicture(program) {
   const drawn = new DOMParser().parseFromString(picture, "image/svg+xml").documentElement;
   const note = busiest ? `The busiest link, between chips ${busiest.chips.join(" and ")}, carries ${bytes(busiest.bytes)} in one run, ${percent(busiest.share)} of its capacity.` : "No link between chips is used.";
   return section("mesh", axes.length ? `The mesh ${axes.join(", ")} on the machine` : "Cores on the machine",
-    `${topology}. ${axes.length ? "Cores are labelled with their mesh coordinates and coloured by its first axis. " : ""}${note}`, make("div", { class: "scroll" }, document.importNode(drawn, true)));
+    `${topology[0].toUpperCase()}${topology.slice(1)}. ${axes.length ? "Cores are labelled with their mesh coordinates and coloured by its first axis. " : ""}${note}`, make("div", { class: "scroll" }, document.importNode(drawn, true)));
 }

@@ -1,6 +1,7 @@
 // The page of a profile
 
 let current; // the timeline on the page
+const PHASES = ["forward", "backward", "recomputed"]; // of a gradient
 
 function tile(title, value, more) {
   return make("div", { class: "tile" }, make("span", {}, title), make("b", {}, value), more && make("small", {}, more));
@@ -17,38 +18,56 @@ function tiles(program, machine) {
     tile("HBM", bytes(peak), `of ${bytes(machine.hbm_bytes)} per core`),
     tile("Kernels", shown(program.kernels.length, 6), counted(sum(program.kernels, (each) => each.runs), "run")));
 }
+function aside(finding) { // what the sentence of a finding leaves out
+  const line = finding.source && !finding.what.includes(file(finding.source)) ? `Line: ${file(finding.source)}. ` : "";
+  const kernel = finding.kernel ? `Costliest kernel: ${finding.kernel}. ` : "";
+  const others = finding.others.length ? `This is ${finding.program}; the same in ${finding.others.join(", ")}.` : "";
+  return line + kernel + others;
+}
 function findingsList(program) {
-  const own = data.findings.filter((each) => each.program === program.name.replace(/\.\d+$/, ""));
+  const own = data.findings.filter((each) => [each.program, ...each.others].includes(program.name.replace(/\.\d+$/, "")));
   if (!own.length) return make("p", { class: "empty" }, "Nothing stands out.");
   return make("div", { class: "findings" }, own.map((each) => make("div", { class: "finding", "data-rule": each.rule },
     make("div", { class: "cost" }, percent(each.cost_ns / data.total), make("small", {}, "at most")),
-    make("p", { class: "what" }, each.what, each.kernel && make("span", { class: "note" }, ` Most of it: ${each.kernel}${each.source ? `, ${file(each.source)}` : ""}.`)),
+    make("p", { class: "what" }, each.what, make("span", { class: "note" }, ` ${aside(each)}`)),
     make("p", { class: "remedy" }, each.remedy))));
 }
+function kernelGroups(program) { // kernels of one name, line and limit as one
+  const groups = new Map();
+  for (const kernel of program.kernels) {
+    const key = [kernel.name, kernel.source, kernel.critical].join("\n");
+    const group = groups.get(key) ?? { ...kernel, first: kernel, runs: 0, whole: 0, tensor: 0, flops: 0, hbm: 0, transfers: 0, moved: 0 };
+    group.runs += kernel.runs; group.whole += kernel.time * kernel.runs; group.tensor += (kernel.busy.tensor ?? 0) * kernel.runs;
+    group.flops += kernel.flops * kernel.runs; group.hbm += kernel.hbm * kernel.runs;
+    group.transfers += kernel.dma[0] * kernel.runs; group.moved += kernel.dma[1] * kernel.runs;
+    groups.set(key, group);
+  }
+  return [...groups.values()];
+}
 function kernelTable(program, timeline) {
-  const whole = sum(program.kernels, (each) => each.time * each.runs) || 1;
-  const most = Math.max(...program.kernels.map((each) => each.time * each.runs), 1) / whole;
+  const groups = kernelGroups(program), whole = sum(groups, (each) => each.whole) || 1;
+  const most = Math.max(...groups.map((each) => each.whole), 1) / whole;
   return sortable([
-    { title: "Kernel", text: true, of: (k) => k.name, title_of: (k) => k.path, show: (k) => make("button", { type: "button", class: "link", onclick: () => timeline.show(k) }, k.name) },
-    { title: "Share", of: (k) => k.time * k.runs, show: (k) => share(k.time * k.runs / whole, most) },
-    { title: "Time", of: (k) => k.time * k.runs, show: (k) => time(k.time * k.runs) },
+    { title: "Kernel", text: true, of: (k) => k.name, title_of: (k) => `${k.path}: ${k.ops}`, show: (k) => make("button", { type: "button", class: "link", onclick: () => timeline.show(k.first) }, k.name) },
+    { title: "Share", of: (k) => k.whole, show: (k) => share(k.whole / whole, most) },
+    { title: "Time", of: (k) => k.whole, show: (k) => time(k.whole) },
     { title: "Runs", of: (k) => k.runs, show: (k) => shown(k.runs, 9) },
     { title: "Limited by", text: true, of: (k) => k.critical, show: (k) => dot(k.critical) },
-    { title: "Tensor", of: (k) => (k.busy.tensor ?? 0) / k.time, show: (k) => percent((k.busy.tensor ?? 0) / (k.time || 1)) },
-    { title: "TFLOP/s", of: (k) => k.flops / k.time, show: (k) => shown(k.flops / (k.time || 1) / 1e3) },
-    { title: "HBM", of: (k) => k.hbm * k.runs, show: (k) => bytes(k.hbm * k.runs) },
-    { title: "DMA size", of: (k) => k.dma[1] / (k.dma[0] || 1), show: (k) => (k.dma[0] ? bytes(k.dma[1] / k.dma[0]) : "–") },
+    { title: "Tensor", of: (k) => k.tensor / k.whole, show: (k) => percent(k.tensor / (k.whole || 1)) },
+    { title: "Rate", of: (k) => k.flops / k.whole, show: (k) => rate(k.flops, k.whole) },
+    { title: "HBM", of: (k) => k.hbm, show: (k) => bytes(k.hbm) },
+    { title: "DMA size", of: (k) => k.moved / (k.transfers || 1), show: (k) => (k.transfers ? bytes(k.moved / k.transfers) : "–") },
     { title: "Line", text: true, of: (k) => k.source, show: (k) => make("code", {}, file(k.source)), title_of: (k) => k.source },
-    { title: "Operations", text: true, of: (k) => k.ops, title_of: (k) => k.ops },
-  ], program.kernels, { by: 1 });
+  ], groups, { by: 1 });
 }
-function costTable(program, rows, first, by) {
+function costTable(program, rows, first, by, more = []) {
   const whole = sum(program.kernels, (each) => each.time * each.runs) || 1, most = Math.max(...rows.map((each) => each.time), 1) / whole;
   const top = (row) => Object.entries(row.busy).sort((a, b) => b[1] - a[1])[0]?.[0] ?? "host";
   return sortable([
     first,
     { title: "Share", of: (r) => r.time, show: (r) => share(r.time / whole, most) },
     { title: "Time", of: (r) => r.time, show: (r) => time(r.time) },
+    ...more,
     { title: "Busiest", text: true, of: top, show: (r) => dot(top(r)) },
     { title: "Kernels", of: (r) => r.kernels },
     { title: "FLOP", of: (r) => r.flops, show: (r) => flops(r.flops) },
@@ -56,11 +75,13 @@ function costTable(program, rows, first, by) {
   ], rows, { by });
 }
 function lineTable(program) {
-  return costTable(program, program.lines, { title: "Line", text: true, of: (r) => r.name, show: (r) => make("code", {}, r.name ? file(r.name) : "(no line)"), title_of: (r) => r.name }, 1);
+  return costTable(program, program.lines, { title: "Line", text: true, of: (r) => r.name, show: (r) => make("code", {}, r.name ? file(r.name) : "–"), title_of: (r) => r.name }, 1);
 }
 function layerTable(program) { // layers within layers follow them, indented
-  const show = (row) => make("code", { style: `padding-left:${row.name.split("/").length - 1}em` }, row.name.split("/").at(-1) || "(no scope)");
-  return costTable(program, program.layers, { title: "Layer", text: true, of: (r) => r.name, show, title_of: (r) => r.name }, null);
+  const show = (row) => make("code", { style: `padding-left:${row.name.split("/").length - 1}em` }, row.name.split("/").at(-1) || "–");
+  const phases = PHASES.filter((name) => program.layers.some((row) => row.phases[name]));
+  const apart = phases.length < 2 ? [] : phases.map((name) => ({ title: `${name[0].toUpperCase()}${name.slice(1)}`, of: (r) => r.phases[name] ?? 0, show: (r) => (r.phases[name] ? time(r.phases[name]) : "–") }));
+  return costTable(program, program.layers, { title: "Layer", text: true, of: (r) => r.name, show, title_of: (r) => r.name }, null, apart);
 }
 function opcodeTable(program) {
   return sortable([
@@ -97,17 +118,16 @@ function renderProgram(program) {
     section("tensors", "HBM at its fullest", "Each line makes a tensor, or is the first to read an argument.", tensorTable(program)),
     program.mesh ? meshPicture(program) : make("span"),
     section("kernels", "Cost by kernel", "Click a kernel to see it in the timeline; click a heading to sort.", kernelTable(program, timeline)),
-    section("layers", "Cost by layer", "Name scopes and modules, or else functions, with all that lies within them, including the backward pass and recomputation.", layerTable(program)),
-    make("div", { class: "pair" },
-      section("lines", "Cost by source line", null, lineTable(program)),
-      section("opcodes", "Cost by instruction", "DMA is the sum of all transfers' times, although transfers overlap.", opcodeTable(program))),
+    section("layers", "Cost by layer", "Name scopes and modules, or else functions, with all that lies within them.", layerTable(program)),
+    section("lines", "Cost by source line", null, lineTable(program)),
+    section("opcodes", "Cost by instruction", "DMA is the sum of all transfers' times, although transfers overlap.", opcodeTable(program)),
     program.assumed.length ? section("assumed", "Assumed", program.assumed.join("; ")) : make("span"),
   ];
 }
 function renderProfile(page) {
   const { machine } = data, body = make("div", { id: "program" });
   page.append(make("header", {}, make("h1", {}, "Where the time goes"),
-    make("p", {}, `${machine.target}, LNC ${machine.lnc} · ${counted(data.executions, "run")} of ${counted(data.programs.length, "program")} · ${time(data.total)} on the device, simulated`)));
+    make("p", {}, `${machine.target}, LNC ${machine.lnc} · ${counted(data.executions, "run")} of ${counted(data.program_count, "program")} · ${time(data.total)} on the device, simulated`)));
   if (!data.programs.length) { page.append(section("empty", "No program ran", "Nothing ran on platform neuron during the recording.")); return; }
   const whole = sum(data.programs, (each) => each.total * each.count) || 1;
   const shownTabs = Math.min(6, data.programs.filter((each) => !each.once).length); // what only prepares is folded
