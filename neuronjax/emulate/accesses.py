@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from neuronjax.emulate.window import Array, Window
-from neuronjax.program.conflicts import is_sum
+from neuronjax.program.strided import is_sum
 
 _LEAST_ROOM = 1024
 

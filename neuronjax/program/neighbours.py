@@ -169,7 +169,7 @@ class Touched:
 
 
 @dataclass(eq=False, slots=True)
-class Footprint:
+class Usage:
     """What a kernel touches."""
 
     buffers: list[Buffer] = field(default_factory=list)
@@ -195,11 +195,11 @@ def outside_registers(kernel: Kernel) -> set[str]:
     return outside
 
 
-def footprint(kernel: Kernel) -> Footprint:
+def usage(kernel: Kernel) -> Usage:
     """What a kernel touches, instruction by instruction."""
     numbers: dict[str, int] = {}
     streams: dict[str, int] = {}
-    made = Footprint(own=frozenset(buffer.name for buffer in kernel.buffers))
+    made = Usage(own=frozenset(buffer.name for buffer in kernel.buffers))
     for instruction in leaves(kernel.body):
         uses: dict[tuple[int, bool], None] = {}
         for use in instruction.uses():
@@ -234,14 +234,14 @@ class Neighbours:
     def __init__(self, program: Program) -> None:
         self.sites = sites(program)
         self._roots = {alias.buffer: alias.of for alias in program.aliases}
-        self._footprints: dict[int, Footprint] = {}
+        self._usages: dict[int, Usage] = {}
         self._areas: dict[tuple[int, int], np.ndarray] = {}
         self._homes: dict[object, int] = {}
 
-    def footprint(self, kernel: Kernel) -> Footprint:
-        known = self._footprints.get(id(kernel))
+    def usage(self, kernel: Kernel) -> Usage:
+        known = self._usages.get(id(kernel))
         if known is None:
-            known = self._footprints[id(kernel)] = footprint(kernel)
+            known = self._usages[id(kernel)] = usage(kernel)
         return known
 
     def conflicts(self, most: int) -> Iterator[tuple[Kernel, int, Conflicts]]:
@@ -262,7 +262,7 @@ class Neighbours:
         """What each instruction of a kernel comes after, beside those on its engine before it."""
         known: dict[str, dict[str, Moment]] = {}
         needed = []
-        for touched in self.footprint(kernel).instructions:
+        for touched in self.usage(kernel).instructions:
             seen = known.setdefault(touched.engine, {})
             wanted = {
                 stream: until
@@ -279,13 +279,13 @@ class Neighbours:
         stored: dict[tuple[int, int], set[str]] = {}
         for site in self.sites:
             for core, kernel in enumerate(site.kernels):
-                seen = self.footprint(kernel).buffers
+                seen = self.usage(kernel).buffers
                 names = stored.setdefault((id(kernel), core), set())
                 for number, _ in back(self.sites, site, most):
                     other = self.sites[number]
                     for at, before in enumerate(other.kernels):
                         meets = _meets(self._area(site, core), self._area(other, at))
-                        written = meets @ (self.footprint(before).writes > 0).any(axis=1)
+                        written = meets @ (self.usage(before).writes > 0).any(axis=1)
                         names.update(
                             buffer.name
                             for buffer, is_written in zip(seen, written, strict=True)
@@ -313,7 +313,7 @@ class Neighbours:
             if pair in seen or not meets.any():
                 continue
             seen.add(pair)
-            theirs = self.footprint(kernel)
+            theirs = self.usage(kernel)
             after_read = _last(meets, theirs.writes)
             after_write = np.maximum(after_read, _last(meets, theirs.reads))
             for is_write, waits in ((False, after_read), (True, after_write)):
@@ -328,13 +328,13 @@ class Neighbours:
         key = site.number, core
         if key not in self._areas:
             kernel = site.kernels[core]
-            seen = self.footprint(kernel)
+            seen = self.usage(kernel)
             rows = [self._row(buffer, site, core, seen, kernel) for buffer in seen.buffers]
             self._areas[key] = np.array(rows, np.int64).reshape(-1, 5)
         return self._areas[key]
 
     def _row(
-        self, buffer: Buffer, site: Site, core: int, seen: Footprint, kernel: Kernel
+        self, buffer: Buffer, site: Site, core: int, seen: Usage, kernel: Kernel
     ) -> tuple[int, ...]:
         is_own = buffer.name in seen.own
         if not is_own:

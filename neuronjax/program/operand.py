@@ -278,21 +278,6 @@ class Access:
         reach = self.reach
         return start and Interval(start.low + reach.low, start.high + reach.high)
 
-    def runs(self, most: int) -> tuple[Interval, ...] | None:
-        """The contiguous runs of elements about the start; None if there are more than `most`."""
-        outer = list(self.dims)
-        low, high = 0, 0
-        while outer and abs(outer[-1].stride) <= high - low + 1:
-            end = outer[-1].stride * (outer[-1].size - 1)
-            low, high = low + min(0, end), high + max(0, end)
-            outer.pop()
-        if math.prod(dim.size for dim in outer) > most:
-            return None
-        starts = [0]
-        for dim in outer:
-            starts = [start + dim.stride * step for start in starts for step in range(dim.size)]
-        return tuple(Interval(start + low, start + high) for start in starts)
-
 
 def whole(buffer: Buffer, *, slot: Affine = ZERO) -> Access:
     """All of one slot of `buffer`, dimension by dimension."""

@@ -65,23 +65,15 @@ def touched(dims: tuple[Dim, ...]) -> list[int]:
 
 
 @given(walks, functions)
-def test_runs_are_what_is_touched(dims: tuple[Dim, ...], offset: Affine) -> None:
+def test_bounds_are_those_of_what_is_touched(dims: tuple[Dim, ...], offset: Affine) -> None:
     access = Access(buffer=buffer(128, 512), partitions=3, offset=offset, dims=dims)
     elements = touched(dims)
     assert access.free_elements == len(elements)
     assert access.nbytes == 3 * len(elements) * 4
     assert access.reach == (min(elements), max(elements))
-    runs = access.runs(len(elements))
-    assert {each for low, high in runs for each in range(low, high + 1)} == set(elements)
     low, high = offset.interval(TRIPS)
     assert access.bounds(TRIPS) == (low + min(elements), high + max(elements))
     assert access.span.start == offset
-
-
-def test_many_runs_are_not_listed() -> None:
-    access = Access(buffer=buffer(1, 64), dims=(Dim(2, 32),))
-    assert access.runs(31) is None
-    assert len(access.runs(32)) == 32
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Which elements a write is sure to fill while the loops about it run.
+"""Which elements writes are sure to fill while the loops about them run.
 
 A tile lives across the iterations of a loop if an iteration reads what it has not written itself.
 Intervals of elements are compared only where what they are relative to agrees: the same slot,
@@ -7,22 +7,23 @@ and the same dependence on the loops that stand still. A write with gaps is as m
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from neuronjax.program.affine import Affine, Interval
-from neuronjax.program.operand import Access, RegisterOffset
+from neuronjax.program.affine import Interval
+from neuronjax.program.footprint import Footprint, footprint
+from neuronjax.program.operand import Access, Buffer
 
+Trips = Mapping[str, int | None]
 Key = tuple[Any, ...]
 """What an interval is relative to."""
-_Step = tuple[int, int]
-"""A stride and a size: a dimension of a walk, or a loop."""
+
+_MOST_INTERVALS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class Box:
     """Partitions and elements about a symbolic start."""
 
     key: Key
@@ -30,72 +31,45 @@ class Reached:
     elements: Interval
 
 
-_MOST_INTERVALS = 64
+def whole(buffer: Buffer) -> Box:
+    """All of a buffer of one slot."""
+    access = Access(buffer=buffer, partitions=buffer.partitions)
+    lanes = Interval(0, buffer.partitions - 1)
+    return Box(_key(footprint(access, {})), lanes, Interval(0, buffer.elements - 1))
 
 
-def touched(access: Access, trips: Mapping[str, int | None]) -> Reached | None:
-    """All that `access` may reach while the loops `trips` run; None: nobody knows."""
-    reached = _reached(access, trips, _hull)
-    return reached[0] if reached else None
+def touched(access: Access, trips: Trips) -> Box | None:
+    """All that `access` may touch while the loops `trips` run; None: nobody knows."""
+    seen = _seen(access, trips)
+    if seen.elements is None:
+        return None
+    return Box(_key(seen), _lanes(seen), seen.elements.hull)
 
 
-def filled(access: Access, trips: Mapping[str, int | None]) -> tuple[Reached, ...]:
-    """What `access` is sure to reach while the loops `trips` run; nothing: nobody knows."""
-    return _reached(access, trips, _intervals)
+def filled(access: Access, trips: Trips) -> tuple[Box, ...]:
+    """What `access` is sure to touch while the loops `trips` run; nothing: nobody knows, or it is
+    in too many pieces."""
+    seen = _seen(access, trips)
+    intervals = () if seen.elements is None else seen.elements.runs(_MOST_INTERVALS) or ()
+    return tuple(Box(_key(seen), _lanes(seen), interval) for interval in intervals)
 
 
-def _reached(
-    access: Access,
-    trips: Mapping[str, int | None],
-    elements: Callable[[list[_Step], int], list[Interval]],
-) -> tuple[Reached, ...]:
-    if isinstance(access.offset, RegisterOffset):
-        return ()
-    moving = {name for name, _ in (*access.slot.terms, *access.partition.terms)}
-    steps = [(dim.stride, dim.size) for dim in access.dims]
-    fixed = []
-    for name, factor in access.offset.terms:
-        if name not in trips or name in moving:
-            fixed.append((name, factor))
-            continue
-        count = trips[name]
-        if count is None:
-            return ()
-        steps.append((factor, count))
-    low = access.partition.base
-    lanes = Interval(low, low + access.partitions - 1)
-    key = (_slot(access), access.partition.terms, tuple(fixed))
-    return tuple(Reached(key, lanes, interval) for interval in elements(steps, access.offset.base))
+def _seen(access: Access, trips: Trips) -> Footprint:
+    """Its footprint while loops stand still that lead to other slots or partitions."""
+    moving = {*access.slot.variables, *access.partition.variables}
+    if moving:
+        trips = {name: count for name, count in trips.items() if name not in moving}
+    return footprint(access, trips)
 
 
-def _slot(access: Access) -> Affine:
-    """The slot, for a tile with one the same whatever it is called."""
-    return Affine() if access.buffer.slots == 1 else access.slot
+def _key(seen: Footprint) -> Key:
+    # The slot of a tile with one is the same whatever it is called.
+    slot = None if seen.slots == 1 else seen.slot
+    return slot, seen.partitions.standing, seen.standing
 
 
-def _hull(steps: list[_Step], base: int) -> list[Interval]:
-    """From the first element to the last one."""
-    ends = [stride * (size - 1) for stride, size in steps]
-    return [Interval(base + sum(min(0, end) for end in ends),
-                     base + sum(max(0, end) for end in ends))]  # fmt: skip
-
-
-def _intervals(steps: list[_Step], base: int) -> list[Interval]:
-    """All elements; nothing if they are in too many pieces."""
-    low = high = base
-    rest = sorted(
-        ((stride, size) for stride, size in steps if size > 1), key=lambda step: abs(step[0])
-    )
-    while rest and abs(rest[0][0]) <= high - low + 1:
-        stride, size = rest.pop(0)
-        end = stride * (size - 1)
-        low, high = low + min(0, end), high + max(0, end)
-    if math.prod(size for _, size in rest) > _MOST_INTERVALS:
-        return []
-    starts = [0]
-    for stride, size in rest:
-        starts = [start + stride * step for start in starts for step in range(size)]
-    return [Interval(low + start, high + start) for start in starts]
+def _lanes(seen: Footprint) -> Interval:
+    return Interval(seen.partitions.low, seen.partitions.high)
 
 
 @dataclass(slots=True)
@@ -104,12 +78,12 @@ class Filled:
 
     boxes: dict[Key, dict[tuple[Interval, Interval], None]] = field(default_factory=dict)
 
-    def add(self, reached: Iterable[Reached]) -> None:
+    def add(self, boxes: Iterable[Box]) -> None:
         """Takes note of what a write fills."""
-        for access in reached:
-            self.boxes.setdefault(access.key, {})[access.partitions, access.elements] = None
+        for box in boxes:
+            self.boxes.setdefault(box.key, {})[box.partitions, box.elements] = None
 
-    def has(self, wanted: Reached | None) -> bool:
+    def has(self, wanted: Box | None) -> bool:
         """Whether all of it has been written; never true where nobody knows."""
         if wanted is None:
             return False

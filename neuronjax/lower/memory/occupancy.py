@@ -14,10 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from neuronjax.lower.memory.coverage import Filled, filled
-from neuronjax.lower.memory.coverage import Reached as _Reached
+from neuronjax.lower.memory.coverage import Filled, filled, whole
 from neuronjax.lower.memory.lifetimes import Life
-from neuronjax.program.affine import ZERO, Interval
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer
 from neuronjax.program.program import Call, If, Kernel, Loop, Node, Program, Split, While
@@ -149,10 +147,7 @@ def _summary(kernels: tuple[Kernel, ...]) -> dict[str, bool]:
 
 
 def _is_full(buffer: Buffer, parts: Filled | None) -> bool:
-    if parts is None or buffer.slots > 1:
-        return False
-    lanes = Interval(0, buffer.partitions - 1)
-    return parts.has(_Reached((ZERO, (), ()), lanes, Interval(0, buffer.elements - 1)))
+    return parts is not None and buffer.slots == 1 and parts.has(whole(buffer))
 
 
 def _intervals(events: list[Event], depth: int, *, is_own: bool) -> tuple[Lives, bool]:

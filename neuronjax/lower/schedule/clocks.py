@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from neuronjax.lower.prices import Price, Prices
-from neuronjax.lower.schedule.precedence import Before, Footprint, Shared, footprint, precedence
+from neuronjax.lower.schedule.precedence import Before, Effects, Shared, effects, precedence
 from neuronjax.machine.specs import Engine
 from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.instruction import Instruction
@@ -125,7 +125,7 @@ class Timer:
         self.prices = prices
         self.shared = shared
         self._jobs: dict[int, tuple[Node, Job]] = {}
-        self._prints: dict[int, tuple[Node, Footprint]] = {}
+        self._effects: dict[int, tuple[Node, Effects]] = {}
         self._loops: dict[tuple[int, str, int], tuple[tuple[Node, ...], Job]] = {}
         self._ties: dict[tuple[int, str | None, int], tuple[tuple[Node, ...], Before]] = {}
 
@@ -136,11 +136,11 @@ class Timer:
             known = self._jobs[id(node)] = (node, self._job(node))
         return known[1]
 
-    def footprint(self, node: Node) -> Footprint:
+    def effects(self, node: Node) -> Effects:
         """What a node touches."""
-        known = self._prints.get(id(node))
+        known = self._effects.get(id(node))
         if known is None:
-            known = self._prints[id(node)] = (node, footprint(node))
+            known = self._effects[id(node)] = (node, effects(node))
         return known[1]
 
     def before(self, nodes: tuple[Node, ...], loop: Loop | None) -> Before:
@@ -148,10 +148,8 @@ class Timer:
         variable, trips = _first_trips(nodes, loop)
         known = self._ties.get((id(nodes), variable, trips))
         if known is None:
-            prints = [self.footprint(node) for node in nodes]
-            later = [
-                footprint.later(variable, index) for index in range(trips) for footprint in prints
-            ]
+            touched = [self.effects(node) for node in nodes]
+            later = [own.later(variable, index) for index in range(trips) for own in touched]
             known = (nodes, precedence(later, self.shared))
             self._ties[id(nodes), variable, trips] = known
         return known[1]

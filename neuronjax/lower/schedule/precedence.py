@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from neuronjax.lower.schedule.reach import Contact, Reach, contacts
+from neuronjax.lower.schedule.contacts import Contact, contacts
 from neuronjax.program.collective import CollectiveInstruction
 from neuronjax.program.control import Host
 from neuronjax.program.dma import SendReceive
+from neuronjax.program.footprint import Footprint
 from neuronjax.program.gpsimd_engine import CoreBarrier
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer
@@ -30,26 +31,26 @@ Before = list[dict[int, bool]]
 
 
 @dataclass(frozen=True, slots=True)
-class Footprint:
+class Effects:
     """What a node touches; a barrier touches everything."""
 
     contacts: tuple[Contact, ...]
     is_barrier: bool
 
-    def later(self, variable: str | None, by: int) -> Footprint:
+    def later(self, variable: str | None, by: int) -> Effects:
         """The same so many iterations of a loop later."""
         if variable is None or not by:
             return self
         later = (
             contact
-            if contact.reach is None
-            else contact._replace(reach=contact.reach.later(variable, by))
+            if contact.footprint is None
+            else contact._replace(footprint=contact.footprint.later(variable, by))
             for contact in self.contacts
         )
-        return Footprint(tuple(later), self.is_barrier)
+        return Effects(tuple(later), self.is_barrier)
 
 
-def footprint(node: Node) -> Footprint:
+def effects(node: Node) -> Effects:
     """What a node touches, registers and states of engines among it."""
     states: dict[tuple[str, bool], None] = {}
     is_barrier = False
@@ -60,21 +61,21 @@ def footprint(node: Node) -> Footprint:
         elif isinstance(leaf, ActivateReduce) or hasattr(leaf, "reduce_cmd"):
             states[f"!{leaf.engine}", _keeps_result(leaf)] = None
     of_states = (Contact(place, is_write, None) for place, is_write in states)
-    return Footprint((*contacts(node), *of_states), is_barrier)
+    return Effects((*contacts(node), *of_states), is_barrier)
 
 
-def precedence(footprints: Sequence[Footprint], shared: Shared) -> Before:
+def precedence(nodes: Sequence[Effects], shared: Shared) -> Before:
     """What orders nodes: one of them writes what the other one touches, or both have a state."""
     finder = _Finder(shared)
-    return [finder.node(index, footprint) for index, footprint in enumerate(footprints)]
+    return [finder.node(index, node) for index, node in enumerate(nodes)]
 
 
 @dataclass(slots=True)
 class _Users:
     """Nodes that touched a place so far, and what they touched, oldest first."""
 
-    writers: list[tuple[int, Reach | None]] = field(default_factory=list)
-    readers: list[tuple[int, Reach | None]] = field(default_factory=list)
+    writers: list[tuple[int, Footprint | None]] = field(default_factory=list)
+    readers: list[tuple[int, Footprint | None]] = field(default_factory=list)
 
 
 class _Finder:
@@ -88,18 +89,18 @@ class _Finder:
         self._near: dict[str, list[tuple[str, bool]]] = {}
         self._barrier: int | None = None
 
-    def node(self, index: int, footprint: Footprint) -> dict[int, bool]:
+    def node(self, index: int, node: Effects) -> dict[int, bool]:
         """What the next node comes after."""
         earlier: dict[int, bool] = {}
         if self._barrier is not None:
             earlier[self._barrier] = True
-        if footprint.is_barrier:
+        if node.is_barrier:
             earlier.update((other, True) for other in range(index))
             self._barrier = index
-        for contact in footprint.contacts:
+        for contact in node.contacts:
             self._declare(contact)
             self._follow(contact, earlier)
-        for contact in footprint.contacts:
+        for contact in node.contacts:
             self._note(contact, index)
         return earlier
 
@@ -132,24 +133,24 @@ class _Finder:
         if contact.is_write:
             # Whoever meets one of these meets the new one, too.
             for known in (users.writers, users.readers):
-                known[:] = [user for user in known if user[1] != contact.reach]
-            users.writers.append((index, contact.reach))
+                known[:] = [user for user in known if user[1] != contact.footprint]
+            users.writers.append((index, contact.footprint))
         else:
-            users.readers.append((index, contact.reach))
+            users.readers.append((index, contact.footprint))
 
 
 def _meet(
     contact: Contact,
-    users: Sequence[tuple[int, Reach | None]],
+    users: Sequence[tuple[int, Footprint | None]],
     is_same: bool,
     reads: bool,
     earlier: dict[int, bool],
 ) -> None:
-    reach = contact.reach
+    own = contact.footprint
     for index, other in users:
         if earlier.get(index, False) or (index in earlier and not reads):
             continue
-        if reach is None or other is None or not is_same or reach.meets(other):
+        if own is None or other is None or not is_same or own.meets(other):
             earlier[index] = reads
 
 

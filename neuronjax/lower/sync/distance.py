@@ -283,7 +283,7 @@ def _addresses(
             shift += sign * (buffer.address or 0)
             if buffer.slots > 1:
                 free.append((sign * buffer.stride, buffer.slots))
-    return Window(other.low - use.high - shift, other.high - use.low - shift, merged(free))
+    return Window(1 - use.length - shift, other.length - 1 - shift, merged(free))
 
 
 def _partitions(

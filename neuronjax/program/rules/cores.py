@@ -131,13 +131,15 @@ def _read(touched: list[Touch]) -> list[Touch]:
 def _may_give(before: list[Touch], read: Touch) -> bool:
     """Whether all that is read may be what earlier writes have left."""
     writes = [touch for touch in _written(before) if touch.buffer.name == read.buffer.name]
-    if any(write.terms is None for write in writes):
+    if any(write.elements is None for write in writes):
         return True
-    reached = read.base
-    for write in sorted(writes, key=lambda write: write.base):
-        if write.size is not None and write.base <= reached:
-            reached = max(reached, write.base + write.size)
-    return read.last is not None and read.last < reached
+    if read.elements is None:
+        return False
+    reached = read.elements.first
+    for write in sorted(writes, key=lambda write: write.elements or ()):
+        if write.elements and write.length is not None and write.elements.first <= reached:
+            reached = max(reached, write.elements.first + write.length)
+    return read.elements.last < reached
 
 
 def _root(buffer: Buffer, roots: dict[str, str]) -> str:

@@ -56,7 +56,7 @@ def ordered(program: Program) -> Iterator[Violation]:
     neighbours = Neighbours(program)
     for kernel, core, conflicts in neighbours.conflicts(most):
         known: dict[str, dict[str, Moment]] = {}
-        for position, touched in enumerate(neighbours.footprint(kernel).instructions):
+        for position, touched in enumerate(neighbours.usage(kernel).instructions):
             seen = known.setdefault(touched.engine, {})
             for after in touched.instruction.after:
                 seen[after.stream] = min(moment(after), seen.get(after.stream, NEVER))

@@ -14,6 +14,7 @@ from neuronjax.program.affine import Affine, Flag, Interval, flag_holds
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Register, RegisterOffset
 from neuronjax.program.program import Loop, Node, Program
+from neuronjax.program.strided import strided
 from neuronjax.program.walk import Place, children, control_register, within
 
 Values = Mapping[str, int]
@@ -147,7 +148,8 @@ def areas(
         lanes = Interval(0, access.buffer.partitions - 1)
         spans: tuple[Interval, ...] = (Interval(0, access.buffer.elements - 1),)
         return False, _areas(access, values, trips, lanes, spans)
-    contiguous = access.runs(runs)
+    walk = strided(0, ((dim.stride, dim.size) for dim in access.dims))
+    contiguous = walk.runs(runs)
     exact = contiguous is not None and access.variables <= values.keys()
     lanes = Interval(lanes.low, lanes.high + access.partitions - 1)
     spans = tuple(
