@@ -16,7 +16,8 @@ import numpy as np
 ANSWERS = Path(__file__).parent / "detector_answers.json"
 SIZE = (64, 96)
 ANCHORS, LABELS, DIM, HIDDEN = (8, 16, 32, 64, 128), 5, 16, 32
-GAINS = {"bbox_pred": 0.03, "cls_score": 6.0}  # boxes that move little, scores that differ
+GAINS = {"bbox_pred": 0.03, "cls_score": 6.0, "features": 1.6, "classifier": 2.0}
+"""Part of a name -> how far weights reach, so that boxes move little and scores differ."""
 LEVEL_PROPOSALS, PROPOSALS, OBJECTS = 40, 143, 30
 
 

@@ -1,0 +1,1 @@
+"""Images to labels by plain convolutions: VGG."""
