@@ -101,6 +101,8 @@ def _factories(arguments: argparse.Namespace) -> Iterator[tuple[Factory, tuple[i
     try:
         phases = _reader().make(arguments.model, arguments.length)
     except WorkloadError as error:
+        if path.exists() and isinstance(error.__cause__, ValueError):  # about the file, in words
+            raise ConfigurationError(str(error.__cause__)) from error
         if path.exists():
             raise
         raise ConfigurationError(

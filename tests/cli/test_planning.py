@@ -135,6 +135,10 @@ def test_fit(out, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     code, _, errors = out("fit", model, *given, "--phases=painting")
     assert code == 2
     assert "has no painting; it has prefill, decode" in errors
+    (tmp_path / "config.json").write_text(json.dumps({**config, "rms_norm_eps": -1.0}))
+    code, _, errors = out("fit", model, *given)
+    assert code == 2
+    assert errors.startswith(f"neuronjax: {model} has rms_norm_eps=-1.0: it must be a number from")
 
 
 def test_fit_without_the_repository(  # type: ignore[no-untyped-def]
