@@ -54,12 +54,33 @@ ALSO: Mapping[str, tuple[str, ...]] = {
 """Task of a pipeline -> others that the same models do."""
 
 
+OF_PIPELINES: Mapping[str, str] = {
+    "loras": "--lora",
+    "controlnet": "--controlnet",
+    "control": "--control",
+    "ip_adapter": "--ip_adapter",
+    "image_prompt": "--image_prompt",
+    "steps": "--steps",
+    "guidance": "--guidance",
+    "strength": "--strength",
+}
+"""Fields of a request that only pipelines understand -> their flags."""
+
+
 def run_checkpoint(request: Request, task: str | None) -> None:
     """Runs the task, or the one that the checkpoint's architecture is made for.
 
     Raises LaunchError or ModelsError, which name what is missing, if it cannot.
     """
-    task_for(made_for(request.directory), task).run(request)
+    made = made_for(request.directory)
+    chosen = task_for(made, task)
+    given = [flag for name, flag in OF_PIPELINES.items() if getattr(request, name)]
+    if given and chosen not in painting.TASKS:
+        raise ModelError(
+            f"{', '.join(given)}: for pipelines that paint images, but {request.directory} is for "
+            f"{chosen.name}. PEFT's adapters of language models: launch.serve --lora_modules."
+        )
+    chosen.run(request)
 
 
 class Made(Protocol):

@@ -1,6 +1,7 @@
 """The tasks of encoders and of text-to-text models, on directories as a user has them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -177,6 +178,17 @@ def test_text_to_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         scores = run(model.graph, model.parameters, padded, source=source)
         target.append(int(np.argmax(scores[0, len(target) - 1])))
     assert text == tokenizer().decode(target[1:])
+
+
+@pytest.mark.parametrize(
+    ("change", "flag"), [({"loras": ["a.safetensors"]}, "--lora"), ({"steps": 3}, "--steps")]
+)
+def test_what_only_pipelines_understand_is_refused(
+    tmp_path: Path, change: dict[str, object], flag: str
+) -> None:
+    asked = replace(request(write(tmp_path, "BertForMaskedLM"), "the [MASK]"), **change)
+    with pytest.raises(LaunchError, match=f"{flag}: for pipelines that paint images"):
+        run_checkpoint(asked, None)
 
 
 def test_what_does_not_suit_is_named(tmp_path: Path) -> None:
