@@ -6,6 +6,7 @@ import functools
 import importlib
 import inspect
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+from jax.sharding import AbstractMesh
 
 from neuronjax.errors import ConfigurationError, NeuronError, ScriptError, WorkloadError
 
@@ -155,8 +157,23 @@ def reporting(make: Callable[..., Any], name: str) -> Callable[..., Any]:
             own = [frame for frame in frames if frame.filename == inspect.getsourcefile(make)]
             last = (own or frames)[-1]
             raise WorkloadError(
-                f"{name} failed with these arguments: {type(error).__name__}: {error} "
+                f"{name} failed with these arguments: {_reason(error, keywords.get('mesh'))} "
                 f"(at {last.filename}:{last.lineno})."
             ) from error
 
     return reporting
+
+
+_NO_AXIS = re.compile(r"Resource axis: (\w+) of .* is not found in mesh")
+
+
+def _reason(error: Exception, mesh: AbstractMesh | None) -> str:
+    """What an exception says; of an axis that the mesh lacks, how to name it."""
+    missing = _NO_AXIS.match(str(error))
+    if mesh is None or missing is None:
+        return f"{type(error).__name__}: {error}"
+    return (
+        f"it splits arrays over the axis {missing[1]!r}, and the mesh has the axes "
+        f"{', '.join(mesh.shape)}. Name the axes that it uses, such as "
+        f"--mesh={missing[1]}={mesh.size}"
+    )

@@ -76,6 +76,10 @@ def test_estimate_that_does_not_fit(out, tmp_path: Path) -> None:  # type: ignor
             ["estimate", "launch.workloads:llama_train", "--mesh=data=3,model=5"],
             "does not divide kv_heads=8",
         ),
+        (
+            ["estimate", "launch.workloads:llama_decode", "--set=model=1b", "--mesh=modl=4"],
+            "the mesh has the axes modl. Name the axes that it uses, such as --mesh=model=4 (at ",
+        ),
         (["fit", "nowhere"], "not a directory, a file, a published name or MODULE:FUNCTION"),
         (["fit", STACK, "--target=trn7"], "not a known instance"),
         (["fit", "tests/cli"], "config.json"),

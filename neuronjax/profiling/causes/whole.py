@@ -32,12 +32,12 @@ def small_collectives(program: ProgramProfile, machine: MachineFacts) -> Cause |
     rows = [row for row in _in_a_row(program) if len(row) >= _IN_A_ROW and _is_latency(row)]
     if not rows:
         return None
+    first = max(rows, key=_latency)[0]
+    rows = [row for row in rows if _kind(row[0]) == _kind(first)]
     cost = sum(_latency(row) * (len(row) - 1) / len(row) for row in rows)
-    longest = max(rows, key=_latency)
     count, taken = sum(map(len, rows)), sum(map(_time, rows))
     mean = sum(collective.input_size for row in rows for collective in row) / count
-    kernel = _kernel_of(program, longest[0])
-    first = longest[0]
+    kernel = _kernel_of(program, first)
     return Cause(
         ns=cost,
         what=f"{counted(count, first.operation)} of {nbytes(mean)} on average"
