@@ -11,6 +11,7 @@ from launch.text import copy_companions
 from launch.trainer import as_json
 from models import pretrained
 from models.weights.fields import CONFIG_FILE
+from models.weights.lookalikes import held_instead
 
 CONVERTED_STEP = 0
 
@@ -28,6 +29,11 @@ def convert(source: Path, target: Path, mesh: str | None) -> None:
     to_run = (source / CONFIG_FILE).is_file()
     if to_run:
         _to_run(source, target, mesh)
+    elif not checkpoints.steps(source):
+        raise CheckpointError(
+            held_instead(source)
+            or f"--source={source} has neither a {CONFIG_FILE} nor a checkpoint of a run"
+        )
     else:
         pretrained.save(target, read_run(source, mesh))
     copy_companions(source, target)

@@ -181,6 +181,16 @@ def test_model_and_its_dimensions_contradict_each_other(directory: Path, tmp_pat
     assert "so --dim cannot be given too" in errors
 
 
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [("model_index.json", "has neither a config.json nor"), ("x.gguf", "holds GGUF files")],
+)
+def test_what_is_no_checkpoint_is_not_converted(tmp_path: Path, file: str, message: str) -> None:
+    (tmp_path / file).write_text("{}")
+    with pytest.raises(LaunchError, match=message):
+        convert(tmp_path, tmp_path / "target", None)
+
+
 def test_conversion_overwrites_nothing(directory: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("precious")
     with pytest.raises(LaunchError, match="is not empty, and nothing is overwritten"):
