@@ -40,6 +40,14 @@ def turns(x: jax.Array) -> jax.Array:
     return jax.lax.fori_loop(0, 200, lambda _, x: jnp.tanh(x), x)
 
 
+def split_in_a_loop(key: jax.Array) -> jax.Array:
+    def draw(key: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
+        key, own = jax.random.split(key)
+        return key, jax.random.bits(own, (8, 8))
+
+    return jax.lax.scan(draw, key, None, length=4)[1]
+
+
 def mlp(weights: Any, x: jax.Array) -> jax.Array:
     for weight in weights:
         x = jax.nn.relu(x @ weight)

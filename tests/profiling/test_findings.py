@@ -18,6 +18,7 @@ from neuronjax.profiling.records import (
     Run,
 )
 from neuronjax.profiling.text import text
+from neuronjax.recording import Recorded
 from tests.profiling import finding_cases
 
 MACHINE = MachineFacts(
@@ -50,16 +51,21 @@ def program(*kernels: KernelProfile, **given: Any) -> ProgramProfile:
     return ProgramProfile(**{**chosen, **given})
 
 
-def rules(case: finding_cases.Case) -> set[str]:
+def recorded(case: finding_cases.Case) -> Recorded:
     function, arguments = case
     jitted, placed = jax.jit(function), jax.device_put(list(arguments))
     with neuronjax.profile() as recorded:
         jitted(*placed)
-    for each in recorded.findings:
-        assert recorded.profile is not None
-        assert 0 < each.cost_ns <= recorded.profile.total_ns
+    return recorded
+
+
+def rules(case: finding_cases.Case) -> set[str]:
+    recording = recorded(case)
+    for each in recording.findings:
+        assert recording.profile is not None
+        assert 0 < each.cost_ns <= recording.profile.total_ns
         assert "finding_cases.py:" in f"{each.what} {each.source}" or each.rule == "launch"
-    return {each.rule for each in recorded.findings}
+    return {each.rule for each in recording.findings}
 
 
 def test_every_rule_has_a_program() -> None:
@@ -75,6 +81,15 @@ def test_a_rule_finds_the_program_that_breaks_it(rule: str) -> None:
 def test_ordinary_programs_break_few_rules(name: str) -> None:
     case, expected = finding_cases.ORDINARY[name]
     assert rules(case) == expected
+
+
+def test_keys_of_rbg_are_split_with_threefry() -> None:
+    """Who draws with rbg already is not told to."""
+    case = (finding_cases.split_in_a_loop, [jax.random.key(0, impl="rbg")])
+    (finding,) = (each for each in recorded(case).findings if each.rule == "threefry")
+    assert "split the key once" in finding.remedy
+    draws = recorded(finding_cases.BREAKING["threefry"]).findings
+    assert ["Draw with rbg" in each.remedy for each in draws if each.rule == "threefry"] == [True]
 
 
 def test_nothing_to_find() -> None:

@@ -34,24 +34,34 @@ _PHILOX = "multiply_high"
 
 def threefry(program: ProgramProfile, machine: MachineFacts) -> Cause | None:
     """Kernels that draw random bits as Threefry does."""
-    drawing = _threefry_kernels(program)
+    drawing = threefry_kernels(program)
     cost = sum(kernel.time_ns for kernel in drawing)
     share = percent(cost, program.total_ns)
     if cost <= _WORTH_NAMING * program.total_ns:
         return None
     worst = max(drawing, key=lambda kernel: kernel.time_ns)
+    splits = any(_PHILOX in kernel.operations for kernel in program.kernels)
     return Cause(
-        ns=min(cost, program.total_ns) / 2,
+        ns=min(cost, program.total_ns),
         what=f"the Threefry generator takes {duration(cost)} ({share} of the run): integer "
         f"arithmetic on {TITLES[worst.critical]}.",
-        remedy="Draw with rbg, which takes about half as long: jax.config.update("
-        '"jax_default_prng_impl", "rbg").',
+        remedy=_SPLIT if splits else _DRAW,
         kernel=worst.name,
         source=worst.source,
     )
 
 
-def _threefry_kernels(program: ProgramProfile) -> list[KernelProfile]:
+_DRAW = (
+    'Draw with rbg, which takes about half as long: jax.config.update("jax_default_prng_impl", '
+    '"rbg").'
+)
+_SPLIT = (
+    "The numbers are rbg's, but its keys are split and folded with Threefry: split the key once, "
+    "outside the loop (jax.random.split(key, steps)), or use the generator unsafe_rbg."
+)
+
+
+def threefry_kernels(program: ProgramProfile) -> list[KernelProfile]:
     """Those of its rounds, and at the same lines of the counters that it turns into bits."""
     lines = {kernel.source for kernel in program.kernels if _is_threefry(kernel)}
     return [
@@ -67,14 +77,17 @@ def _is_threefry(kernel: KernelProfile) -> bool:
 
 def gpsimd(program: ProgramProfile, machine: MachineFacts) -> Cause | None:
     """Kernels that GpSimd limits, but for those that `threefry` finds."""
-    drawing = _threefry_kernels(program)
+    drawing = threefry_kernels(program)
     bound = [
         (saved(kernel), kernel)
         for kernel in program.kernels
         if kernel.critical == "gpsimd" and kernel not in drawing
     ]
     cost = sum(ns for ns, _ in bound)
-    rows = merged(row for row in program.instructions if row.engine == "gpsimd")
+    lines = {kernel.source for kernel in drawing}
+    rows = merged(
+        row for row in program.instructions if row.engine == "gpsimd" and row.source not in lines
+    )
     if cost <= _GPSIMD_SHARE * program.total_ns or not rows:
         return None
     worst = costliest(bound)
@@ -230,7 +243,7 @@ def tensor_idle(program: ProgramProfile, machine: MachineFacts) -> Cause | None:
     waits: defaultdict[str, float] = defaultdict(float)
     for kernel in program.kernels:
         busy = kernel.busy_ns.get(TENSOR, 0.0)
-        if not busy:
+        if not busy or kernel.critical == "gpsimd":
             continue
         still = max(0.0, kernel.duration_ns - busy) * kernel.runs
         idle.append((still, kernel))
@@ -274,7 +287,7 @@ def _waited_for(kernel: KernelProfile) -> Counter[str]:
 
 
 _IDLE = {
-    "dma": "Let more be computed with what is loaded: more tokens per core, or larger layers; "
+    "dma": "Let more be computed with what is loaded: a larger batch per core, or larger layers; "
     "operands in bfloat16 are half as many bytes.",
     "collective": "Start the collective earlier: gather the weights of the next layer while this "
     "one computes, or use fewer cores on that axis of the mesh.",

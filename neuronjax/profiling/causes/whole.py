@@ -8,6 +8,7 @@ from itertools import groupby
 from neuronjax.display import counted, duration, nbytes, percent
 from neuronjax.machine.axes import axes_of
 from neuronjax.profiling.causes.cause import Cause, costliest
+from neuronjax.profiling.causes.engines import threefry_kernels
 from neuronjax.profiling.records import Collective, KernelProfile, MachineFacts, ProgramProfile
 from neuronjax.profiling.summary import ratio
 
@@ -166,10 +167,12 @@ def waiting(program: ProgramProfile, machine: MachineFacts) -> Cause | None:
     """Time in which nothing works: between kernels, and in small ones that load and store."""
     if launch(program, machine):
         return None  # which is why, and says more
+    drawing = threefry_kernels(program)
     inside = [
         (kernel.duration_ns - busy, kernel)
         for kernel in program.kernels
         if (busy := sum(kernel.busy_ns.values())) < _HALF * kernel.duration_ns
+        and kernel not in drawing
     ]
     within = sum(ns * kernel.runs for ns, kernel in inside)
     covered = sum(kernel.time_ns for kernel in program.kernels)
