@@ -110,10 +110,10 @@ class Yolos(nnx.Module):
 
     def _resized(self, tables: jax.Array, grid: list[int]) -> jax.Array:
         """Tables [B, T, D] of positions for a grid [H, W] of patches."""
-        last = self.config.num_detections
-        patches = tables[:, 1:-last].reshape(len(tables), *self.config.grid, -1)
+        last, (count, _, dim) = self.config.num_detections, tables.shape  # there may be no table
+        patches = tables[:, 1:-last].reshape(count, *self.config.grid, dim)
         patches = resize(patches, (grid[0], grid[1]), is_cubic=True)
-        patches = patches.reshape(len(tables), -1, patches.shape[-1])
+        patches = patches.reshape(count, grid[0] * grid[1], dim)
         return jnp.concatenate([tables[:, :1], patches, tables[:, -last:]], axis=1)
 
 

@@ -38,6 +38,7 @@ from tests.models.parity.media_cases import (
     WHISPER,
     YOLOS,
 )
+from tests.models.tiny import random_model
 from tests.quick_compile import QUICK_COMPILE
 
 RNG = np.random.default_rng(0)
@@ -356,6 +357,14 @@ def test_configs_that_do_not_fit_are_refused(
 def test_images_of_a_denoiser_may_be_wide() -> None:
     fields = {**UNET, "sample_size": [12, 20], "architectures": ["UNet2DConditionModel"]}
     assert describe_fields(Fields(fields, "the test")).config.sides == (12, 20)
+
+
+def test_one_layer_has_no_positions_between_layers() -> None:
+    fields = YOLOS | {"num_hidden_layers": 1, "use_mid_position_embeddings": True}
+    model = random_model({**fields, "architectures": ["YolosForObjectDetection"]})
+    graph, parameters = model.graph, model.parameters
+    pixels = np.zeros((1, *model.config.image_size, 3), np.float32)
+    assert np.isfinite(jax.jit(lambda p: merge(graph, p)(pixels).boxes)(parameters)).all()
 
 
 def test_features_alone_give_no_logits() -> None:
