@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: train generate serve test test-platform test-conformance test-jobs test-slow parity lint docs bench suite ecosystem nki-suite fuzz interruptions presets soak clean
+.PHONY: train generate serve test test-platform test-conformance test-jobs test-slow parity lint docs bench suite ecosystem nki-suite fuzz random-configs interruptions presets soak clean
 
 # The main job: train a small language model on an emulated Trn2 mesh, then generate on another mesh.
 train: $(STAMP)
@@ -91,6 +91,12 @@ fuzz: $(STAMP)
 # Ten minutes of badly behaved clients, on what `make train` made.
 soak: $(STAMP)
 	$(BIN)/python -m tests.serving.soak --minutes=10 --checkpoint_dir=runs/main
+
+# Random configs of every family against the reference (an hour; goes on where it was interrupted,
+# without its rows of random_configs.json from the start).
+random-configs: $(STAMP)
+	$(BIN)/python -m pip install --quiet -e ".[dev,parity]"
+	JAX_PLATFORMS=cpu $(BIN)/python -m tests.models.parity.random_configs
 
 # A training run killed twenty times at random moments: it must reach the losses of one that was not.
 interruptions: $(STAMP)

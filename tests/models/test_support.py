@@ -1,7 +1,10 @@
 """Every architecture is compared with a reference."""
 
+import json
+
 from models.registry import ARCHITECTURES
 from tests.models.parity.cases import CASES
+from tests.models.parity.families import RESULTS, families
 
 
 def test_every_architecture_is_compared_and_every_case_is_an_architecture() -> None:
@@ -10,3 +13,9 @@ def test_every_architecture_is_compared_and_every_case_is_an_architecture() -> N
 
 def test_names_of_cases_are_unique() -> None:
     assert len({case.name for case in CASES}) == len(CASES)
+
+
+def test_random_configs_of_every_family_gave_the_outputs_of_its_reference() -> None:
+    rows = json.loads(RESULTS.read_text())
+    assert set(families()) <= set(rows)
+    assert all(row["equal"] >= 20 and not row["different"] for row in rows.values())

@@ -1,14 +1,16 @@
 """Random valid configs of every family against the reference: odd sizes, every flag.
 
-    python -m tests.models.parity.random_configs --count=20 --out=FILE [--names=Llama,Bert]
+    python -m tests.models.parity.random_configs [--count=20] [--names=Llama,Bert] [--every]
 
-Of each architecture's first case sizes, flags and constants are drawn anew. A config that the
-reference refuses is drawn again; what ours refuses is counted with its reason; all others must
-give the reference's outputs. The file has a row per architecture, and is written after each.
+Of the first case of a family, or with --every of each architecture, sizes, flags and constants are
+drawn anew. A config that the reference refuses is drawn again; what ours refuses is counted with
+its reason; all others must give the reference's outputs. The file has a row per architecture, with
+the commit at which it ran, and is written after each; a later call goes on from it.
 """
 
 import argparse
 import json
+import subprocess
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,6 +28,7 @@ from models.registry import ARCHITECTURES
 from tests.models.parity import ours
 from tests.models.parity.case import Case
 from tests.models.parity.cases import CASES
+from tests.models.parity.families import RESULTS, families
 from tests.models.parity.reference import HEADS, make_model
 from tests.quick_compile import set_for_all_programs
 
@@ -128,21 +131,25 @@ def try_architecture(case: Case, count: int, seed: int) -> dict[str, Any]:
     return {"equal": equal, "different": different, "refused": refused, "redrawn": redrawn}
 
 
+def _commit() -> str:
+    asked = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--names", default="", help="parts of names, with commas between them")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--every", action="store_true", help="all architectures of each family")
+    parser.add_argument("--out", type=Path, default=RESULTS)
     asked = parser.parse_args()
     set_for_all_programs()
     rows = json.loads(asked.out.read_text()) if asked.out.is_file() else {}
-    first: dict[str, Case] = {}
-    for case in CASES:
-        first.setdefault(case.architecture, case)
-    for name, case in first.items():
+    cases = {case.architecture: case for case in reversed(CASES)} if asked.every else families()
+    for name, case in cases.items():
         if any(part in name for part in asked.names.split(",")) and name not in rows:
-            rows[name] = try_architecture(case, asked.count, asked.seed)
+            rows[name] = try_architecture(case, asked.count, asked.seed) | {"commit": _commit()}
             asked.out.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n")
             print(name, {key: value for key, value in rows[name].items() if value}, flush=True)
 
