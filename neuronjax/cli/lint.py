@@ -33,8 +33,9 @@ partitioned, but not executed: their results are zeros of the right type. Theref
 
 The standard output of the script goes to standard error.
 
-Exit codes: 0 nothing found, 1 findings, 2 the script raised an exception, was stopped, compiled no
-program, or could not be run (what was found until then is reported).
+Exit codes: 0 nothing that does not compile, 1 errors, or findings of a --severity that was given, 2
+the script raised an exception, was stopped, compiled no program, or could not be run (what was
+found until then is reported).
 """
 
 
@@ -60,9 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--severity",
         choices=_SEVERITIES,
-        default="warning",
-        help="the lowest severity to report: errors do not compile, warnings fail at times, notes "
-        "compute different numbers (default: %(default)s)",
+        help="the lowest severity to report, with exit code 1: errors do not compile, warnings "
+        "fail at times, notes compute different numbers (default: warnings are reported, errors "
+        "end with exit code 1)",
     )
     parser.add_argument("--format", choices=lint_report.FORMATS, default="text")
     parser.add_argument(
@@ -89,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         outcome = scripts.run(
             arguments.script, arguments.arguments, arguments.module, arguments.timeout
         )
-        least = _SEVERITIES[arguments.severity]
+        least = _SEVERITIES[arguments.severity or "warning"]
         findings = [f for f in collector.findings.values() if f.rule.severity >= least]
         report = lint_report.Report(
             target=str(machine),
@@ -102,7 +103,8 @@ def run(arguments: argparse.Namespace) -> int:
         out.flush()
     if outcome.error is not None or not collector.programs:
         return NOT_CHECKED
-    return FOUND if findings else CLEAN
+    failing = _SEVERITIES[arguments.severity or "error"]
+    return FOUND if any(finding.rule.severity >= failing for finding in findings) else CLEAN
 
 
 def _choose_machine(arguments: argparse.Namespace) -> Machine:

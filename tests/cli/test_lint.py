@@ -93,6 +93,36 @@ def test_findings(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job.py"]
 
 
+FLAX = """\
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+
+model = nnx.Linear(4, 2, rngs=nnx.Rngs(0))
+optimizer = nnx.Optimizer(model, optax.sgd(0.1), wrt=nnx.Param)
+
+@nnx.jit
+def train_step(model, optimizer, x):
+    loss, grads = nnx.value_and_grad(lambda model: (model(x) ** 2).mean())(model)
+    optimizer.update(model, grads)
+    return loss
+
+print(train_step(model, optimizer, jnp.ones((3, 4))))
+"""
+
+
+@pytest.mark.parametrize(("given", "code"), [((), 0), (("--severity=warning",), 1)])
+def test_warnings_are_reported_and_fail_if_asked(
+    tmp_path: Path, given: tuple[str, ...], code: int
+) -> None:
+    """An ordinary Flax script, which draws its weights with Threefry."""
+    (tmp_path / "flax_job.py").write_text(FLAX)
+    done = lint(tmp_path, *given, "flax_job.py")
+    assert done.returncode == code, done.stderr
+    assert "warning  JAX_THREEFRY  flax_job.py:6" in done.stdout
+
+
 def test_other_target(tmp_path: Path) -> None:
     target = "--target=trn3-gen1-ultraserver"
     done = lint(tmp_path, target, "--severity=error", "job.py")
