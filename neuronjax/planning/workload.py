@@ -154,7 +154,7 @@ def reporting(make: Callable[..., Any], name: str) -> Callable[..., Any]:
             raise
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
-            own = [frame for frame in frames if frame.filename == inspect.getsourcefile(make)]
+            own = [frame for frame in frames if frame.filename == _file_of(make)]
             last = (own or frames)[-1]
             raise WorkloadError(
                 f"{name} failed with these arguments: {_reason(error, keywords.get('mesh'))} "
@@ -162,6 +162,14 @@ def reporting(make: Callable[..., Any], name: str) -> Callable[..., Any]:
             ) from error
 
     return reporting
+
+
+def _file_of(make: Callable[..., Any]) -> str | None:
+    """The file of a function, or of what is called in its place; None: it is not Python's."""
+    while isinstance(make, functools.partial):
+        make = make.func
+    code = getattr(inspect.unwrap(make), "__code__", None)
+    return code.co_filename if code else None
 
 
 _NO_AXIS = re.compile(r"Resource axis: (\w+) of .* is not found in mesh")
