@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from neuronjax.planning.fit import Fit, Verdict, fit, text
 from neuronjax.planning.record import Price
-from neuronjax.planning.workload import Factory
+from neuronjax.planning.workload import Factory, reporting
 
 TARGET = "trn2.3xlarge"
 BF16 = jnp.bfloat16
@@ -56,6 +57,19 @@ def test_rows_are_those_of_a_replica_on_a_given_mesh() -> None:
     found = fit(factory, TARGET, meshes=["data=4,model=1", "data=2,model=2"], batch=3)
     assert [point.batch for point in found.points] == [12, 6]
     assert all(point.usable for point in found.points)
+
+
+def test_ways_to_split_that_fail_are_left_out() -> None:
+    """Three heads are split over one core only; the function is a part of another one."""
+    made = reporting(functools.partial(products, width=96), "heads")
+
+    def heads(mesh: AbstractMesh, batch: int) -> Any:
+        return made(
+            mesh if mesh.shape["model"] == 1 else AbstractMesh((4,), ("data",)), batch=batch
+        )
+
+    found = fit(Factory(make=heads, name="heads"), TARGET, batch=4)
+    assert [point.mesh for point in found.points if point.usable] == ["data=4,model=1"]
 
 
 def test_what_no_core_holds_alone_is_tried_in_larger_groups() -> None:
