@@ -22,8 +22,9 @@ class Written:
         self._reporter = reporter
         self._histories = histories
         self._marks: dict[Storage, Array] = {}
-        self._writes: dict[tuple[Storage, int], dict[tuple[Window, int], None]] = {}
-        """Storage and owner -> windows and first bytes through which it was written."""
+        self._writes: dict[tuple[Storage, int], dict[tuple[Window, int], Array | None]] = {}
+        """Storage and owner -> windows and first bytes through which it was written -> where in
+        them; None: everywhere."""
 
     def _of(self, storage: Storage) -> Array:
         marks = self._marks.get(storage)
@@ -94,9 +95,9 @@ class Written:
         if not writes:
             return 0
         marks = np.zeros(self._of(window.storage).size, MARK)
-        for written, first in writes:
+        for (written, first), chosen in writes.items():
             there = written.words_from(marks, first)
-            there[...] = np.iinfo(there.dtype).max
+            there[... if chosen is None else chosen] = np.iinfo(there.dtype).max
         own = window.words(marks, values)
         return int(np.count_nonzero((own if where is None else own[where])[wrong]))
 
@@ -117,8 +118,10 @@ class Written:
         """Marks bytes as written."""
         marks = window.words(self._of(window.storage), values)
         if self._histories:
-            key = (window.storage, window.owner)
-            self._writes.setdefault(key, {})[window, window.start(values)] = None
+            known = self._writes.setdefault((window.storage, window.owner), {})
+            place = window, window.start(values)
+            before = known.get(place, False)
+            known[place] = None if where is None or before is None else before | where
         marks[... if where is None else where] = _full(marks.dtype, window.owner)
 
 

@@ -3,11 +3,15 @@
   python -m tests.conformance.nki_library --library=DIR
   python -m tests.conformance.nki_library --library=DIR --files=test_rope --order=adversarial
   python -m tests.conformance.nki_library --library=DIR --sample=8 --test_seconds=120
+  python -m tests.conformance.nki_library --library=DIR --files=test_quantize_to_mx --platform=trn3
 
 DIR is a checkout of aws-neuron/nki-library. Its simulation harness compares each kernel with a
 reference in torch and leaves out tests with large shapes; `nki_library_plugin` gives it `nki`. It
 needs torch and the packages of its extra `test`; --python names an interpreter that has them. The
 records of a file have the message of each failure; the most frequent ones are printed at the end.
+
+The scoreboard has the counts of each file by the order of the run, with the platform where that is
+not the library's default, and says by hand what is behind failures (`explained`).
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ _LIBRARY = flags.DEFINE_string("library", None, "Checkout of nki-library.", requ
 _PYTHON = flags.DEFINE_string("python", sys.executable, "Interpreter with torch.")
 _FILES = flags.DEFINE_list("files", [], "Names of the files to run, without .py; none: all.")
 _ORDER = flags.DEFINE_enum("order", "program", ["program", "adversarial"], "Of the emulator.")
+_PLATFORM = flags.DEFINE_enum("platform", "trn2", ["trn2", "trn3"], "That tests are chosen for.")
 _SAMPLE = flags.DEFINE_integer("sample", 0, "Tests of each file, evenly spread; 0: all.")
 _TEST = flags.DEFINE_integer("test_seconds", 600, "CPU seconds that a test may take.")
 _TIMEOUT = flags.DEFINE_float("timeout", 7200.0, "Seconds that a file may take.")
@@ -73,6 +78,7 @@ def run(file: Path, library: Path, records: Path) -> None:
     command = [
         *("prlimit", f"--data={_MEMORY.value << 30}"),
         *(_PYTHON.value, "-m", "pytest", "-q", "--test-mode", "simulation", str(file)),
+        f"--platform-target={_PLATFORM.value}",
         *(part for name in _PLUGINS for part in ("-p", name)),
         *("-p", "no:cacheprovider", f"--output-directory={records.parent / 'output'}"),
         *(f"--records={records}", f"--sample={_SAMPLE.value}", f"--test-seconds={_TEST.value}"),
@@ -106,7 +112,10 @@ def read(records: Path) -> list[Record]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    library, folder = Path(_LIBRARY.value).resolve(), Path(_RECORDS.value).resolve() / _ORDER.value
+    library, column = Path(_LIBRARY.value).resolve(), _ORDER.value
+    if _PLATFORM.value != _PLATFORM.default:
+        column += f" on {_PLATFORM.value}"
+    folder = Path(_RECORDS.value).resolve() / column.replace(" ", "_")
     folder.mkdir(parents=True, exist_ok=True)
     score = json.loads(SCOREBOARD.read_text()) if SCOREBOARD.exists() else {}
     commit = subprocess.run(
@@ -129,7 +138,7 @@ def main(arguments: Sequence[str]) -> None:
         everything += lines
         result = counts(lines)
         print(name, result, flush=True)
-        score.setdefault(name, {})[_ORDER.value] = {"commit": commit, **result}
+        score.setdefault(name, {})[column] = {"commit": commit, **result}
         if _SCORE.value:
             SCOREBOARD.write_text(json.dumps(score, indent=1, sort_keys=True) + "\n")
     for message, count in causes(everything).most_common(_CAUSES):

@@ -14,12 +14,14 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import MagicMock
 
-import ml_dtypes
 import numpy as np
+from jax.tree_util import tree_map
 
 import neuronjax.nki as nki
 from neuronjax.emulate.core import DataflowOrder, Order
 from neuronjax.nki import collectives, constants, isa, language
+from neuronjax.program.element_types import PACKED
+from tests.conformance import nki_library_formats as formats
 
 ORDER = "NKI_LIBRARY_ORDER"
 """The variable with the order: `program` or `adversarial`."""
@@ -39,13 +41,6 @@ _ABSENT: Mapping[str, tuple[str, ...]] = {
 _WRITTEN = ".must_alias_input"
 """What the harness adds to the name of an array that the kernel writes to."""
 
-_PACKED = {
-    "float8_e4m3fn_x4": np.uint32,
-    "float8_e5m2_x4": np.uint32,
-    "float4_e2m1fn_x4": np.uint16,
-}
-"""Formats of four numbers in a word -> the word."""
-
 
 class _Simulated:
     """`nki.cpu_simulate(kernel)[cores](**inputs)`."""
@@ -62,7 +57,9 @@ class _Simulated:
         if os.environ.get(ORDER) == "adversarial":
             order = DataflowOrder(seed=1, adversarial=True)
         chip = _CHIPS[os.environ.get("NKI_NC_VERSION", "gen3")]
-        return nki.simulate(kernel[self.cores], order, chip)(*arguments, **keywords)
+        run = nki.simulate(kernel[self.cores], order, chip)
+        results = run(*map(formats.given, arguments), **tree_map(formats.given, keywords))
+        return tree_map(formats.Result, results)
 
 
 class ParserFrontend:
@@ -96,29 +93,13 @@ def _jit(function: Any = None, **options: Any) -> Any:
     return _jit if function is None else nki.jit(function)
 
 
-def static_cast(array: np.ndarray, dtype: Any) -> np.ndarray:
-    """The array in another number format."""
-    return np.asarray(array).astype(dtype)
-
-
-def sizeinbytes(dtype: Any) -> int:
-    """The bytes of an element."""
-    return np.dtype(dtype).itemsize
-
-
-def is_float_type(dtype: Any) -> bool:
-    """Whether a number format has a fraction."""
-    kind = np.dtype(dtype)
-    return kind.kind == "f" or hasattr(ml_dtypes, kind.name)
-
-
 def _language() -> ModuleType:
     """`nki.language` whose dtypes are those of numpy, where it has them, as in the simulator that
     the tests are written for."""
     dtypes = {
         name: dtype.dtype
         for name, dtype in language.DTYPES.items()
-        if name not in _PACKED and dtype.dtype is not None
+        if name not in PACKED and dtype.dtype is not None
     }
     return _module("neuronjax.nki.language_of_numpy", language, **dtypes)
 
@@ -149,11 +130,8 @@ def _install() -> None:
         _module(package, nki=sys.modules[f"{package}.nki"])
     for name, names in _ABSENT.items():
         _module(f"test.utils.{name}", **{key: MagicMock() for key in names})
-    formats = {name: getattr(ml_dtypes, name) for name in dir(ml_dtypes) if "float" in name}
-    formats |= _PACKED
-    functions = (static_cast, is_float_type, sizeinbytes)
-    formats |= {function.__name__: function for function in functions}
-    _module("neuron_dtypes", **formats)
+    formats.let_numpy_know()
+    _module("neuron_dtypes", **formats.NAMES)
 
 
 _install()
@@ -181,6 +159,8 @@ def _with_plain_names(framework: Any) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """The harness asks for a kernel that only a compilation makes."""
+    """The harness asks for a kernel that only a compilation makes, and compares words by name."""
     _with_plain_names(importlib.import_module("test.utils.unit_test_framework").UnitTestFramework)
+    unpackers = importlib.import_module("test.utils.output_validator")._X4_UNPACKERS
+    unpackers.update({str(words): unpackers[name] for name, words in formats.WORDS.items()})
     importlib.import_module("test.utils.test_orchestrator").Orchestrator._compiled_kernel = None

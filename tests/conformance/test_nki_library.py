@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from tests.conformance import nki_library
+import json
+
+import numpy as np
+import pytest
+
+from tests.conformance import nki_library, nki_library_formats
 from tests.conformance.nki_library_records import evenly
 
 RECORDS = [
@@ -24,3 +29,32 @@ def test_counts_and_causes_of_records() -> None:
 def test_samples_are_spread_evenly() -> None:
     assert evenly("abcdefgh", 3) == ["a", "c", "f"]
     assert evenly("abc", 5) == evenly("abc", 0) == ["a", "b", "c"]
+
+
+def test_files_with_failures_are_explained() -> None:
+    score = json.loads(nki_library.SCOREBOARD.read_text())
+    failing = {name for name, file in score.items() if any("failed" in r for r in _runs(file))}
+    assert failing == {name for name, file in score.items() if "explained" in file}
+
+
+def _runs(file: dict[str, dict[str, int] | str]) -> list[dict[str, int]]:
+    return [run for run in file.values() if isinstance(run, dict)]
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "word"),
+    [
+        ("float8_e4m3fn_x4", [1, -2, 448, 0.5], 0x307EC038),
+        ("float8_e5m2_x4", [1, -2, 448, 0.5], 0x385FC03C),
+        ("float4_e2m1fn_x4", [0.5, -1, 6, 0], 0x07A1),
+    ],
+)
+def test_words_of_mx_elements(name: str, numbers: list[float], word: int) -> None:
+    dtype = nki_library_formats.WORDS[name]
+    words = nki_library_formats.static_cast(np.array([numbers]), dtype)
+    assert words.dtype == dtype
+    assert nki_library_formats.given(words).dtype.name == name
+    plain = np.asarray(nki_library_formats.given(words))
+    assert plain.tolist() == [[word]]
+    assert np.asarray(nki_library_formats.Result(plain), dtype=dtype) == words
+    assert nki_library_formats.static_cast(words, np.float32).tolist() == [numbers]

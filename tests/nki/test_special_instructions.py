@@ -12,7 +12,7 @@ import pytest
 
 from neuronjax import nki
 from neuronjax.emulate import core
-from neuronjax.errors import NeuronError
+from neuronjax.errors import KernelWarning, NeuronError
 from neuronjax.nki import isa as nisa
 from neuronjax.nki import language as nl
 from neuronjax.nki.tensor import Tensor
@@ -221,6 +221,28 @@ def test_uniform_numbers() -> None:
     assert first.min() >= -1
     assert first.max() <= 3
     assert len(np.unique(first)) > 0.9 * first.size
+
+
+def _at(shape: tuple[int, ...], dtype: Any) -> Tensor:
+    return nl.ndarray(shape, dtype, nl.sbuf, address=(0, 4096))
+
+
+@nki.jit
+def scales_in_used_memory(x: Tensor) -> tuple[Tensor, Tensor]:
+    """All rows of the scales of a block, of which four are written, where another tile was."""
+    before, words = _at((32, 8), nl.float32), tile((32, 32), nl.float8_e4m3fn_x4)
+    nisa.memset(before, 1.0)
+    ones, scales = stored(before), _at((32, 32), nl.uint8)
+    nisa.quantize_mx(words, loaded(x), scales)
+    return ones, stored(scales)
+
+
+def test_rows_without_scales_are_unwritten() -> None:
+    """A warning, since kernels may move them along; of another tile they were no error."""
+    with pytest.warns(KernelWarning, match=r"\d+: .* reads 896 of 1024 elements .* nothing has"):
+        _, scales = nki.simulate(scales_in_used_memory, chip="trainium3")(POWERS[0])
+    greatest = np.abs(POWERS[0].astype(np.float32)).reshape(4, 8, 32, 4).max((1, 3))
+    np.testing.assert_array_equal(scales[:4], np.log2(greatest) - 7 + 127)
 
 
 def gathered_on_gpsimd(x: Tensor) -> Tensor:
