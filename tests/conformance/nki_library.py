@@ -43,19 +43,23 @@ _SCORE = flags.DEFINE_bool("write_scoreboard", False, "Write the counts to nki_l
 SCOREBOARD = Path(__file__).with_suffix(".json")
 _ROOT = Path(__file__).parents[2]
 _CAUSES = 40
+_TOO_LARGE = ("longer than --test-seconds allows", "Unable to allocate", "MemoryError")
+"""What messages have of tests that took more time or memory than they may."""
 _PLUGINS = ("tests.conformance.nki_library_plugin", "tests.conformance.nki_library_records")
 
 Record = Mapping[str, Any]
 
 
 def counts(records: Iterable[Record]) -> dict[str, int]:
-    """How many tests passed, failed and were skipped, and how many the library left out."""
+    """How many tests passed, failed and were skipped, how many needed more time or memory than they
+    may take, and how many the library left out."""
     score: Counter[str] = Counter()
     for record in records:
         score["left out"] += record.get("left_out", 0)
         score["collected"] += record.get("collected", 0)
         if "outcome" in record:
-            score[record["outcome"]] += 1
+            is_too_large = any(sign in record.get("message", "") for sign in _TOO_LARGE)
+            score["too large" if is_too_large else record["outcome"]] += 1
     return {name: count for name, count in sorted(score.items()) if count}
 
 

@@ -17,13 +17,16 @@ RECORDS = [
     {"id": "c", "outcome": "skipped"},
     {"id": "d", "outcome": "failed", "message": "row 14 is wrong"},
     {"id": "e", "outcome": "passed"},
+    {"id": "f", "outcome": "failed", "message": "Unable to allocate 9 GiB for an array"},
 ]
 
 
 def test_counts_and_causes_of_records() -> None:
-    expected = {"collected": 7, "failed": 2, "left out": 2, "passed": 2, "skipped": 1}
-    assert nki_library.counts(RECORDS) == expected
-    assert nki_library.causes(RECORDS) == {"row # is wrong": 2}
+    assert nki_library.counts(RECORDS) == {
+        **{"collected": 7, "left out": 2},
+        **{"failed": 2, "passed": 2, "skipped": 1, "too large": 1},
+    }
+    assert nki_library.causes(RECORDS)["row # is wrong"] == 2
 
 
 def test_samples_are_spread_evenly() -> None:
