@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from neuronjax.emulate import core
 from neuronjax.errors import (
     KernelError,
     OnChipMemoryError,
+    SbufOverflowError,
     UnknownFormatError,
     UnsupportedProgramError,
     quoted,
@@ -26,11 +27,13 @@ from neuronjax.machine.chips import CHIPS
 from neuronjax.native_kernels import NativeKernel, lines_by_path, with_lines
 from neuronjax.nki.building import closed_groups
 from neuronjax.nki.calls import Call, is_array
+from neuronjax.nki.late_loads import LOADS, PREPARATIONS, with_late
 from neuronjax.nki.loops import Rolling
 from neuronjax.nki.tensor import Tensor, whole
 from neuronjax.nki.trace import Trace, ended, tracing
 from neuronjax.program import program
 from neuronjax.program.element_types import element_type_named
+from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Kind, Memory
 from neuronjax.program.verify import verify
 
@@ -220,18 +223,16 @@ class _Grid:
     aliases: tuple[program.Alias, ...]
     declared: Mapping[str, str]
 
-    def written_out(self) -> program.Program:
-        """The program without addresses, semaphores, and loops but those over registers."""
-        return self._program(
-            [
-                self._kernel(
-                    trace,
-                    Rolling(trace, closed_groups(trace.instructions), slots=0).body(),
-                    tuple(buffer for buffer in trace.buffers if buffer.on_chip),
-                )
-                for trace in self.traces
-            ]
-        )
+    def written_out(self, late: tuple[type[Instruction], ...] = ()) -> program.Program:
+        """The program without addresses, semaphores, and loops but those over registers; the
+        instructions that are `late` wait until their results are used."""
+        kernels = []
+        for trace in self.traces:
+            order = with_late(late, trace, self.traces) if late else trace.instructions
+            body = Rolling(trace, closed_groups(order), slots=0).body()
+            tiles = tuple(buffer for buffer in trace.buffers if buffer.on_chip)
+            kernels.append(self._kernel(trace, body, tiles))
+        return self._program(kernels)
 
     def rolled(self, slots: int) -> tuple[program.Program | None, tuple[str, ...]]:
         """The same with loops, and what to note; None: no loop is one."""
@@ -293,7 +294,10 @@ def _finished(grid: _Grid) -> tuple[program.Program, tuple[str, ...]]:
         notes = (f"{grid.name}: loops are written out: {findings[0]}",)
         break
     with _lines_in_errors(grid.declared):
-        finished = synchronise(allocate(grid.written_out()))
+        allocated, is_late = _allocated(grid)
+        finished = synchronise(allocated)
+    if is_late:
+        notes = (*notes, f"{grid.name}: {_LATE}")
     findings, advice = _refused(grid, finished)
     if findings:
         shown = "\n".join(f"  {finding}" for finding in findings[:_MOST_FINDINGS])
@@ -303,6 +307,19 @@ def _finished(grid: _Grid) -> tuple[program.Program, tuple[str, ...]]:
     return finished, (*notes, *advice)
 
 
+def _allocated(grid: _Grid) -> tuple[program.Program, bool]:
+    """The program that is written out, with addresses, and whether it is in another order than the
+    kernel. Raises ``OnChipMemoryError``: what was short in the kernel's own order."""
+    try:
+        return allocate(grid.written_out()), False
+    except SbufOverflowError as error:
+        for late in (LOADS, PREPARATIONS):
+            with suppress(OnChipMemoryError):
+                return allocate(grid.written_out(late)), True
+        raise error
+
+
+_LATE = "loads wait until they are used, since the tiles would not fit into SBUF otherwise"
 _ADVICE: Mapping[str, str] = {
     "written once": "results depend on their order unless values agree",
     "uninitialised": "such values are arbitrary, and results must not depend on them",

@@ -38,6 +38,16 @@ def evenly(items: Sequence[Any], count: int) -> list[Any]:
     return [items[index * len(items) // count] for index in range(count)]
 
 
+def is_too_large(error: BaseException | None) -> bool:
+    """Whether a test took more time or memory than it may, by what it raised and what that came
+    of."""
+    while error is not None:
+        if isinstance(error, TestTimeoutError | MemoryError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Records(config))
 
@@ -49,6 +59,7 @@ class Records:
         self._file: Path | None = config.getoption("records")
         self._sample: int = config.getoption("sample")
         self._seconds: int = config.getoption("test_seconds")
+        self._too_large: set[str] = set()
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -58,17 +69,20 @@ class Records:
         items[:] = evenly(chosen, self._sample)
 
     @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_call(self) -> Generator[None]:
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, None]:
         previous = signal.signal(signal.SIGPROF, _stop)
         signal.setitimer(signal.ITIMER_PROF, self._seconds)
-        yield
+        outcome = yield
+        if outcome.excinfo is not None and is_too_large(outcome.excinfo[1]):
+            self._too_large.add(item.nodeid)
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, previous)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" or report.outcome != "passed":
+            outcome = "too large" if report.nodeid in self._too_large else report.outcome
             seconds = round(report.duration, 2)
-            line = {"id": report.nodeid, "outcome": report.outcome, "seconds": seconds}
+            line = {"id": report.nodeid, "outcome": outcome, "seconds": seconds}
             self._add(line | ({"message": _message(report)} if report.failed else {}))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.conformance import nki_library, nki_library_formats
-from tests.conformance.nki_library_records import evenly
+from tests.conformance.nki_library_records import TestTimeoutError, evenly, is_too_large
 
 RECORDS = [
     {"collected": 7, "left_out": 2},
@@ -17,16 +17,28 @@ RECORDS = [
     {"id": "c", "outcome": "skipped"},
     {"id": "d", "outcome": "failed", "message": "row 14 is wrong"},
     {"id": "e", "outcome": "passed"},
-    {"id": "f", "outcome": "failed", "message": "Unable to allocate 9 GiB for an array"},
+    {"id": "f", "outcome": "too large", "message": "Unable to allocate 9 GiB for an array"},
 ]
 
 
 def test_counts_and_causes_of_records() -> None:
     assert nki_library.counts(RECORDS) == {
-        **{"collected": 7, "left out": 2},
-        **{"failed": 2, "passed": 2, "skipped": 1, "too large": 1},
+        "collected": 7,
+        "left out": 2,
+        "failed": 2,
+        "passed": 2,
+        "skipped": 1,
+        "too large": 1,
     }
-    assert nki_library.causes(RECORDS)["row # is wrong"] == 2
+    assert nki_library.causes(RECORDS) == {"row # is wrong": 2}
+
+
+def test_what_needs_too_much_is_too_large() -> None:
+    cause = TestTimeoutError("it took long")
+    within = RuntimeError("the kernel failed")
+    within.__cause__ = cause
+    assert all(map(is_too_large, (cause, within, MemoryError("9 GiB"))))
+    assert not is_too_large(RuntimeError("row 3 is wrong"))
 
 
 def test_samples_are_spread_evenly() -> None:

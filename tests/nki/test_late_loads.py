@@ -1,0 +1,91 @@
+"""Kernels that load more than SBUF holds before they use it, compared with numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from neuronjax import nki
+from neuronjax.emulate import core
+from neuronjax.errors import SbufOverflowError
+from neuronjax.nki import isa as nisa
+from neuronjax.nki import language as nl
+from neuronjax.nki.tensor import Tensor
+from tests.nki.kernels import loaded, stored, tile
+
+WIDE = 12288
+"""Columns of a tile of FP32 that takes 48 KiB of a partition: four fit into SBUF, six do not."""
+X = np.random.default_rng(2).standard_normal((6, 4, WIDE), dtype=np.float32)
+
+
+def shifted(x: Tensor) -> Tensor:
+    """Each part of `x` plus its number and those before; all are loaded first."""
+    return _running_sums([loaded(x[number]) for number in range(x.shape[0])])
+
+
+def doubled(x: Tensor) -> Tensor:
+    """The same with twice the parts, all of which are made first."""
+    parts = []
+    for number in range(x.shape[0]):
+        part, twice = loaded(x[number]), tile((4, WIDE))
+        nisa.tensor_tensor(twice, part, part, nl.add)
+        parts.append(twice)
+    return _running_sums(parts)
+
+
+def _running_sums(parts: Sequence[Tensor]) -> Tensor:
+    sums, bias = tile((4, WIDE)), tile((4, 1))
+    nisa.memset(sums, 0.0)
+    out = nl.ndarray((len(parts), 4, WIDE), dtype=nl.float32, buffer=nl.shared_hbm)
+    for number, part in enumerate(parts):
+        nisa.memset(bias, float(number))
+        nisa.tensor_tensor(sums, sums, part, nl.add)
+        nisa.tensor_scalar(part, sums, nl.add, bias)
+        nisa.dma_copy(out[number], part)
+    return out
+
+
+@pytest.mark.parametrize("order", [None, core.DataflowOrder(seed=1, adversarial=True)])
+@pytest.mark.parametrize(("function", "factor"), [(shifted, 1), (doubled, 2)])
+def test_loads_wait_until_they_are_used(
+    function: Callable[..., Tensor], factor: int, order: core.Order | None
+) -> None:
+    kernel, numbers = nki.jit(function), np.arange(6, dtype=np.float32)[:, None, None]
+    expected = np.add.accumulate(factor * X) + numbers
+    np.testing.assert_array_equal(nki.simulate(kernel, order)(X), expected)
+    assert any("loads wait until they are used" in note for note in kernel.trace(X).notes)
+    assert not any("loads wait" in note for note in kernel.trace(X[:1]).notes)
+
+
+@nki.jit
+def overwritten(x: Tensor) -> Tensor:
+    """Parts of an array that the kernel writes to: they must be loaded before."""
+    parts = [loaded(x[number]) for number in range(x.shape[0])]
+    for number, part in enumerate(parts):
+        nisa.dma_copy(x[x.shape[0] - 1 - number], part)
+    return x
+
+
+def test_loads_of_what_is_written_to_do_not_wait() -> None:
+    with pytest.raises(SbufOverflowError, match=r"do not fit into SBUF.*kernels.py:\d+"):
+        nki.simulate(overwritten)(X.copy())
+    few = X[:4].copy()
+    np.testing.assert_array_equal(nki.simulate(overwritten)(few), X[3::-1])
+
+
+@nki.jit
+def summed_rows(x: Tensor) -> Tensor:
+    """What does not fit at once, even late."""
+    parts = [loaded(x[number]) for number in range(x.shape[0])]
+    for part in parts[1:]:
+        nisa.tensor_tensor(parts[0], parts[0], part, nl.add)
+    for part in parts[1:]:
+        nisa.tensor_tensor(parts[0], parts[0], part, nl.add)
+    return stored(parts[0])
+
+
+def test_tiles_that_are_needed_at_once_must_fit() -> None:
+    with pytest.raises(SbufOverflowError, match="those alive at the same time exceed"):
+        summed_rows.trace(X)
