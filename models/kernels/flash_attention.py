@@ -3,6 +3,7 @@
 Axis names: N query heads of all texts, K key-value heads of all texts, T positions, H head_dim.
 """
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -13,13 +14,14 @@ import nki.isa as nisa
 import nki.language as nl
 
 from models.kernels.flash_attention_backward import flash_attention_gradients
-from models.kernels.tiles import ROWS, below_the_diagonal, tile, transposed
-
-BLOCK = 512
-"""Keys of a block: the FP32 scores of a query that one bank of PSUM holds."""
+from models.kernels.heads import BLOCK, Later, columns_of_head, rows_of_head, score
+from models.kernels.tiles import ROWS, Ring, extent, in_stages, parts, rows_from, tile
 
 MOST_WIDTH = 128
 """Of a head: the rows of the Tensor engine, which sums over it."""
+
+MOST_BYTES = 8192
+"""Of one number of all positions: what the gradients keep of a head must fit in SBUF."""
 
 
 @nki.jit
@@ -30,102 +32,155 @@ def flash_attention_kernel(query: Any, key: Any, value: Any, scale: float) -> tu
     queries, and the logarithm of each softmax's sum, FP32 [N, T, 1], which the gradient needs.
     T is a multiple of 128, H at most 128; query head n looks at key-value head n // (N / K).
 
-    A tile of 128 queries meets blocks of up to 512 keys and keeps the largest score so far and the
+    Tiles of 128 queries meet blocks of up to 512 keys and keep the largest score so far and the
     sums in FP32; where a block has a larger score, what was summed before is scaled down.
+
+    What engines do for a meeting of queries and keys is said in four stages, those of other
+    meetings in between: while the Vector engine looks for the largest scores of one, the Tensor
+    engine makes those of the next.
     """
-    heads, length, width = query.shape
+    heads, length, _ = query.shape
     kv_heads = key.shape[0]
     attended = nl.ndarray(query.shape, dtype=query.dtype, buffer=nl.shared_hbm)
     statistics = nl.ndarray((heads, length, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    later = Later(query.dtype)
     for kv_head in nl.affine_range(kv_heads):
-        keys = tile((width, length), key.dtype)
-        values = tile((ROWS, length // ROWS, width), value.dtype)
-        for part in nl.affine_range(length // ROWS):
-            rows = nl.ds(part * ROWS, ROWS)
-            transposed(keys[:, rows], key[kv_head, rows])
-            nisa.dma_copy(dst=values[:, part], src=value[kv_head, rows])
+        keys, values = columns_of_head(key[kv_head]), rows_of_head(value[kv_head])
         for group in nl.affine_range(heads // kv_heads):
             head = kv_head * (heads // kv_heads) + group
-            queries = tile((width, length), query.dtype)
-            for part in nl.affine_range(length // ROWS):
-                rows = nl.ds(part * ROWS, ROWS)
-                transposed(queries[:, rows], query[head, rows])
-            for part in nl.static_range(length // ROWS):
-                rows = nl.ds(part * ROWS, ROWS)
-                _attend(
-                    attended[head, rows], statistics[head, rows], queries[:, rows],
-                    keys, values, part * ROWS, scale,
-                )  # fmt: skip
+            sums, queries = _Sums(length), columns_of_head(query[head])
+            work = _Work(keys, values, later, attended[head])
+            meetings = [_Meeting(*pair, work) for pair in _pairs(queries, sums, scale)]
+            in_stages(
+                meetings,
+                (0, _Meeting.score),
+                (4, _Meeting.add),
+                (1, _Meeting.weigh),
+                (2, _Meeting.turn),
+            )
+            sums.store(statistics[head])
     return attended, statistics
 
 
-def _attend(
-    attended: Any, statistics: Any, queries: Any, keys: Any, values: Any, start: int, scale: float
-) -> None:
-    """A tile of queries that begins at `start`: attended [128, H] and statistics [128, 1] in HBM,
-    queries [H, 128], keys [H, T] and values [128, T / 128, H] in SBUF."""
-    width = queries.shape[0]
-    summed, total = tile((ROWS, width)), tile((ROWS, 1))
-    lowest = None  # minus the largest score so far
-    for first in nl.static_range(0, start + ROWS, BLOCK):
-        size = min(BLOCK, start + ROWS - first)
-        scores = _scores(queries, keys[:, nl.ds(first, size)], start - first)
-        lowest_here, before = tile((ROWS, 1)), lowest
-        nisa.tensor_reduce(lowest_here, nl.maximum, scores, axis=1, negate=True)
-        nisa.tensor_scalar(lowest_here, lowest_here, nl.multiply, scale)
-        if before is not None:
-            nisa.tensor_tensor(lowest_here, lowest_here, before, nl.minimum)
-        lowest = lowest_here
-        weights, total_here = tile(scores.shape, values.dtype), tile((ROWS, 1))
+class _Work:
+    """What the meetings of a head share: keys [H, T], values [128, T / 128, H], the place of the
+    result [T, H], and tiles, of which three banks of PSUM are for scores, four for what follows."""
+
+    def __init__(self, keys: Any, values: Any, later: Later, attended: Any) -> None:
+        self.keys, self.values, self.later, self.attended = keys, values, later, attended
+        dtype, turned = values.dtype, (ROWS, BLOCK // ROWS, ROWS)
+        self.scores = Ring(3, (ROWS, BLOCK), buffer=nl.psum)
+        self.weights = Ring(3, (ROWS, BLOCK), dtype)
+        self.turned_in_psum, self.turned = Ring(2, turned, dtype, nl.psum), Ring(4, turned, dtype)
+        self.products = Ring(2, (ROWS, values.shape[2]), buffer=nl.psum)
+
+
+class _Sums:
+    """Of the softmax of every query of a head, as columns of 128: minus the largest score so far,
+    and the sum."""
+
+    def __init__(self, length: int) -> None:
+        self.lowest, self.total = (tile((ROWS, length // ROWS)) for _ in range(2))
+
+    def store(self, statistics: Any) -> None:
+        """The logarithms of the sums, to statistics [T, 1]. All at once: the Scalar engine takes
+        long to turn from exp to log and back."""
+        logarithms = tile(self.total.shape)
+        nisa.activation(logarithms, nl.log, self.total)
+        nisa.tensor_tensor(logarithms, logarithms, self.lowest, nl.subtract)
+        for number, rows in enumerate(parts(statistics.shape[0])):
+            nisa.dma_copy(dst=statistics[rows], src=logarithms[:, nl.ds(number, 1)])
+
+
+class _Queries:
+    """128 queries [H, 128], and what of their softmax is known."""
+
+    def __init__(self, columns: Any, rows: slice, sums: _Sums, scale: float) -> None:
+        self.columns, self.rows, self.scale = columns[:, rows], rows, scale
+        own = nl.ds(rows.start // ROWS, 1)
+        self.lowest, self.total = sums.lowest[:, own], sums.total[:, own]
+        self.summed = tile((ROWS, columns.shape[0]))
+
+    def store(self, attended: Any) -> None:
+        """The quotient of the sums, to their rows of attended [T, H]."""
+        result, inverse = tile(self.summed.shape, attended.dtype), tile((ROWS, 1))
+        nisa.reciprocal(inverse, self.total)
+        nisa.tensor_scalar(result, self.summed, nl.multiply, inverse)
+        nisa.dma_copy(dst=attended[self.rows], src=result)
+
+
+def _pairs(columns: Any, sums: _Sums, scale: float) -> Iterator[tuple[_Queries, slice]]:
+    """Queries of a head [H, T] and the blocks of keys that they meet, in such an order that the
+    next pair seldom has the same queries."""
+    length = columns.shape[1]
+    for span in parts(length, BLOCK):
+        tiles = [rows_from(first, length) for first in range(span.start, span.stop, ROWS)]
+        members = [_Queries(columns, rows, sums, scale) for rows in tiles]
+        for block in parts(span.stop, BLOCK):
+            for member in members:
+                yield member, block
+
+
+class _Meeting:
+    """Of 128 queries with a block of keys, as far as they see it."""
+
+    def __init__(self, queries: _Queries, block: slice, work: _Work) -> None:
+        self.queries, self.work = queries, work
+        self.block = slice(block.start, min(block.stop, queries.rows.stop))
+        self.is_first, self.is_last = block.start == 0, block.stop >= queries.rows.stop
+        self.total, self.shrunk = tile((ROWS, 1)), tile((ROWS, 1))
+        self.scores: Any = None
+        self.weights: Any = None
+        self.turned: Any = None
+
+    def score(self) -> None:
+        """query · key: FP32 scores [128, S] in PSUM."""
+        queries, work = self.queries, self.work
+        self.scores = work.scores.take()[:, nl.ds(0, extent(self.block))]
+        score(self.scores, queries.columns, work.keys, self.block, queries.rows, work.later)
+
+    def weigh(self) -> None:
+        """exp(scale · score - the largest so far): weights [128, S], and their sums."""
+        queries, scores, largest = self.queries, self.scores, tile((ROWS, 1))
+        lowest = queries.lowest
+        nisa.tensor_reduce(largest, nl.maximum, scores, axis=1, negate=True)
+        if self.is_first:
+            nisa.tensor_scalar(lowest, largest, nl.multiply, queries.scale)
+        else:
+            before = tile((ROWS, 1))
+            nisa.tensor_copy(before, lowest, engine=nisa.engine.gpsimd)
+            nisa.scalar_tensor_tensor(
+                lowest, largest, nl.multiply, queries.scale, nl.minimum, before
+            )
+            # exp(the largest before - the largest now)
+            nisa.activation(self.shrunk, nl.exp, before, bias=lowest, scale=-1.0)
+        self.weights = self.work.weights.take()[:, nl.ds(0, scores.shape[1])]
         nisa.activation_reduce(
-            weights, nl.exp, scores, nl.add, total_here, bias=lowest, scale=scale
+            self.weights, nl.exp, scores, nl.add, self.total, bias=lowest, scale=queries.scale
         )
-        products = _weighted(weights, values, first // ROWS)
-        if before is None:
-            nisa.tensor_copy(summed, products)
-            nisa.tensor_copy(total, total_here)
-            continue
-        shrunk = tile((ROWS, 1))  # exp(the largest before - the largest now)
-        nisa.activation(shrunk, nl.exp, before, bias=lowest, scale=-1.0)
-        nisa.scalar_tensor_tensor(summed, summed, nl.multiply, shrunk, nl.add, products)
-        nisa.scalar_tensor_tensor(total, total, nl.multiply, shrunk, nl.add, total_here)
-    logarithm, inverse, result = (
-        tile((ROWS, 1)),
-        tile((ROWS, 1)),
-        tile(attended.shape, attended.dtype),
-    )
-    nisa.activation(logarithm, nl.log, total)
-    nisa.tensor_tensor(logarithm, logarithm, lowest, nl.subtract)
-    nisa.dma_copy(dst=statistics, src=logarithm)
-    nisa.reciprocal(inverse, total)
-    nisa.tensor_scalar(result, summed, nl.multiply, inverse)
-    nisa.dma_copy(dst=attended, src=result)
 
+    def turn(self) -> None:
+        """The transposed parts of the weights, [128, S / 128, 128]."""
+        count = nl.ds(0, self.weights.shape[1] // ROWS)
+        in_psum = self.work.turned_in_psum.take()[:, count]
+        self.turned = self.work.turned.take()[:, count]
+        for number, part in enumerate(parts(self.weights.shape[1])):
+            nisa.nc_transpose(in_psum[:, number], self.weights[:, part])
+        nisa.tensor_copy(self.turned, in_psum)
 
-def _scores(queries: Any, keys: Any, diagonal: int) -> Any:
-    """query · key of [H, 128] and [H, S] -> [128, S]: in PSUM, or, where the block of keys reaches
-    the queries' own positions, which begin at its key `diagonal`, in SBUF without what is later."""
-    size = keys.shape[1]
-    scores = tile((ROWS, size), buffer=nl.psum)
-    nisa.nc_matmul(scores, queries, keys)
-    if diagonal >= size:
-        return scores
-    seen = tile((ROWS, size))
-    nisa.tensor_copy(seen, scores)
-    own = seen[:, nl.ds(diagonal, ROWS)]
-    below_the_diagonal(own, own, otherwise=-1e30)
-    return seen
-
-
-def _weighted(weights: Any, values: Any, first: int) -> Any:
-    """weights [128, S] · the values from part `first` on, in PSUM [128, H]."""
-    width, parts = values.shape[2], weights.shape[1] // ROWS
-    products = tile((ROWS, width), buffer=nl.psum)
-    for part in nl.static_range(parts):
-        turned = tile((ROWS, ROWS), weights.dtype)
-        transposed(turned, weights[:, nl.ds(part * ROWS, ROWS)])
-        nisa.nc_matmul(products, turned, values[:, first + part], accumulate=part > 0)
-    return products
+    def add(self) -> None:
+        """Adds weights · values, and the weights, to the sums; after the last block, stores."""
+        products, first = self.work.products.take(), self.block.start // ROWS
+        for part in nl.static_range(self.turned.shape[1]):
+            value = self.work.values[:, first + part]
+            nisa.nc_matmul(products, self.turned[:, part], value, accumulate=part > 0)
+        for sums, new in ((self.queries.summed, products), (self.queries.total, self.total)):
+            if self.is_first:
+                nisa.tensor_copy(sums, new)
+            else:
+                nisa.scalar_tensor_tensor(sums, sums, nl.multiply, self.shrunk, nl.add, new)
+        if self.is_last:
+            self.queries.store(self.work.attended)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
@@ -135,8 +190,8 @@ def flash_attention(
     """Causal attention: query [B, T, N, H], key and value [B, T, K, H] -> [B, T, N, H].
 
     Query head n looks at key-value head n // (N / K). The scale is 1 / sqrt(H) unless given. H is
-    at most 128; any T: it is filled up to a multiple of 128. Kernels make the value and the
-    gradients.
+    at most 128; any T of at most `MOST_BYTES`: it is filled up to a multiple of 128. Kernels make
+    the value and the gradients.
     """
     return _forward(query, key, value, scale)[0]
 

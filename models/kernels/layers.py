@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from models.errors import KernelError
-from models.kernels.flash_attention import MOST_WIDTH, flash_attention
+from models.kernels.flash_attention import MOST_BYTES, MOST_WIDTH, flash_attention
 from models.kernels.rms_norm import rms_norm
 from models.layers.attention import Attention
 from models.layers.masks import Visibility
@@ -43,6 +43,9 @@ def attend(
         "several texts in a row": sees is not None and sees.segments is not None,
         f"heads of {query.shape[-1]} numbers, which are more than {MOST_WIDTH}": (
             query.shape[-1] > MOST_WIDTH
+        ),
+        f"{query.shape[1]} positions of {query.dtype}, more than {MOST_BYTES} bytes": (
+            query.shape[1] * query.dtype.itemsize > MOST_BYTES
         ),
         "values of another width than keys": values.shape != keys.shape,
         "a bias of scores": bias is not None,

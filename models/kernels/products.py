@@ -1,24 +1,20 @@
-"""Products of rows with weights that fit in SBUF."""
+"""Products of rows with weights."""
 
 from typing import Any
 
 import nki.isa as nisa
 import nki.language as nl
 
-from models.kernels.tiles import extent, parts, tile, transposed
+from models.kernels.tiles import extent, loaded, parts, tile, transposed
 
 BLOCK = 512
 """Columns of a product: the FP32 numbers that a bank of PSUM holds."""
 
 
-def loaded_weights(weights: Any) -> list[Any]:
-    """Parts of 128 rows of weights [D, M], in SBUF."""
-    result = []
-    for part in parts(weights.shape[0]):
-        data = tile((extent(part), weights.shape[1]), weights.dtype)
-        nisa.dma_copy(dst=data, src=weights[part])
-        result.append(data)
-    return result
+def loaded_weights(weights: Any, columns: slice) -> list[Any]:
+    """Parts of 128 rows of some columns of weights [D, M], in SBUF. The more columns, the longer
+    the runs that DMA moves."""
+    return [loaded(weights[part, columns]) for part in parts(weights.shape[0])]
 
 
 def columns_of(x: Any) -> list[Any]:
@@ -31,9 +27,9 @@ def columns_of(x: Any) -> list[Any]:
     return result
 
 
-def add_up(columns: list[Any], weights: list[Any], block: Any) -> Any:
-    """Σ columnsᵀ · weights[:, block], in a bank of PSUM."""
-    total = tile((columns[0].shape[1], extent(block)), buffer=nl.psum)
-    for number, (column, weight) in enumerate(zip(columns, weights, strict=True)):
-        nisa.nc_matmul(total, column, weight[:, block], accumulate=number > 0)
+def add_up(stationary: list[Any], moving: list[Any]) -> Any:
+    """Σ stationaryᵀ · moving, in a bank of PSUM."""
+    total = tile((stationary[0].shape[1], moving[0].shape[1]), buffer=nl.psum)
+    for number, (left, right) in enumerate(zip(stationary, moving, strict=True)):
+        nisa.nc_matmul(total, left, right, accumulate=number > 0)
     return total

@@ -22,7 +22,11 @@ def rms_norm_qkv(x: Any, scale: Any, weights: Any, eps: float) -> Any:
     """
     num_rows, width = x.shape
     result = nl.ndarray((num_rows, weights.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
-    scales, kernels, shift = spread(scale), loaded_weights(weights), tile((ROWS, 1))
+    scales, kernels, shift = (
+        spread(scale),
+        loaded_weights(weights, slice(0, weights.shape[1])),
+        tile((ROWS, 1)),
+    )
     nisa.memset(shift, eps)
     for rows in parts(num_rows):
         data = loaded(x[rows])
@@ -34,6 +38,7 @@ def rms_norm_qkv(x: Any, scale: Any, weights: Any, eps: float) -> Any:
         columns = columns_of(scaled)
         for block in parts(weights.shape[1], BLOCK):
             part = tile((extent(rows), extent(block)), x.dtype)
-            nisa.tensor_scalar(part, add_up(columns, kernels, block), nl.multiply, inverse)
+            products = add_up(columns, [kernel[:, block] for kernel in kernels])
+            nisa.tensor_scalar(part, products, nl.multiply, inverse)
             nisa.dma_copy(dst=result[rows, block], src=part)
     return result

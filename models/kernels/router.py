@@ -9,7 +9,8 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from models.kernels.tiles import extent, loaded, parts, tile, transposed
+from models.kernels.products import add_up, columns_of, loaded_weights
+from models.kernels.tiles import extent, loaded, parts, tile
 
 MOST_CHOSEN = 8
 """Experts of a token: the largest numbers of a row that one instruction finds."""
@@ -22,12 +23,12 @@ def top_experts(x: Any, router: Any, count: int) -> tuple[Any, Any]:
     x [N, D], router [D, E] with E from 8 to 512 -> uint32 experts [N, count] and FP32 weights
     [N, count], which add up to 1. `count` is at most 8.
     """
-    tokens, width = x.shape
+    tokens = x.shape[0]
     experts, weights = (
         nl.ndarray((tokens, count), dtype=dtype, buffer=nl.shared_hbm)
         for dtype in (nl.uint32, nl.float32)
     )
-    kernels = [loaded(router[part]) for part in parts(width)]
+    kernels = loaded_weights(router, slice(0, router.shape[1]))
     for rows in parts(tokens):
         logits = _logits(loaded(x[rows]), kernels)
         largest, places = (
@@ -52,11 +53,6 @@ def top_experts(x: Any, router: Any, count: int) -> tuple[Any, Any]:
 
 def _logits(x: Any, kernels: list[Any]) -> Any:
     """x [P, D] · the parts of the router -> FP32 [P, E] in SBUF."""
-    rows, experts = x.shape[0], kernels[0].shape[1]
-    products, logits = tile((rows, experts), buffer=nl.psum), tile((rows, experts))
-    for number, (part, kernel) in enumerate(zip(parts(x.shape[1]), kernels, strict=True)):
-        columns = tile((extent(part), rows), x.dtype)
-        transposed(columns, x[:, part])
-        nisa.nc_matmul(products, columns, kernel, accumulate=number > 0)
-    nisa.tensor_copy(logits, products)
+    logits = tile((x.shape[0], kernels[0].shape[1]))
+    nisa.tensor_copy(logits, add_up(columns_of(x), kernels))
     return logits

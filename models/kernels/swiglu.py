@@ -9,7 +9,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from models.kernels.products import BLOCK, add_up, columns_of
+from models.kernels.products import BLOCK, add_up, columns_of, loaded_weights
 from models.kernels.tiles import extent, loaded, parts, tile
 
 ROWS_AT_ONCE = 512
@@ -38,32 +38,22 @@ def swiglu(x: Any, gate: Any, up: Any, down: Any) -> Any:
 
 def store_swiglu(y: Any, columns: list[Any], gate: Any, up: Any, down: Any) -> None:
     """Of up to 512 rows: y [P, D] and the weights in HBM, the parts of xᵀ in SBUF."""
-    hidden = [_hidden(columns, gate, up, part) for part in parts(gate.shape[1])]
+    hidden = []
+    for block in parts(gate.shape[1], BLOCK):
+        gates, ups = (loaded_weights(weights, block) for weights in (gate, up))
+        hidden += [_hidden(columns, gates, ups, part) for part in parts(extent(block))]
     for block in parts(y.shape[1], BLOCK):
-        _store_down(y, hidden, down, block)
+        weights = loaded_weights(down, block)
+        for rows in parts(y.shape[0]):
+            result = tile((extent(rows), extent(block)), y.dtype)
+            nisa.tensor_copy(result, add_up([part[:, rows] for part in hidden], weights))
+            nisa.dma_copy(dst=y[rows, block], src=result)
 
 
-def _hidden(columns: list[Any], gate: Any, up: Any, part: Any) -> Any:
+def _hidden(columns: list[Any], gates: list[Any], ups: list[Any], part: slice) -> Any:
     """(silu(x · gate) · (x · up))ᵀ of a part of the hidden width, [P, rows]."""
-    gates, ups = (_product(columns, weights, part) for weights in (gate, up))
-    active, result = tile(gates.shape), tile(gates.shape, columns[0].dtype)
-    nisa.activation(active, nl.silu, gates)
-    nisa.tensor_tensor(result, active, ups, nl.multiply)
+    gated, others = (add_up([w[:, part] for w in weights], columns) for weights in (gates, ups))
+    active, result = tile(gated.shape), tile(gated.shape, columns[0].dtype)
+    nisa.activation(active, nl.silu, gated)
+    nisa.tensor_tensor(result, active, others, nl.multiply)
     return result
-
-
-def _product(columns: list[Any], weights: Any, part: Any) -> Any:
-    """weights[:, part]ᵀ · xᵀ, in PSUM."""
-    total = tile((extent(part), columns[0].shape[1]), buffer=nl.psum)
-    for number, (place, column) in enumerate(zip(parts(weights.shape[0]), columns, strict=True)):
-        nisa.nc_matmul(total, loaded(weights[place, part]), column, accumulate=number > 0)
-    return total
-
-
-def _store_down(y: Any, hidden: list[Any], down: Any, block: Any) -> None:
-    weights = [loaded(down[part, block]) for part in parts(down.shape[0])]
-    for row in parts(y.shape[0]):
-        columns = [column[:, row] for column in hidden]
-        result = tile((extent(row), extent(block)), y.dtype)
-        nisa.tensor_copy(result, add_up(columns, weights, nl.ds(0, extent(block))))
-        nisa.dma_copy(dst=y[row, block], src=result)

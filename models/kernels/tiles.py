@@ -1,9 +1,12 @@
 """What kernels do with tiles of 128 rows, the partitions of SBUF and PSUM."""
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import nki.isa as nisa
 import nki.language as nl
+
+Item = TypeVar("Item")
 
 ROWS = 128
 """Rows of a tile: the partitions of SBUF."""
@@ -11,6 +14,35 @@ ROWS = 128
 
 def tile(shape: tuple[int, ...], dtype: Any = nl.float32, buffer: Any = nl.sbuf) -> Any:
     return nl.ndarray(shape, dtype=dtype, buffer=buffer)
+
+
+class Ring:
+    """Tiles that are used in turn, so that what writes the next one does not wait for what reads
+    the last."""
+
+    def __init__(
+        self, count: int, shape: tuple[int, ...], dtype: Any = nl.float32, buffer: Any = nl.sbuf
+    ) -> None:
+        self._tiles = [tile(shape, dtype, buffer) for _ in range(count)]
+        self._taken = 0
+
+    def take(self) -> Any:
+        """The tile that was taken the longest time ago."""
+        self._taken += 1
+        return self._tiles[self._taken % len(self._tiles)]
+
+
+def in_stages(items: Sequence[Item], *stages: tuple[int, Callable[[Item], None]]) -> None:
+    """Every item passes the stages (behind, stage), in the order of `behind`.
+
+    The kernel says them in turn, for items of which a stage's is so many behind the first. Engines
+    do what a kernel says in the order in which it says it, so that what a stage needs should be
+    said long before.
+    """
+    for number in range(len(items) + max(behind for behind, _ in stages)):
+        for behind, stage in stages:
+            if 0 <= number - behind < len(items):
+                stage(items[number - behind])
 
 
 def loaded(x: Any) -> Any:
@@ -49,9 +81,3 @@ def transposed(result: Any, x: Any) -> None:
     turned = tile(result.shape, x.dtype, nl.psum)
     nisa.nc_transpose(turned, data)
     nisa.tensor_copy(result, turned)
-
-
-def below_the_diagonal(result: Any, x: Any, otherwise: float) -> None:
-    """x [128, 128] up to its diagonal, and `otherwise` behind it."""
-    pattern = [[-1, x.shape[1]]]
-    nisa.affine_select(result, pattern, 1, x, otherwise, cmp_op=nl.greater_equal)

@@ -29,6 +29,7 @@ from neuronjax.nki.building import closed_groups
 from neuronjax.nki.calls import Call, is_array
 from neuronjax.nki.late_loads import LOADS, PREPARATIONS, with_late
 from neuronjax.nki.loops import Rolling
+from neuronjax.nki.queues import in_turn
 from neuronjax.nki.tensor import Tensor, whole
 from neuronjax.nki.trace import Trace, ended, tracing
 from neuronjax.program import program
@@ -250,7 +251,7 @@ class _Grid:
     ) -> program.Kernel:
         return program.Kernel(
             name=f"{self.name} {trace.program}" if len(self.traces) > 1 else self.name,
-            body=nodes,
+            body=in_turn(nodes),
             buffers=tiles,
             parts=tuple(program.Part(self.name, sources=(line,)) for line in trace.lines),
         )
