@@ -2,21 +2,82 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
+
+Row = Sequence[str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells, with what stands above and below them."""
+
+    rows: Sequence[Row]
+    head: Row = ()
+    title: str = ""
+    note: str = ""
+
+    def __str__(self) -> str:
+        rows = [self.head, *self.rows] if self.head else self.rows
+        return "\n".join(filter(None, (self.title, aligned(rows), self.note)))
+
+    @property
+    def html(self) -> str:
+        """The same for a page; notebooks have a style for tables of this class."""
+        title = f"<p><b>{escape(self.title)}</b></p>" if self.title else ""
+        head = f"<thead>{_html_row(self.head, 'th')}</thead>" if self.head else ""
+        body = "".join(_html_row(row, "td") for row in self.rows)
+        table = f'<table class="dataframe">{head}<tbody>{body}</tbody></table>'
+        return f"{title}{table}{_html_text(self.note)}"
 
 
 class Displayed:
-    """A base of records that print as text: a cell of a notebook shows the text, `repr` a line."""
+    """A base of records that people look at: a cell of a notebook shows tables, `print` shows them
+    as text, and `repr` is a line."""
 
     __slots__ = ()
+
+    def parts(self) -> Iterable[str | Table]:
+        """Text and tables, from top to bottom."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self.parts()))
 
     def __repr__(self) -> str:
         first, _, rest = str(self).strip().partition("\n")
         return f"<{type(self).__name__}: {first}{' …' if rest else ''}>"
 
     def _repr_html_(self) -> str:
-        """The text with its columns, as IPython asks for it."""
-        return f'<pre style="line-height: 1.25; overflow-x: auto">{escape(str(self))}</pre>'
+        """The page that IPython asks for."""
+        return "".join(
+            part.html if isinstance(part, Table) else _html_text(part) for part in self.parts()
+        )
+
+
+def aligned(rows: Iterable[Row]) -> str:
+    """Rows as columns of text; the last column is not padded."""
+    table = list(rows)
+    columns = max(map(len, table), default=0)
+    widths = [
+        max((len(row[i]) for row in table if i < len(row)), default=0) for i in range(columns)
+    ]
+    lines = (
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False))
+        for row in table
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _html_row(cells: Row, kind: str) -> str:
+    style = ' style="text-align: left"'
+    return f"<tr>{''.join(f'<{kind}{style}>{escape(cell)}</{kind}>' for cell in cells)}</tr>"
+
+
+def _html_text(text: str) -> str:
+    """Lines of text, with their columns."""
+    return f'<pre style="line-height: 1.25; overflow-x: auto">{escape(text)}</pre>' if text else ""
 
 
 def duration(ns: float) -> str:

@@ -41,8 +41,8 @@ class Recorded(Displayed):
         page = html.escape(report(self.profile))
         return f'<iframe srcdoc="{page}" style="width: 100%; height: 800px; border: 0"></iframe>'
 
-    def __str__(self) -> str:
-        return text.text(self.profile) if self.profile else "the recording has not ended yet."
+    def parts(self) -> tuple[str]:
+        return (text.text(self.profile) if self.profile else "the recording has not ended yet.",)
 
 
 @contextmanager

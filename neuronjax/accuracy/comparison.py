@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from neuronjax.accuracy.measure import NONE, Error
-from neuronjax.display import Displayed
+from neuronjax.display import Displayed, Table
 
 _SHOWN = 20
 
@@ -94,6 +94,13 @@ class Comparison(Displayed):
         """Everything as JSON text; infinite numbers are the string ``"inf"``."""
         return json.dumps(_jsonable(asdict(self)), allow_nan=False)
 
+    def parts(self) -> Iterator[str | Table]:
+        yield "\n".join(self._headlines())
+        rows = [tuple(map(str, _cells(row))) for row in self.by_cost[:_SHOWN]]
+        local, accumulated = ([f"{kind} {name}" for name in _ERRORS] for kind in _KINDS)
+        head = (*local, *accumulated, *_OP)
+        yield Table(rows, head=head, title="Costliest ops", note="\n".join(self._rest()))
+
     def __str__(self) -> str:
         return "\n".join((*self._headlines(), "", *_table(self.by_cost[:_SHOWN]), *self._rest()))
 
@@ -140,14 +147,22 @@ def _named(row: Row) -> str:
 _LINE = "{:>9} {:>9} {:>9} | {:>9} {:>9} {:>9} | {:>6}  {:<18} {:<20} {}"
 
 
+_KINDS = ("local", "accumulated")
+_ERRORS = ("relative", "max rel.", "ULPs")
+_OP = ("visits", "op", "type", "source")
+
+
 def _table(rows: Sequence[Row]) -> list[str]:
-    head = (*("relative", "max rel.", "ULPs") * 2, "visits", "op", "type", "source")
-    cells = [
-        (*_numbers(row.local), *_numbers(row.accumulated), row.visits, row.op, row.type, row.source)
-        for row in rows
-    ]
-    groups = "{:^29} | {:^29} |".format("local error", "accumulated error")
-    return [groups, *(_LINE.format(*row).rstrip() for row in (head, *cells))]
+    head = (*_ERRORS, *_ERRORS, *_OP)
+    groups = "{:^29} | {:^29} |".format(*(f"{kind} error" for kind in _KINDS))
+    return [groups, *(_LINE.format(*row).rstrip() for row in (head, *map(_cells, rows)))]
+
+
+def _cells(row: Row) -> tuple[object, ...]:
+    return (
+        *_numbers(row.local), *_numbers(row.accumulated),
+        row.visits, row.op, row.type, row.source,
+    )  # fmt: skip
 
 
 def _numbers(error: Error) -> tuple[str, str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from neuronjax.accuracy.library import Library
 from neuronjax.accuracy.program import Lowered, instrument, lower, policy_for
 from neuronjax.accuracy.sites import Site, Visit, Watcher
 from neuronjax.accuracy.walk import Place, Walk
-from neuronjax.display import Displayed
+from neuronjax.display import Displayed, Table
 from neuronjax.hlo.structure import inline_calls
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.emit import after, is_tensor
@@ -74,7 +74,15 @@ class NanReport(Displayed):
         """Everything as JSON text."""
         return json.dumps(asdict(self))
 
-    def __str__(self) -> str:
+    def parts(self) -> Iterator[str | Table]:
+        yield self._headline()
+        named = [("operand", self.operands), ("result", self.results)]
+        rows = [(f"{name} {i}", str(it)) for name, its in named for i, it in enumerate(its)]
+        yield Table(rows)
+        if self.first_nan is not None:
+            yield from self.first_nan.parts()
+
+    def _headline(self) -> str:
         where = [f"at {self.source}"]
         if self.iterations:
             loops = ", ".join(map(str, self.iterations))
@@ -82,12 +90,10 @@ class NanReport(Displayed):
         if self.cores > 1:
             where.append(f"on core {self.core} of {self.cores}")
         verb = "holds" if self.op in ("argument", "constant") else "made"
-        lines = [f"{self.op} {verb} the first {self.kind} {' '.join(where)}"]
-        lines += [f"  operand {i}  {operand}" for i, operand in enumerate(self.operands)]
-        lines += [f"  result {i}   {result}" for i, result in enumerate(self.results)]
-        if self.first_nan is not None:
-            lines.append(str(self.first_nan))
-        return "\n".join(lines)
+        return f"{self.op} {verb} the first {self.kind} {' '.join(where)}"
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.parts()))
 
 
 def nan_report(

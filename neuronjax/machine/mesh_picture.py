@@ -26,7 +26,7 @@ class MeshPicture(Displayed):
     cores: tuple[int, ...]
     """Core of each device, in row-major order of the mesh."""
 
-    def __str__(self) -> str:
+    def parts(self) -> tuple[str]:
         sizes = ", ".join(f"{name}={size}" for name, size in self.axes.items())
         by_chip: dict[int, list[str]] = {}
         coordinates = np.ndindex(*self.axes.values())
@@ -34,7 +34,7 @@ class MeshPicture(Displayed):
             chip = self.machine.core(core).chip
             by_chip.setdefault(chip, []).append(f"{core}: ({', '.join(map(str, place))})")
         rows = (f"  chip {chip}: cores {', '.join(cores)}" for chip, cores in by_chip.items())
-        return "\n".join((f"mesh ({sizes}) on {self.machine}", *rows))
+        return ("\n".join((f"mesh ({sizes}) on {self.machine}", *rows)),)
 
     def _repr_html_(self) -> str:
         return svg(self.machine, Placement(axes=self.axes, cores=self.cores))

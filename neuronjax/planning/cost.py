@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from neuronjax.display import Displayed
-from neuronjax.planning import table
+from neuronjax.display import Displayed, Table
 from neuronjax.planning.record import Estimate
 from neuronjax.planning.sweep import Point, Sweep
 
@@ -104,8 +103,19 @@ class Cost(Displayed):
         """One object; what never ends is null."""
         return json.dumps(_finite(asdict(self)), indent=2)
 
-    def __str__(self) -> str:
-        return _text(self)
+    def parts(self) -> Iterator[str | Table]:
+        names = dict.fromkeys(bill.purchase for offer in self.offers for bill in offer.bills)
+        headings = ("", "machine", f"{self.unit}/s", "instances", "$/h", *names, "hours")
+        rows = [_row(offer, [*names], is_best=not i) for i, offer in enumerate(self.offers)]
+        yield f"{self.amount:,.10g} {self.unit} of {self.workload}"
+        if rows:
+            yield Table(rows, head=headings)
+        if self.advice:
+            yield "\n".join(self.advice)
+        if self.without:
+            yield "\n".join(("no price or no estimate:", *(f"  {it}" for it in self.without)))
+        if self.sources:
+            yield "\n".join(f"price: {source}" for source in self.sources)
 
 
 def cost(
@@ -243,20 +253,6 @@ def _sources(sweep: Sweep) -> Iterator[str]:
     for target, price in prices.items():
         where = ", ".join(filter(None, (price.source, price.date)))
         yield f"{target} {_usd(price.usd_per_hour)}/h ({where})"
-
-
-def _text(costs: Cost) -> str:
-    names = list(dict.fromkeys(bill.purchase for offer in costs.offers for bill in offer.bills))
-    headings = ("", "machine", f"{costs.unit}/s", "instances", "$/h", *names, "hours")
-    rows = [_row(offer, names, is_best=not i) for i, offer in enumerate(costs.offers)]
-    parts = [f"{costs.amount:,.10g} {costs.unit} of {costs.workload}"]
-    if rows:
-        parts += ["", table.aligned([headings, *rows])]
-    parts += ["", *costs.advice] if costs.advice else []
-    parts += ["", "no price or no estimate:"] if costs.without else []
-    parts += [f"  {line}" for line in costs.without]
-    parts += ["", *(f"price: {source}" for source in costs.sources)] if costs.sources else []
-    return "\n".join(parts)
 
 
 def _row(offer: Offer, names: Sequence[str], *, is_best: bool) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from neuronjax.display import Displayed
+from neuronjax.display import Displayed, Table
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.machine.machine import Machine
 from neuronjax.planning import table
@@ -59,8 +59,8 @@ class Fit(Displayed):
         """The point to take, unless time matters more than cost. None: nothing runs."""
         return min(self.front, key=lambda point: point.cost, default=None)
 
-    def __str__(self) -> str:
-        return text([self])
+    def parts(self) -> Iterator[str | Table]:
+        return _parts([self])
 
     def as_dict(self) -> dict[str, Any]:
         """All fields; each point with its estimate, or with why there is none."""
@@ -168,17 +168,19 @@ _HEADINGS = ("", "workload", "target", "verdict", "mesh", "step", "rate", "HBM",
 
 def text(fits: Sequence[Fit]) -> str:
     """A table of verdicts, with the points worth taking, and what limits each."""
-    rows = [row for fit in fits for row in _rows(fit)]
-    parts = [table.aligned([_HEADINGS, *rows])]
+    return "\n\n".join(map(str, _parts(fits)))
+
+
+def _parts(fits: Sequence[Fit]) -> Iterator[str | Table]:
+    yield Table([row for fit in fits for row in _rows(fit)], head=_HEADINGS)
     if any(fit.front for fit in fits):
-        parts.append("*: the cheapest. Rates and costs are those of whole instances.")
+        yield "*: the cheapest. Rates and costs are those of whole instances."
     places: dict[tuple[Limit, ...], list[str]] = {}
     for fit in fits:
         places.setdefault(fit.limits, []).append(f"{fit.workload} on {fit.target} {fit.verdict}")
     for limits, names in places.items():
         if limits:
-            parts.append("\n".join([*names, *(f"  {limit}" for limit in limits)]))
-    return "\n\n".join(parts)
+            yield "\n".join([*names, *(f"  {limit}" for limit in limits)])
 
 
 def _rows(fit: Fit) -> Iterator[tuple[str, ...]]:

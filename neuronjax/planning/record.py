@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from neuronjax.display import Displayed
+from neuronjax.display import Displayed, Table
 from neuronjax.planning import roofline_plot, table
 from neuronjax.planning.traffic import Traffic
 
@@ -216,7 +216,7 @@ class Estimate(Displayed):
 
     def mesh_text(self) -> str:
         """What a core sends along each axis of the mesh, and over which links, as a table."""
-        return table.traffic(self)
+        return str(table.traffic(self))
 
     def to_json(self) -> str:
         """One object; times in ns, sizes in bytes."""
@@ -226,9 +226,9 @@ class Estimate(Displayed):
         """The step under the roofline of its core, as a picture."""
         return roofline_plot.svg(self)
 
-    def __str__(self) -> str:
-        return table.text(self)
+    def parts(self) -> Iterator[str | Table]:
+        return table.parts(self)
 
     def _repr_html_(self) -> str:
-        """The table, and the picture below it."""
+        """The tables, and the picture below them."""
         return f'{super()._repr_html_()}<div style="max-width: 640px">{self.roofline_svg()}</div>'

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from neuronjax.display import Displayed
+from neuronjax.display import Displayed, Table
 from neuronjax.errors import NeuronError
 from neuronjax.planning import table
 from neuronjax.planning.depth import DEPTHS
@@ -100,8 +100,13 @@ class Sweep(Displayed):
         """Points that no other beats in both time and cost, fastest first."""
         return tuple(pareto([point for point in self.points if point.usable]))
 
-    def __str__(self) -> str:
-        return _text(self)
+    def parts(self) -> Iterator[Table]:
+        front = set(map(id, self.front))
+        rows = [_row(point, id(point) in front) for point in self.points if point.estimate]
+        errors = [f"  {point.label}: {point.error}" for point in self.points if point.error]
+        cost = f"cost: {self.cost_unit}, whole instances. *: no other is both faster and cheaper."
+        note = "\n".join((cost, *(["impossible:", *errors] if errors else [])))
+        yield Table(rows, head=_HEADINGS, title=self.workload, note=note)
 
     def to_json(self) -> str:
         """One object: every point with its estimate, and whether it is on the front."""
@@ -216,18 +221,6 @@ def pareto(points: Iterable[Point]) -> Iterator[Point]:
 
 
 _HEADINGS = ("", "target", "mesh", "batch", "dtype", "step", "tokens/s", "MFU", "HBM", "cost", "")
-
-
-def _text(sweep: Sweep) -> str:
-    front = set(map(id, sweep.front))
-    rows = [_row(point, id(point) in front) for point in sweep.points if point.estimate]
-    errors = [f"  {point.label}: {point.error}" for point in sweep.points if point.error]
-    parts = [
-        sweep.workload,
-        table.aligned([_HEADINGS, *rows]),
-        f"cost: {sweep.cost_unit}, whole instances. *: no other is both faster and cheaper.",
-    ]
-    return "\n".join([*parts, *(["impossible:", *errors] if errors else [])])
 
 
 def _row(point: Point, on_front: bool) -> tuple[str, ...]:

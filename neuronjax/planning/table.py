@@ -1,15 +1,15 @@
-"""An estimate as a table for the terminal."""
+"""An estimate as tables."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from neuronjax.display import counted
+from neuronjax.display import Table, counted
 
 Estimate = Any
-"""`record.Estimate`, which knows this table."""
+"""`record.Estimate`, which knows these tables."""
 
 GIB = 1 << 30
 INSTRUCTION_LIMIT = 5_000_000
@@ -30,27 +30,24 @@ RESOURCES: Mapping[str, str] = {
 _KERNELS = 8
 
 
-def text(estimate: Estimate) -> str:
-    """The whole table."""
-    parts = [
-        _heading(estimate),
-        aligned(_summary(estimate)),
-        "Busy, of the step (they overlap)\n" + aligned(_busy(estimate)),
-        "HBM of a core\n" + aligned(_memory(estimate)),
-    ]
+def parts(estimate: Estimate) -> Iterator[str | Table]:
+    """The whole of it, from top to bottom."""
+    yield _heading(estimate)
+    yield Table([*_summary(estimate)])
+    yield Table([*_busy(estimate)], title="Busy, of the step (they overlap)")
+    yield Table([*_memory(estimate)], title="HBM of a core")
     if estimate.traffic:
-        parts.append(traffic(estimate))
+        yield traffic(estimate)
     if not estimate.fits:
-        parts.append("It does not fit. What to change:\n" + _listed(estimate.advice))
-    parts.append("Costliest kernels\n" + aligned(_kernels(estimate)))
+        yield "It does not fit. What to change:\n" + _listed(estimate.advice)
+    yield Table([*_kernels(estimate)], title="Costliest kernels")
     if estimate.assumed:
-        parts.append("Assumed\n" + _listed(estimate.assumed))
-    return "\n\n".join(parts)
+        yield "Assumed\n" + _listed(estimate.assumed)
 
 
-def traffic(estimate: Estimate) -> str:
+def traffic(estimate: Estimate) -> Table:
     """What a core sends along each axis of the mesh."""
-    return "Sent by a core, by mesh axis\n" + aligned(_traffic(estimate))
+    return Table([*_traffic(estimate)], title="Sent by a core, by mesh axis")
 
 
 def duration(ns: float) -> str:
@@ -143,17 +140,3 @@ def size(nbytes: float) -> str:
 
 def _listed(lines: Iterable[str]) -> str:
     return "\n".join(f"  {line}" for line in lines)
-
-
-def aligned(rows: Iterable[tuple[str, ...]]) -> str:
-    """Rows as columns; the last column is not padded."""
-    table = list(rows)
-    columns = max(map(len, table), default=0)
-    widths = [
-        max((len(row[i]) for row in table if i < len(row)), default=0) for i in range(columns)
-    ]
-    lines = (
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False))
-        for row in table
-    )
-    return "\n".join(line.rstrip() for line in lines)
