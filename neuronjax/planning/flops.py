@@ -1,17 +1,26 @@
 """Multiplications and additions of a module's products: what a model asks for, whoever does it.
 
+Those of NKI kernels are the products of their instructions, transposes left out.
+
 Neuron Explorer's ``model_flops``: 2 · MAC of the HLO (tools/neuron-explorer, summary page).
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from neuronjax.hlo import module as hlo
+from neuronjax.hlo.custom_calls import SERIALIZED_KERNEL
 from neuronjax.jaxlib_api.mlir import ir
+from neuronjax.program import serialized_kernel
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.program import Loop, Node
+from neuronjax.program.tensor_engine import Matmul, MatmulMX
+from neuronjax.program.walk import children
 
 _INTEGERS = re.compile(r"lhs_(\w+)_dimensions = \[([\d, ]*)\]")
 
@@ -85,10 +94,41 @@ def _convolution(op: Any) -> int:
     return 2 * math.prod(_shape(op.operands[1])) // features * math.prod(_shape(op.results[0]))
 
 
+def _custom_call(op: Any) -> int:
+    if SERIALIZED_KERNEL not in op.attributes:
+        return 0
+    return _of_kernel(ir.StringAttr(op.attributes[SERIALIZED_KERNEL]).value)
+
+
+@functools.lru_cache(maxsize=64)
+def _of_kernel(configuration: str) -> int:
+    return _products(serialized_kernel.read(configuration).program.body)
+
+
+def _products(nodes: Iterable[Node]) -> int:
+    """2 · MAC of nodes; loops whose trips a register holds run once."""
+    return sum(
+        _product(node)
+        if isinstance(node, Instruction)
+        else _products(children(node)) * (node.most_trips or 1 if isinstance(node, Loop) else 1)
+        for node in nodes
+    )
+
+
+def _product(instruction: Instruction) -> int:
+    """K · M stationary numbers meet N moving ones each; packed elements are four numbers."""
+    if isinstance(instruction, MatmulMX):
+        return 2 * 4 * instruction.stationary.elements * instruction.dst.free_elements
+    if isinstance(instruction, Matmul) and not instruction.is_transpose:
+        return 2 * instruction.stationary.elements * instruction.dst.free_elements
+    return 0
+
+
 _RULES: Mapping[str, Callable[[Any], int]] = {
     "stablehlo.dot_general": _dot,
     "stablehlo.dot": lambda op: 2 * math.prod(_shape(op.results[0])) * _shape(op.operands[0])[-1],
     "stablehlo.convolution": _convolution,
+    "stablehlo.custom_call": _custom_call,
 }
 
 

@@ -49,7 +49,8 @@ def abstract_mesh(axes: Axes | AbstractMesh | Mesh | None) -> AbstractMesh:
 
 def trace(workload: Workload) -> Traced:
     """The program of one call. Meshes of any devices, or of none, are as good as real ones."""
-    fn = workload.fn if hasattr(workload.fn, "trace") else jax.jit(workload.fn)
+    is_jitted = all(hasattr(workload.fn, name) for name in ("trace", "lower"))
+    fn = workload.fn if is_jitted else jax.jit(workload.fn)
     lowered = lower(fn, workload.arguments)
     module = lowered.compiler_ir("stablehlo")
     partitions = _attribute(module, "mhlo.num_partitions")

@@ -15,6 +15,7 @@ from models.kernels.blockwise_moe import mixture
 from models.kernels.cross_entropy import cross_entropy
 from models.kernels.flash_attention import flash_attention
 from models.kernels.rms_norm import rms_norm
+from models.kernels.swiglu import swiglu
 
 EPS = 1e-5
 TOLERANCES = {"float32": 2e-5, "bfloat16": 2e-2}
@@ -167,3 +168,12 @@ def test_estimates_have_the_kernel_and_the_compilers_own_code() -> None:
 
     assert from_kernels(kernel)
     assert not from_kernels(plain)
+
+
+def test_estimates_of_a_kernel_alone_count_its_products() -> None:
+    shapes = ((300, 128), (128, 256), (128, 256), (256, 128))
+    estimate = neuronjax.estimate(
+        swiglu, *(jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in shapes)
+    )
+    assert estimate.model_flops == 3 * 2 * 300 * 128 * 256
+    assert estimate.hardware_flops > estimate.model_flops  # transposes of x
