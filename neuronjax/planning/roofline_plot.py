@@ -68,7 +68,7 @@ def _roof(x: LogScale, y: LogScale, peak: float, bandwidth: float) -> Iterator[s
     yield drawing.text(x.end, y.at(peak) - 6, f"Tensor engine, {peak:.3g} TFLOP/s", anchor="end")
     middle = (begin * peak / bandwidth) ** 0.5
     left, top = x.at(middle), y.at(middle * bandwidth)
-    yield drawing.text(left - 8, top - 4, f"HBM, {bandwidth:.3g} TB/s", anchor="end")
+    yield drawing.text(left + 8, top + 12, f"HBM, {bandwidth:.3g} TB/s")
 
 
 def _dot(x: LogScale, y: LogScale, intensity: float, rate: float, fill: str, words: str) -> str:
