@@ -3,7 +3,7 @@
   python -m tests.conformance.nki_library --library=DIR
   python -m tests.conformance.nki_library --library=DIR --files=test_rope --order=adversarial
   python -m tests.conformance.nki_library --library=DIR --sample=8 --test_seconds=120
-  python -m tests.conformance.nki_library --library=DIR --files=test_quantize_to_mx --platform=trn3
+  python -m tests.conformance.nki_library --library=DIR --sample=3 --platform_target=trn3
 
 DIR is a checkout of aws-neuron/nki-library. Its simulation harness compares each kernel with a
 reference in torch and leaves out tests with large shapes; `nki_library_plugin` gives it `nki`. It
@@ -32,7 +32,9 @@ _LIBRARY = flags.DEFINE_string("library", None, "Checkout of nki-library.", requ
 _PYTHON = flags.DEFINE_string("python", sys.executable, "Interpreter with torch.")
 _FILES = flags.DEFINE_list("files", [], "Names of the files to run, without .py; none: all.")
 _ORDER = flags.DEFINE_enum("order", "program", ["program", "adversarial"], "Of the emulator.")
-_PLATFORM = flags.DEFINE_enum("platform", "trn2", ["trn2", "trn3"], "That tests are chosen for.")
+_PLATFORM = flags.DEFINE_enum(
+    "platform_target", "trn2", ["trn2", "trn3"], "That tests are chosen for."
+)
 _SAMPLE = flags.DEFINE_integer("sample", 0, "Tests of each file, evenly spread; 0: all.")
 _TEST = flags.DEFINE_integer("test_seconds", 600, "CPU seconds that a test may take.")
 _TIMEOUT = flags.DEFINE_float("timeout", 7200.0, "Seconds that a file may take.")
