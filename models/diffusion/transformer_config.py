@@ -143,6 +143,11 @@ class PixArtConfig:
         return self.num_heads * self.head_dim
 
     @property
+    def sides(self) -> tuple[int, int]:
+        """Height and width of the latents it was made for."""
+        return self.sample_size, self.sample_size
+
+    @property
     def multiple(self) -> int:
         """What divides height and width of latents."""
         return self.patch_size
