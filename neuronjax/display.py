@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -32,15 +33,15 @@ class Table:
         return f"{title}{table}{_html_text(self.note)}"
 
 
-class Displayed:
+class Displayed(ABC):
     """A base of records that people look at: a cell of a notebook shows tables, `print` shows them
     as text, and `repr` is a line."""
 
     __slots__ = ()
 
+    @abstractmethod
     def parts(self) -> Iterable[str | Table]:
         """Text and tables, from top to bottom."""
-        raise NotImplementedError
 
     def __str__(self) -> str:
         return "\n\n".join(map(str, self.parts()))

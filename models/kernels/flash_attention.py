@@ -35,9 +35,9 @@ def flash_attention_kernel(query: Any, key: Any, value: Any, scale: float) -> tu
     Tiles of 128 queries meet blocks of up to 512 keys and keep the largest score so far and the
     sums in FP32; where a block has a larger score, what was summed before is scaled down.
 
-    What engines do for a meeting of queries and keys is said in four stages, those of other
-    meetings in between: while the Vector engine looks for the largest scores of one, the Tensor
-    engine makes those of the next.
+    The work on a tile of queries and a block of keys has four stages, which are interleaved with
+    those of the next pairs: while the Vector engine looks for the largest scores of one pair, the
+    Tensor engine computes the scores of another.
     """
     heads, length, _ = query.shape
     kv_heads = key.shape[0]

@@ -34,8 +34,8 @@ def flash_attention_gradients(
     for the values, scale · Sᵀ · query for the keys and scale · S · key for the queries.
 
     A block of 512 keys meets the tiles of 128 queries one after the other; its sums for keys and
-    values stay in PSUM meanwhile, all others in SBUF. The stages of a meeting are said between
-    those of others, as in `flash_attention_kernel`.
+    values stay in PSUM meanwhile, all others in SBUF. Stages are interleaved as in
+    `flash_attention_kernel`.
     """
     (heads, length, _), kv_heads = query.shape, key.shape[0]
     group = heads // kv_heads

@@ -33,11 +33,11 @@ class Ring:
 
 
 def in_stages(items: Sequence[Item], *stages: tuple[int, Callable[[Item], None]]) -> None:
-    """Every item passes the stages (behind, stage), in the order of `behind`.
+    """Takes every item through the stages (behind, stage), which are sorted by `behind`.
 
-    The kernel says them in turn, for items of which a stage's is so many behind the first. Engines
-    do what a kernel says in the order in which it says it, so that what a stage needs should be
-    said long before.
+    In each round a stage works on the item that is `behind` items after the first stage's, as in a
+    pipeline. Engines execute instructions in the order in which a kernel issues them, so a stage
+    does not wait for results that were issued rounds before.
     """
     for number in range(len(items) + max(behind for behind, _ in stages)):
         for behind, stage in stages:

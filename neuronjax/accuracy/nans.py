@@ -76,9 +76,7 @@ class NanReport(Displayed):
 
     def parts(self) -> Iterator[str | Table]:
         yield self._headline()
-        named = [("operand", self.operands), ("result", self.results)]
-        rows = [(f"{name} {i}", str(it)) for name, its in named for i, it in enumerate(its)]
-        yield Table(rows)
+        yield Table([*_rows("operand", self.operands), *_rows("result", self.results)])
         if self.first_nan is not None:
             yield from self.first_nan.parts()
 
@@ -94,6 +92,11 @@ class NanReport(Displayed):
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.parts()))
+
+
+def _rows(name: str, ranges: Sequence[Range]) -> Iterator[tuple[str, str]]:
+    for number, numbers in enumerate(ranges):
+        yield f"{name} {number}", str(numbers)
 
 
 def nan_report(

@@ -113,7 +113,8 @@ class Cost(Displayed):
         if self.advice:
             yield "\n".join(self.advice)
         if self.without:
-            yield "\n".join(("no price or no estimate:", *(f"  {it}" for it in self.without)))
+            machines = (f"  {machine}" for machine in self.without)
+            yield "\n".join(("no price or no estimate:", *machines))
         if self.sources:
             yield "\n".join(f"price: {source}" for source in self.sources)
 

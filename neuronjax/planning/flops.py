@@ -102,7 +102,7 @@ def _custom_call(op: Any) -> int:
 
 @functools.lru_cache(maxsize=64)
 def _of_kernel(configuration: str) -> int:
-    return _products(serialized_kernel.read(configuration).program.body)
+    return _products(serialized_kernel.known(configuration).program.body)
 
 
 def _products(nodes: Iterable[Node]) -> int:

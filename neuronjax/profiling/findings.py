@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from neuronjax.display import counted
-from neuronjax.profiling.causes import engines, memory, whole
+from neuronjax.profiling.causes import between_kernels, engines, memory
 from neuronjax.profiling.causes.cause import Rule
 from neuronjax.profiling.phases import one_off
 from neuronjax.profiling.records import Profile
@@ -55,12 +55,15 @@ RULES: dict[str, tuple[Rule, str]] = {
     "spills": (memory.spills, "a quarter of what is read from HBM are intermediate values"),
     "memory-bound": (memory.memory_bound, "HBM is busy for most of the run"),
     "small-collectives": (
-        whole.small_collectives,
+        between_kernels.small_collectives,
         "collectives follow one another, and most of their time is start-up",
     ),
-    "exposed-collectives": (whole.exposed_collectives, "no kernel hides collectives"),
-    "waiting": (whole.waiting, "nothing works, as in the steps of a loop with small arrays"),
-    "launch": (whole.launch, "a program is as short as its launch"),
+    "exposed-collectives": (between_kernels.exposed_collectives, "no kernel hides collectives"),
+    "waiting": (
+        between_kernels.waiting,
+        "nothing works, as in the steps of a loop with small arrays",
+    ),
+    "launch": (between_kernels.launch, "a program is as short as its launch"),
 }
 """Name of a rule -> its function, and when it finds something."""
 

@@ -8,6 +8,7 @@ kernel's program.
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import re
 import zlib
@@ -69,6 +70,12 @@ def read(configuration: str, suffix: str = "") -> SerializedKernel:
             f"has_collectives and klir_binary ({type(error).__name__}: {error}); call a kernel of "
             "neuronjax.nki within jax.jit, which makes the call"
         ) from None
+
+
+@functools.lru_cache(maxsize=64)
+def known(configuration: str) -> SerializedKernel:
+    """As `read`, once for all calls of a kernel."""
+    return read(configuration)
 
 
 def _deserialized(config: Mapping[str, Any], code: str, suffix: str) -> SerializedKernel:

@@ -43,8 +43,10 @@ class Strided(NamedTuple):
         return Strided(self.first + by, self.terms) if by else self
 
     def run(self, width: int = 1) -> tuple[int, Terms]:
-        """How many numbers follow each other without a gap, and the terms about them, the finest
-        first, where each number stands for so many, as an element does for its bytes."""
+        """The length of a run without gaps, and the terms around it, the finest first.
+
+        Each number counts as `width`, as an element counts as its bytes.
+        """
         length, rest = width, sorted(self.terms)
         while rest and rest[0][0] * width <= length:
             stride, size = rest.pop(0)

@@ -45,7 +45,7 @@ def lower(scope: Scope, op: Op) -> None:
     if configuration is None or not _runs(configuration, op, scope.unit.target):
         host.lower(scope, op)
         return
-    kernel = _known(configuration)
+    kernel = serialized_kernel.known(configuration)
     results = {
         name: scope.result(value) for name, value in zip(kernel.results, op.results, strict=True)
     }
@@ -167,19 +167,14 @@ def _parts_of(node: Node) -> int:
 
 
 @lru_cache(maxsize=64)
-def _known(configuration: str) -> SerializedKernel:
-    return serialized_kernel.read(configuration)
-
-
-@lru_cache(maxsize=64)
 def _is_sound(configuration: str) -> bool:
     """Whether every rule of programs holds; some kernels break those that no compiler checks."""
-    return not verify(_known(configuration).program)
+    return not verify(serialized_kernel.known(configuration).program)
 
 
 def _runs(configuration: str, op: Op, target: Target) -> bool:
     """Whether the kernel was compiled for cores such as these, and values lie as it expects."""
-    kernel = _known(configuration)
+    kernel = serialized_kernel.known(configuration)
     own = kernel.program.target
     if own.chip != target.chip or own.lnc not in (1, target.lnc):
         return False
