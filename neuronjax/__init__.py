@@ -11,6 +11,7 @@ Contents:
 * ``neuronjax.program_text``: the engine instructions of a compiled function.
 * ``neuronjax.inject_faults``: hardware faults while a block runs, for tests of recovery.
 * ``neuronjax.configure``: set options in Python, before the first use of the platform.
+* ``neuronjax.nki``: NKI kernels, written, run, checked and timed without a chip.
 * ``neuronjax.mx``: arrays of the microscaling formats: quantize, multiply, pack.
 * ``neuronjax.testing``: assertions for your tests: would a function compile for the device?
 * ``neuronjax.errors``: every exception that the project raises.
@@ -36,6 +37,7 @@ _LAZY = {
     "make_mesh": "neuronjax.machine.mesh",
     "mx": "neuronjax.mx",
     "nan_report": "neuronjax.accuracy.nans",
+    "nki": "neuronjax.nki",
     "profile": "neuronjax.recording",
     "program_text": "neuronjax.pjrt.program_text",
     "testing": "neuronjax.testing",
@@ -52,6 +54,7 @@ __all__ = [
     "make_mesh",
     "mx",
     "nan_report",
+    "nki",
     "profile",
     "program_text",
     "testing",

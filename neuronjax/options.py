@@ -32,6 +32,9 @@ OLDEST_SDK = "2.20"
 LATEST_SDK = "2.32"
 """The first and the last Neuron SDK whose behaviour is known."""
 
+GENERATIONS = ("trn1", "inf2", "gen2", "trn2", "gen3", "trn3", "gen4")
+"""Names of generations of cores, as NKI takes them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -96,6 +99,9 @@ class Options:
     """Faults to inject, separated by semicolons, such as ``core_dies core=3 step=10``."""
     exec_timeout: int = 30
     """Seconds after which a run that hangs fails; the default is that of the Neuron runtime."""
+    kernel_target: str | None = None
+    """Generation of cores that NKI kernels are compiled for, such as ``trn2`` or ``gen3``; by
+    default it is that of the emulated machine."""
     log_level: str = "warning"
     """Lowest severity of messages that the logger ``neuronjax`` shows."""
     process_devices: tuple[int, ...] | None = None
@@ -302,6 +308,7 @@ VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "NEURONJAX_FAIL_ON_OUT_OF_BOUNDS": ("fail_on_out_of_bounds", _switch),
     "NEURONJAX_FAULTS": ("faults", parse_faults),
     "NEURON_RT_EXEC_TIMEOUT": ("exec_timeout", _positive),
+    "NEURON_PLATFORM_TARGET_OVERRIDE": ("kernel_target", _choice(*GENERATIONS)),
     "NEURONJAX_LOG_LEVEL": ("log_level", _choice("debug", "info", "warning", "error")),
     "NEURON_PJRT_PROCESSES_NUM_DEVICES": ("process_devices", _counts),
     "NEURON_PJRT_PROCESS_INDEX": ("process_index", _index),
@@ -317,10 +324,10 @@ VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
 
 _ACCEPTED_PREFIXES = (
     "NEURON_RT_", "NEURON_PJRT_", "NEURON_COMPILE_CACHE_URL", "NEURON_FORCE_PJRT_PLUGIN",
-    "NEURON_RUN_TRIVIAL_COMPUTATION_ON_CPU", "NEURON_PLATFORM_TARGET_OVERRIDE",
-    "NEURON_PROCESS_TAG", "NEURON_SCRATCHPAD_PAGE_SIZE",
-    "NEURON_NUM_RECENT_MODELS_TO_KEEP", "NEURON_EXTRACT_GRAPHS_ONLY", "NEURON_FSDP",
-    "NEURON_LIBTORCH_REMOTE_CACHE", "NEURONJAX_CONFORMANCE_",
+    "NEURON_RUN_TRIVIAL_COMPUTATION_ON_CPU", "NEURON_PROCESS_TAG",
+    "NEURON_SCRATCHPAD_PAGE_SIZE", "NEURON_NUM_RECENT_MODELS_TO_KEEP",
+    "NEURON_EXTRACT_GRAPHS_ONLY", "NEURON_FSDP", "NEURON_LIBTORCH_REMOTE_CACHE",
+    "NEURONJAX_CONFORMANCE_",
 )  # fmt: skip
 """Prefixes of the real runtime's variables that are accepted but have no effect here."""
 

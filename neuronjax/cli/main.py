@@ -27,6 +27,7 @@ COMMANDS = (
     "nki",
     "profile",
     "replay",
+    "run",
     "sweep",
     "top",
     "validate",

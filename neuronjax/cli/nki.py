@@ -17,7 +17,7 @@ from neuronjax import nki
 from neuronjax.cli.command import Command
 from neuronjax.emulate.core import DataflowOrder, ProgramOrder
 from neuronjax.errors import ConfigurationError
-from neuronjax.nki.kernel import KERNEL_CHIPS
+from neuronjax.nki.targets import chip_of
 from neuronjax.profiling.store import REPORT
 from neuronjax.profiling.text import table
 from neuronjax.profiling.text import text as summary
@@ -56,7 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder for the report of a profile (default: %(default)s)",
     )
     parser.add_argument(
-        "--chip", choices=KERNEL_CHIPS, default="trainium2", help="(default: %(default)s)"
+        "--target",
+        help="machine or generation, such as trn2 or trn1.2xlarge (default: as configured)",
     )
 
 
@@ -110,8 +111,8 @@ def _kernel(place: str) -> nki.Kernel:
 
 
 def _check(kernel: nki.Kernel, given: argparse.Namespace) -> str:
-    traced = kernel.trace(*given.shapes, chip=given.chip)
-    refused = f"{traced.program.name}: {given.chip} accepts it"
+    traced = kernel.trace(*given.shapes, target=given.target)
+    refused = f"{traced.program.name}: {traced.program.target.chip} accepts it"
     return "\n".join([refused, *traced.notes])
 
 
@@ -120,7 +121,7 @@ def _run(kernel: nki.Kernel, given: argparse.Namespace) -> str:
     orders = (ProgramOrder(), DataflowOrder(seed=0, adversarial=True))
     results, others = (
         jax.tree_util.tree_leaves_with_path(
-            nki.simulate(kernel, order, given.chip)(*(value.copy() for value in values))
+            nki.simulate(kernel, order, given.target)(*(value.copy() for value in values))
         )
         for order in orders
     )
@@ -159,15 +160,15 @@ def _statistics(value: np.ndarray) -> tuple[str, ...]:
 
 
 def _bench(kernel: nki.Kernel, given: argparse.Namespace) -> str:
-    time = nki.benchmark(kernel, given.chip)(*given.shapes)
+    time = nki.benchmark(kernel, *given.shapes, target=given.target)
     busy = [
         (name, f"{nanoseconds / 1e3:.2f}", f"{time.share(name):.1%}")
         for name, nanoseconds in time.busy_ns.items()
         if nanoseconds
     ]
     facts = (
-        f"{time.program} on a core of {given.chip}: {time.total_ns / 1e3:.2f} µs, including "
-        f"{time.launch_ns / 1e3:.2f} for the launch; {time.flops / 1e6:,.2f} MFLOP, "
+        f"{time.program} on a core of {chip_of(given.target)}: {time.total_ns / 1e3:.2f} µs, "
+        f"including {time.launch_ns / 1e3:.2f} for the launch; {time.flops / 1e6:,.2f} MFLOP, "
         f"{time.dma_bytes / 1e3:,.1f} kB moved, {time.instruction_count} instructions"
     )
     assumed = "".join(f"\nassumed: {what}" for what in time.assumed)
@@ -175,12 +176,12 @@ def _bench(kernel: nki.Kernel, given: argparse.Namespace) -> str:
 
 
 def _profile(kernel: nki.Kernel, given: argparse.Namespace) -> str:
-    recorded = nki.profile(kernel, given.to, given.chip)(*given.shapes)
+    recorded = nki.profile(kernel, *given.shapes, folder=given.to, target=given.target)
     return f"{summary(recorded)}\n\nThe report is {given.to / REPORT}."
 
 
 def _print(kernel: nki.Kernel, given: argparse.Namespace) -> str:
-    return text_of(kernel.trace(*given.shapes, chip=given.chip).program)
+    return text_of(kernel.trace(*given.shapes, target=given.target).program)
 
 
 ACTIONS: Mapping[str, Callable[[nki.Kernel, argparse.Namespace], str]] = {

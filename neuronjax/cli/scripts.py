@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from neuronjax import nki_imports
 from neuronjax.errors import ScriptError
 
 NO_PROGRAM = "No program was compiled for platform neuron; does the script choose another platform?"
@@ -64,10 +65,13 @@ def check(script: str, is_module: bool) -> None:
 def run(script: str, arguments: Sequence[str], is_module: bool, timeout: float) -> Outcome:
     """Runs a script, or a module by its name, as ``__main__``.
 
+    `import nki` in it finds `neuronjax.nki` unless another package is installed.
+
     Prints the traceback of an exception on standard error, without the frames around the script.
     ``timeout`` is in seconds, 0 for none.
     """
     sys.argv = [script, *arguments]
+    nki_imports.allow()
     sys.path[0] = "" if is_module else str(Path(script).resolve().parent)
     clock = _Clock(timeout)
     try:

@@ -3,32 +3,58 @@
     @nki.jit
     def kernel(x): ...
     result = nki.simulate(kernel)(x)
-    time = nki.benchmark(kernel)(x).total_ns
-    report = nki.profile(kernel, "folder")(x)
+    time = nki.benchmark(kernel, x).total_ns
+    report = nki.profile(kernel, x, folder="report")
 
 Loops stay loops where their rounds differ in addresses only. Names that are not built raise
 ``UnsupportedProgramError`` on call; every module lists its own in `NOT_BUILT`, with the reasons.
 """
 
+import importlib.util
 import sys
+from collections.abc import Mapping
+from typing import Any
 
-from neuronjax.nki import collectives, installation, isa, language
-from neuronjax.nki.kernel import Kernel, benchmark, jit, simulate
-from neuronjax.nki.profiling import profile
+from neuronjax import nki_imports
+from neuronjax.errors import ConfigurationError
+from neuronjax.nki import collectives, isa, language
+from neuronjax.nki.kernel import Kernel, jit, simulate
+from neuronjax.nki.profiling import benchmark, profile
+from neuronjax.nki.refusal import removed, unknown
 
 __all__ = [
     "Kernel", "benchmark", "collectives", "install", "isa", "jit", "language", "profile",
     "simulate",
 ]  # fmt: skip
 
+REMOVED: Mapping[str, str] = {
+    "baremetal": "call the kernel with arrays, nki.simulate(kernel) or nki.benchmark(kernel, …)",
+    "simulate_kernel": "use nki.simulate(kernel)(*arrays)",
+    "trace": "use kernel.trace(*arrays)",
+}
+"""Name of older versions of NKI -> what to write instead."""
+
 
 def install() -> None:
-    """Lets `import nki` and `nki.language`, `isa` and `collectives` find these modules.
+    """Lets `import nki`, and the older `neuronxcc.nki`, find these modules.
 
     Raises:
-      ConfigurationError: another package `nki` is installed.
+      ConfigurationError: another package `nki` is installed, which is left alone.
     """
-    package = sys.modules[__name__]
-    modules = {"language": language, "isa": isa, "collectives": collectives}
-    aliases = {f"nki.{name}": module for name, module in modules.items()}
-    installation.alias_modules({"nki": package, **aliases})
+    nki_imports.allow()
+    present = sys.modules.get("nki")
+    if present is not None:
+        is_other = present is not sys.modules[__name__]
+    else:
+        is_other = not nki_imports.is_ours(importlib.util.find_spec("nki"))
+    if is_other:
+        raise ConfigurationError(
+            "a package 'nki' is already installed and would be hidden. Import neuronjax.nki "
+            "under its own name, or use an environment without that package."
+        )
+
+
+def __getattr__(name: str) -> Any:
+    if name in REMOVED:
+        raise removed("nki", name, REMOVED[name])
+    raise unknown("nki", name, __all__)

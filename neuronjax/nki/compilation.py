@@ -38,13 +38,10 @@ from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Kind, Memory
 from neuronjax.program.verify import verify
 
-KERNEL_CHIPS = tuple(name for name, chip in CHIPS.items() if chip.core.is_published)
-"""The chips that kernels are written for."""
-
 _MOST_FINDINGS = 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Compiled:
     """A kernel for arguments of certain shapes and dtypes."""
 
@@ -62,6 +59,10 @@ class Compiled:
     notes: tuple[str, ...] = ()
     #: The programs that run beside each other, as in `Kernel.grid`.
     grid: tuple[int, ...] = ()
+
+    def __repr__(self) -> str:
+        """What it is for and what it returns; `program` has the instructions."""
+        return f"{self.program.name} for {self.program.target.chip}, returns {self.returned!r}"
 
     def unreturned(self) -> list[int]:
         """Positions of the arrays that it writes to and does not return."""
@@ -115,10 +116,6 @@ def compiled(
     Raises: those of `Kernel.trace`.
     """
     name = function.__name__
-    if chip not in KERNEL_CHIPS:
-        raise KernelError(
-            f"{name}: kernels cannot run on chip {chip!r}; choose from {', '.join(KERNEL_CHIPS)}."
-        )
     programs, allowed = math.prod(grid), CHIPS[chip].allowed_lncs
     if programs not in allowed:
         raise KernelError(

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from neuronjax.errors import UnknownFormatError, quoted
+from neuronjax.nki.trace import current, is_tracing
 from neuronjax.program.element_types import ElementType, element_type_named
 
 DType = Any
@@ -13,7 +15,15 @@ DType = Any
 
 
 def element_type(dtype: DType) -> ElementType:
-    """The type that a kernel means by `dtype`. Raises ``UnknownFormatError``."""
+    """The type that a kernel means by `dtype`. ``UnknownFormatError``: there is none."""
     if hasattr(dtype, "storage_bits"):
         return dtype
-    return element_type_named(dtype if isinstance(dtype, str) else np.dtype(dtype).name)
+    place = f"{current().line()}: " if is_tracing() else ""
+    try:
+        return element_type_named(dtype if isinstance(dtype, str) else np.dtype(dtype).name)
+    except UnknownFormatError as error:
+        raise UnknownFormatError(f"{place}{error}") from None
+    except TypeError:
+        raise UnknownFormatError(
+            f"{place}{quoted(dtype)} is no dtype; pass one of nki.language, such as nl.bfloat16."
+        ) from None

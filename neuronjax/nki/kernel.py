@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,23 +18,22 @@ from neuronjax.errors import KernelError
 from neuronjax.jaxlib_api import kernel_calls
 from neuronjax.jaxlib_api.tracing import varying_as
 from neuronjax.nki.calls import Call, call, is_array
-from neuronjax.nki.compilation import KERNEL_CHIPS, Compiled, compiled
+from neuronjax.nki.compilation import Compiled, compiled
+from neuronjax.nki.targets import chip_of
 from neuronjax.nki.trace import is_tracing
-from neuronjax.timing.schedule import schedule
-from neuronjax.timing.timeline import Timeline
 
-__all__ = ["KERNEL_CHIPS", "Kernel", "benchmark", "jit", "simulate"]
-
-_CHIP = "trainium2"
+__all__ = ["Kernel", "jit", "simulate"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Kernel:
     """A function marked by `jit`."""
 
     function: Callable[..., Any]
     #: The programs that run beside each other; none: one, on a physical core of its own.
     grid: tuple[int, ...] = ()
+    #: What it is compiled for where a call does not say.
+    target: str | None = None
 
     def __post_init__(self) -> None:
         for name in functools.WRAPPER_ASSIGNMENTS:
@@ -40,14 +41,19 @@ class Kernel:
                 object.__setattr__(self, name, getattr(self.function, name))
         object.__setattr__(self, "__wrapped__", self.function)
 
+    def __repr__(self) -> str:
+        grid = list(self.grid) if self.grid else ""
+        return f"nki.jit({self.function.__name__}){grid}"
+
     def __getitem__(self, grid: int | tuple[int, ...]) -> Kernel:
         """The kernel with so many programs: `kernel[2](x)` runs on the two physical cores of a
         logical core, which share HBM."""
-        return Kernel(self.function, grid if isinstance(grid, tuple) else (grid,))
+        programs = grid if isinstance(grid, tuple) else (grid,)
+        return dataclasses.replace(self, grid=programs)
 
-    def compile(self, called: Call, chip: str) -> Compiled:
+    def compile(self, called: Call, target: str | None = None) -> Compiled:
         """The program for a call. Raises as `trace` does."""
-        return compiled(self.function, called, chip, self.grid)
+        return compiled(self.function, called, chip_of(target or self.target), self.grid)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """Its results for JAX arrays, within `jax.jit` or not: the emulator computes them when the
@@ -60,7 +66,7 @@ class Kernel:
         if is_tracing():
             return self.function(*arguments, **keywords)
         called = call(self.function, arguments, keywords)
-        traced = self.compile(called, _CHIP)
+        traced = self.compile(called)
         for position in traced.unreturned():
             raise KernelError(
                 f"{self.function.__name__} writes to {_place(called, position)} and does not "
@@ -74,8 +80,9 @@ class Kernel:
         values = kernel_calls.call(traced.native(), called.arrays, types)
         return varying_as(called.arrays, jax.tree.unflatten(form, values))
 
-    def trace(self, *arguments: Any, chip: str = _CHIP, **keywords: Any) -> Compiled:
-        """The program for arrays of those shapes and dtypes, and the tensors it returns.
+    def trace(self, *arguments: Any, target: str | None = None, **keywords: Any) -> Compiled:
+        """The program for arrays of those shapes and dtypes, and the tensors it returns; `target`
+        is the machine, as for `simulate`.
 
         Arrays may lie in tuples, lists and dicts. What else is among the arguments, such as
         numbers, strings, dtypes and dataclasses, reaches the kernel as it is.
@@ -86,7 +93,7 @@ class Kernel:
           KernelError: the kernel has other parameters, or the chip would refuse an instruction.
           SbufOverflowError, PsumOverflowError: its tiles do not fit.
         """
-        return self.compile(call(self.function, arguments, keywords), chip)
+        return self.compile(call(self.function, arguments, keywords), target)
 
 
 def _place(called: Call, position: int) -> str:
@@ -97,22 +104,47 @@ def _place(called: Call, position: int) -> str:
     return places[position]
 
 
-def jit(function: Callable[..., Any]) -> Kernel:
-    """Marks a function as a kernel."""
-    return Kernel(function)
+_OPTIONS = (
+    "mode", "compile_config", "specialization_config", "debug_kernel", "show_compiler_tb",
+    "experimental_flags",
+)  # fmt: skip
+"""Options of `jit` for the Neuron compiler, which have no effect here."""
+
+
+def jit(
+    function: Callable[..., Any] | None = None,
+    *,
+    platform_target: str | None = None,
+    **options: Any,
+) -> Any:
+    """Marks a function as a kernel, as `@nki.jit` or `@nki.jit(…)`. `platform_target` is what it is
+    compiled for, such as `trn2`; options of the Neuron compiler have no effect.
+
+    KernelError: there is no such option.
+    """
+    for name in options:
+        if name not in _OPTIONS:
+            near = difflib.get_close_matches(name, ("platform_target", *_OPTIONS), 1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise KernelError(f"nki.jit has no option {name!r}.{hint}")
+    if function is None:
+        return functools.partial(jit, platform_target=platform_target)
+    return Kernel(function, target=platform_target)
 
 
 def simulate(
-    kernel: Kernel, order: core.Order | None = None, chip: str = _CHIP
+    kernel: Kernel, order: core.Order | None = None, target: str | None = None
 ) -> Callable[..., Any]:
     """The kernel as a function of numpy arrays, run by the emulator in `order`.
 
-    Arrays that the kernel writes to have the new values afterwards.
+    `target` is an instance, a generation such as `trn2` or a chip; by default it is
+    ``NEURON_PLATFORM_TARGET_OVERRIDE`` or else the emulated machine. Arrays that the kernel writes
+    to have the new values afterwards.
     """
 
     def simulated(*arguments: Any, **keywords: Any) -> Any:
         called = call(kernel.function, arguments, keywords)
-        traced = kernel.compile(called, chip)
+        traced = kernel.compile(called, target)
         arrays = called.arrays
         for position in traced.changed:
             array = arrays[position]
@@ -127,14 +159,3 @@ def simulate(
         return returned
 
     return simulated
-
-
-def benchmark(kernel: Kernel, chip: str = _CHIP) -> Callable[..., Timeline]:
-    """The kernel as a function of numpy arrays, of which only shapes and dtypes count, that returns
-    its time on the chip, without values."""
-
-    def timed(*arguments: Any, **keywords: Any) -> Timeline:
-        called = call(kernel.function, arguments, keywords)
-        return schedule(kernel.compile(called, chip).program)
-
-    return timed

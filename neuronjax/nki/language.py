@@ -17,7 +17,7 @@ from neuronjax.nki.constants import OPERATORS, MemoryRegion
 from neuronjax.nki.dynamic_loops import VirtualRegister
 from neuronjax.nki.loops import loop_range
 from neuronjax.nki.objects import NKIObject as NKIObject
-from neuronjax.nki.refusal import refusing, unknown
+from neuronjax.nki.refusal import refusing, removed, unknown
 from neuronjax.nki.tensor import DynamicSlice, Tensor
 from neuronjax.nki.tile_size import TileSize
 from neuronjax.nki.trace import current
@@ -143,7 +143,7 @@ def __getattr__(name: str) -> Any:
     if name in NOT_BUILT:
         return refusing(f"nki.language.{name}", NOT_BUILT[name])
     if name in REMOVED:
-        raise AttributeError(f"nki.language.{name} was removed from NKI: {REMOVED[name]}.")
+        raise removed("nki.language", name, REMOVED[name])
     raise unknown("nki.language", name, __dir__())
 
 

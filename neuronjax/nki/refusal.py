@@ -25,5 +25,13 @@ def unknown(module: str, name: str, names: Iterable[str]) -> UnknownNameError:
     where a kernel is traced."""
     near = difflib.get_close_matches(name, list(names), 1)
     hint = f" Did you mean {near[0]}?" if near else ""
-    where = f"{current().line()}: " if is_tracing() else ""
-    return UnknownNameError(f"{where}{module} has no {name!r}.{hint}")
+    return UnknownNameError(f"{_place()}{module} has no {name!r}.{hint}")
+
+
+def removed(module: str, name: str, instead: str) -> UnknownNameError:
+    """The error for a name that a module had once; with the line where a kernel is traced."""
+    return UnknownNameError(f"{_place()}{module}.{name} was removed from NKI: {instead}.")
+
+
+def _place() -> str:
+    return f"{current().line()}: " if is_tracing() else ""

@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from neuronjax.errors import OutOfBoundsError, UnsupportedProgramError
+from neuronjax.errors import OutOfBoundsError, UnsupportedProgramError, quoted
 from neuronjax.nki.constants import MemoryRegion
 from neuronjax.nki.dtypes import DType, element_type
 from neuronjax.nki.dynamic_loops import VirtualRegister
 from neuronjax.nki.trace import current
+from neuronjax.nki.unknown_values import UnknownValues
 from neuronjax.program.affine import Affine, affine
 from neuronjax.program.control import RegisterLoad
 from neuronjax.program.element_types import ElementType
 from neuronjax.program.operand import Access, Buffer, Dim, Kind, Register, RegisterOffset
 
 
-def _refused(operator: str, instead: str) -> Callable[..., Any]:
-    def refuse(self: Tensor, *others: Any) -> Any:
-        raise UnsupportedProgramError(
-            f"{current().line()}: a tensor {self.dtype.name}{list(self.shape)} has no operator "
-            f"{operator}, as its values are not known when the kernel is traced; use {instead}."
-        )
-
-    return refuse
-
-
-@dataclass(frozen=True)
-class Tensor:
+@dataclass(frozen=True, repr=False)
+class Tensor(UnknownValues):
     """A view of a buffer: `shape` and the stride in elements of every dimension.
 
     On chip, dimension 0 is the partition, whose entry of `strides` counts partitions.
@@ -50,15 +41,8 @@ class Tensor:
     row_count: int = 0
     row_stride: int = 0
 
-    __add__ = __radd__ = _refused("+", "nl.add or nisa.tensor_tensor")
-    __sub__ = __rsub__ = _refused("-", "nl.subtract or nisa.tensor_tensor")
-    __mul__ = __rmul__ = _refused("*", "nl.multiply or nisa.tensor_tensor")
-    __truediv__ = __rtruediv__ = _refused("/", "nl.divide or nisa.reciprocal")
-    __matmul__ = __rmatmul__ = _refused("@", "nisa.nc_matmul")
-    __neg__ = _refused("-", "nl.negative")
-    __lt__ = __le__ = __gt__ = __ge__ = _refused(
-        "of comparison", "nl.less and the like with nl.where, or a register"
-    )
+    def __repr__(self) -> str:
+        return f"a tensor {self.dtype.name}{list(self.shape)} in {self.buffer.value}"
 
     @property
     def dtype(self) -> ElementType:
@@ -112,7 +96,7 @@ class Tensor:
             strides=tuple(view.strides[axis] for axis in kept),
         )
 
-    def _sliced(self, axis: int, entry: int | slice | DynamicSlice) -> Tensor:
+    def _sliced(self, axis: int, entry: Any) -> Tensor:
         size = self.shape[axis]
         if isinstance(entry, DynamicSlice):
             shape = (*self.shape[:axis], entry.size, *self.shape[axis + 1 :])
@@ -121,8 +105,8 @@ class Tensor:
         start, stop, step = _bounds(entry, size)
         if not 0 <= start <= stop <= size or step < 1:
             raise OutOfBoundsError(
-                f"{current().line()}: {entry} is out of bounds for dimension {axis}, which has "
-                f"{size} elements."
+                f"{current().line()}: {_shown(entry)} is out of bounds for dimension {axis}, which "
+                f"has {size} elements."
             )
         shape = (*self.shape[:axis], -(-(stop - start) // step), *self.shape[axis + 1 :])
         if axis == 0 and self.storage.on_chip:
@@ -385,13 +369,36 @@ def _register(offset: Tensor | VirtualRegister) -> Register:
     return register
 
 
-def _bounds(entry: int | slice, size: int) -> tuple[int, int, int]:
-    if isinstance(entry, int):
-        start = entry + size if entry < 0 else entry
-        return start, start + 1, 1
-    start = 0 if entry.start is None else entry.start
-    stop = size if entry.stop is None else entry.stop
-    return start, stop, 1 if entry.step is None else entry.step
+def _bounds(entry: Any, size: int) -> tuple[int, int, int]:
+    """Start, stop and step of an index into `size` elements, as Python counts them: below 0 from
+    the end. Nothing is cut off."""
+    if isinstance(entry, slice):
+        start = _place(0 if entry.start is None else entry.start, size)
+        stop = _place(size if entry.stop is None else entry.stop, size)
+        return start, stop, 1 if entry.step is None else _integer(entry.step)
+    start = _place(entry, size)
+    return start, start + 1, 1
+
+
+def _shown(entry: Any) -> str:
+    if not isinstance(entry, slice):
+        return str(entry)
+    parts = [entry.start, entry.stop, *([] if entry.step is None else [entry.step])]
+    return ":".join("" if part is None else str(part) for part in parts)
+
+
+def _place(index: Any, size: int) -> int:
+    place = _integer(index)
+    return place + size if place < 0 else place
+
+
+def _integer(index: Any) -> int:
+    if isinstance(index, Tensor | VirtualRegister) or not hasattr(index, "__index__"):
+        raise UnsupportedProgramError(
+            f"{current().line()}: {quoted(index)} is no index of a tensor; pass integers, slices, "
+            "nl.ds(start, size) with a number or a register, or tensor.ap(…)."
+        )
+    return index.__index__()
 
 
 def whole(buffer: Buffer) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from neuronjax.errors import UnsupportedProgramError
+from neuronjax.errors import UnsupportedProgramError, quoted
 from neuronjax.nki import isa
 from neuronjax.nki.constants import OPERATORS, MemoryRegion
 from neuronjax.nki.dtypes import DType, element_type
@@ -38,15 +38,38 @@ def ndarray(
 
     UnsupportedProgramError: an address in HBM.
     """
-    memory, kind = _MEMORIES[MemoryRegion(buffer)]
+    memory, kind = _MEMORIES[_region(buffer)]
     if address is not None and memory is Memory.HBM:
         raise UnsupportedProgramError(
             f"{current().line()}: address={address} cannot be chosen in HBM; pass address for "
             "nl.sbuf and nl.psum only."
         )
     number = element_type(dtype)
-    made = current().buffer(memory, number, tuple(shape), kind, address=address, label=name)
+    made = current().buffer(memory, number, _sizes(shape), kind, address=address, label=name)
     return whole(made)
+
+
+def _region(buffer: MemoryRegion | str) -> MemoryRegion:
+    try:
+        return MemoryRegion(buffer)
+    except ValueError:
+        names = ", ".join(f"nl.{region.value}" for region in MemoryRegion)
+        raise UnsupportedProgramError(
+            f"{current().line()}: {quoted(buffer)} is no memory; pass one of {names}."
+        ) from None
+
+
+def _sizes(shape: Sequence[int]) -> tuple[int, ...]:
+    """The sizes of a shape, which are known when the kernel is traced."""
+    is_sequence = isinstance(shape, list | tuple)
+    sizes = [size for size in shape if hasattr(size, "__index__")] if is_sequence else []
+    numbers = tuple(size.__index__() for size in sizes)
+    if not is_sequence or len(sizes) < len(shape) or any(size < 1 for size in numbers):
+        raise UnsupportedProgramError(
+            f"{current().line()}: {quoted(shape)} is no shape of a tensor; pass a tuple of "
+            "integers that are at least 1."
+        )
+    return numbers
 
 
 def full(
@@ -69,7 +92,7 @@ def zeros(
     name: str = "",
 ) -> Tensor:
     """A tile of zeros."""
-    return full(shape, 0.0, dtype, buffer)
+    return full(shape, 0.0, dtype, buffer, name)
 
 
 def ones(
@@ -79,21 +102,21 @@ def ones(
     name: str = "",
 ) -> Tensor:
     """A tile of ones."""
-    return full(shape, 1.0, dtype, buffer)
+    return full(shape, 1.0, dtype, buffer, name)
 
 
 def empty_like(
     x: Tensor, dtype: DType = None, buffer: MemoryRegion | str | None = None, name: str = ""
 ) -> Tensor:
     """A tensor without values of the shape of `x`, by default of its dtype and in its memory."""
-    return ndarray(x.shape, dtype or x.dtype, buffer or x.buffer)
+    return ndarray(x.shape, dtype or x.dtype, buffer or x.buffer, name)
 
 
 def zeros_like(
     x: Tensor, dtype: DType = None, buffer: MemoryRegion | str | None = None, name: str = ""
 ) -> Tensor:
     """A tile of zeros of the shape of `x`, by default of its dtype and in SBUF."""
-    return zeros(x.shape, dtype or x.dtype, buffer or MemoryRegion.sbuf)
+    return zeros(x.shape, dtype or x.dtype, buffer or MemoryRegion.sbuf, name)
 
 
 def load(src: Tensor, dtype: DType = None) -> Tensor:
@@ -148,7 +171,7 @@ def rand(
     name: str = "",
 ) -> Tensor:
     """A tile of numbers from [0, 1), multiples of 2⁻²⁴ before they are rounded to `dtype`."""
-    bits, numbers = ndarray(shape, "uint32"), ndarray(shape, dtype, buffer)
+    bits, numbers = ndarray(shape, "uint32"), ndarray(shape, dtype, buffer, name)
     isa.rng(bits)
     isa.tensor_scalar(bits, bits, OPERATORS["right_shift"], 8)
     isa.tensor_scalar(numbers, bits, OPERATORS["multiply"], 2.0**-24)

@@ -25,10 +25,6 @@ from tests.conformance import nki_library_formats as formats
 
 ORDER = "NKI_LIBRARY_ORDER"
 """The variable with the order: `program` or `adversarial`."""
-_TARGETS = {"trn1": "trainium1", "trn2": "trainium2", "trn3": "trainium3"}
-"""Target of the compiler -> chip."""
-_CHIPS = {"gen2": "trainium1", "gen3": "trainium2", "gen4": "trainium3"}
-
 
 _ABSENT: Mapping[str, tuple[str, ...]] = {
     "scripts": (),
@@ -56,8 +52,7 @@ class _Simulated:
         order: Order | None = None
         if os.environ.get(ORDER) == "adversarial":
             order = DataflowOrder(seed=1, adversarial=True)
-        chip = _CHIPS[os.environ.get("NKI_NC_VERSION", "gen3")]
-        run = nki.simulate(kernel[self.cores], order, chip)
+        run = nki.simulate(kernel[self.cores], order, os.environ.get("NKI_NC_VERSION", "gen3"))
         results = run(*map(formats.given, arguments), **tree_map(formats.given, keywords))
         return tree_map(formats.Result, results)
 
@@ -70,7 +65,7 @@ class ParserFrontend:
     ) -> Any:
         """The kernel's program; `options` say where a compiler writes what."""
         traced = kernel if isinstance(kernel, nki.Kernel) else nki.jit(kernel)
-        return traced[lnc].trace(**inputs, chip=_TARGETS[target])
+        return traced[lnc].trace(**inputs, target=target)
 
 
 def _module(name: str, source: ModuleType | None = None, **names: Any) -> ModuleType:

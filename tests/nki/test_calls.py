@@ -48,13 +48,37 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any], np.ndarray]] = {
 }
 
 
+TARGETS = {
+    None: "trainium2", "trn1": "trainium1", "gen2": "trainium1", "inf2": "inferentia2",
+    "trn3": "trainium3", "trn2.48xlarge": "trainium2", "trainium3": "trainium3",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_kernels_are_compiled_for_a_target(target: str | None) -> None:
+    kernel = nki.jit(platform_target=target, mode="trace")(affine.function)
+    chip = TARGETS[target]
+    assert kernel.trace(X, Affine(2.0)).program.target.chip == chip
+    assert affine.trace(X, Affine(2.0), target=target).program.target.chip == chip
+    assert repr(kernel[2]) == "nki.jit(affine)[2]"
+
+
+def test_options_that_do_not_exist() -> None:
+    with pytest.raises(KernelError, match=r"no option 'platform_tarjet'. Did you mean platform_ta"):
+        nki.jit(platform_tarjet="trn2")
+    with pytest.raises(KernelError, match=r"nki.baremetal was removed from NKI: call the kernel"):
+        nki.baremetal  # noqa: B018
+    with pytest.raises(KernelError, match=r"nki has no 'simulat'. Did you mean simulate"):
+        nki.simulat  # noqa: B018
+
+
 @pytest.mark.parametrize("case", CALLS)
 def test_what_is_no_array_is_known_when_the_kernel_is_traced(case: str) -> None:
     positional, keywords, expected = CALLS[case]
     result = nki.simulate(affine)(*positional, **keywords)
     assert result.dtype == expected.dtype
     np.testing.assert_array_equal(result, expected)
-    assert nki.benchmark(affine)(*positional, **keywords).total_ns > 0
+    assert nki.benchmark(affine, *positional, **keywords).total_ns > 0
 
 
 def test_numbers_and_keywords_within_jit() -> None:

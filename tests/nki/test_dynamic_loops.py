@@ -101,7 +101,7 @@ def test_bounds_that_are_numbers_in_part_or_both() -> None:
     for start, stop in ((2, number(5)), (number(2), 5)):
         np.testing.assert_array_equal(nki.simulate(summed)(X, start, stop), sums(2, 5) + about)
     np.testing.assert_array_equal(nki.simulate(summed_by_fori)(X, 2, 5), sums(2, 5))
-    assert nki.benchmark(summed_by_fori)(X, 2, 5).assumed[0].endswith(": 3 trips")
+    assert nki.benchmark(summed_by_fori, X, 2, 5).assumed[0].endswith(": 3 trips")
 
 
 @nki.jit
@@ -147,7 +147,7 @@ def test_loops_with_a_condition(trips: int, order: core.Order | None) -> None:
 def test_a_loop_within_a_program_and_in_time() -> None:
     got = jax.jit(added_while)(X, flags(3))
     np.testing.assert_array_equal(got, sums(0, 3))
-    timeline = nki.benchmark(added_while)(X, flags(3))
+    timeline = nki.benchmark(added_while, X, flags(3))
     assert len(timeline.assumed) == 1
     assert "line" in timeline.assumed[0]
     assert timeline.assumed[0].endswith(": 1 trips")

@@ -52,7 +52,7 @@ def test_programs_share_the_work(grid: str, order: core.Order | None) -> None:
 
 
 def test_two_cores_are_faster_and_run_within_jit() -> None:
-    alone, both = (nki.benchmark(shared_rows[cores])(X).total_ns for cores in (1, 2))
+    alone, both = (nki.benchmark(shared_rows[cores], X).total_ns for cores in (1, 2))
     assert both < 0.8 * alone
     out, _ = jax.jit(shared_rows[2])(X)
     np.testing.assert_array_equal(out[:512], 2 * X[:512])
@@ -93,7 +93,7 @@ def test_what_programs_of_a_grid_must_not_do() -> None:
     ):
         nki.simulate(overlapping[16])(X)
     with pytest.raises(KernelError, match="trainium1 has 1 physical cores"):
-        nki.simulate(overlapping[2], chip="trainium1")(X)
+        nki.simulate(overlapping[2], target="trainium1")(X)
 
 
 def test_programs_that_write_the_same_elements() -> None:

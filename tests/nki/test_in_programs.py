@@ -131,7 +131,7 @@ def test_estimates_have_the_time_and_the_lines_of_kernels() -> None:
         return scaled(x + 1) - 1
 
     estimate = neuronjax.estimate(function, jax.ShapeDtypeStruct(HALF.shape, HALF.dtype))
-    alone = nki.benchmark(scaled)(HALF).total_ns
+    alone = nki.benchmark(scaled, HALF).total_ns
     own = [kernel for kernel in estimate.kernels if "scaled" in kernel.operations]
     assert {kernel.source.rpartition(":")[0] for kernel in own} <= {__file__, KERNELS_FILE}
     assert 0.5 * alone < sum(kernel.time_ns for kernel in own) < 1.5 * alone

@@ -285,6 +285,55 @@ def summed_by_python(x: Tensor, y: Tensor) -> Tensor:
     return stored(loaded(x) + 1)
 
 
+def asked_for_truth(x: Tensor, y: Tensor) -> Tensor:
+    return stored(loaded(x if x else y))
+
+
+def counted_to_a_tile(x: Tensor, y: Tensor) -> Tensor:
+    for _ in range(loaded(x)[0:1, 0]):  # type: ignore[call-overload]
+        loaded(y)
+    return x
+
+
+def iterated_over(x: Tensor, y: Tensor) -> Tensor:
+    for _ in x:  # type: ignore[attr-defined]
+        loaded(y)
+    return x
+
+
+def assigned(x: Tensor, y: Tensor) -> Tensor:
+    x[0:1] = y  # type: ignore[index]
+    return x
+
+
+def given_to_numpy(x: Tensor, y: Tensor) -> Tensor:
+    return stored(np.exp(loaded(x)))  # type: ignore[call-overload]
+
+
+def indexed_by_a_tile(x: Tensor, y: Tensor) -> Tensor:
+    return stored(loaded(x)[:, loaded(y)])
+
+
+def beyond_the_end(x: Tensor, y: Tensor) -> Tensor:
+    return stored(loaded(x)[:, 90:100])
+
+
+def of_half_a_shape(x: Tensor, y: Tensor) -> Tensor:
+    return stored(nl.ndarray((128, x.shape[1] / 2), x.dtype))  # type: ignore[arg-type]
+
+
+def of_an_unknown_dtype(x: Tensor, y: Tensor) -> Tensor:
+    return stored(tile(x.shape, "float33"))
+
+
+def in_an_unknown_memory(x: Tensor, y: Tensor) -> Tensor:
+    return stored(nl.ndarray(x.shape, x.dtype, buffer="sbuff"))
+
+
+def of_an_older_api(x: Tensor, y: Tensor) -> Tensor:
+    return x[nl.arange(128)]
+
+
 def without_results(x: Tensor, y: Tensor) -> None:
     loaded(x)
 
@@ -301,6 +350,17 @@ REFUSED: dict[Callable[..., Tensor | None], str] = {
     named_as_a_string: r"test_isa.py:\d+: nki.isa.tensor_tensor takes no op=.*such as nl.add",
     compared: r"test_isa.py:\d+: .*no operator of comparison, .*use nl.less",
     summed_by_python: r"test_isa.py:\d+: .*no operator \+, .*use nl.add",
+    asked_for_truth: r"test_isa.py:\d+: .*float32\[128, 96\] in .*hbm is neither true nor false",
+    counted_to_a_tile: r"test_isa.py:\d+: .*is no number of Python.*use nisa.register_load",
+    iterated_over: r"test_isa.py:\d+: .*cannot be iterated over.*use a loop over its indices",
+    assigned: r"test_isa.py:\d+: .*takes no values by assignment.*use nl.store",
+    given_to_numpy: r"test_isa.py:\d+: .*is no array of numpy.*use functions of nki.language",
+    indexed_by_a_tile: r"test_isa.py:\d+: .*in sbuf is no index of a tensor; pass integers",
+    beyond_the_end: r"test_isa.py:\d+: 90:100 is out of bounds for dimension 1, which has 96",
+    of_half_a_shape: r"test_isa.py:\d+: \(128, 48.0\) is no shape of a tensor; pass a tuple",
+    of_an_unknown_dtype: r"kernels.py:\d+: 'float33' is not an element type",
+    in_an_unknown_memory: r"test_isa.py:\d+: 'sbuff' is no memory; pass one of nl.sbuf",
+    of_an_older_api: r"test_isa.py:\d+: nki.language.arange was removed from NKI: index with",
     without_results: r"test_isa.py:\d+: without_results returns no tensor and writes to none",
 }
 
@@ -325,9 +385,9 @@ def test_what_the_chip_would_refuse(kernel: Callable[..., Tensor | None]) -> Non
 def test_what_no_kernel_can_be_called_with() -> None:
     kernel = nki.jit(scaled)
     with pytest.raises(
-        NeuronError, match=r"kernels cannot run on chip 'trn9'; choose from .*trainium2"
+        NeuronError, match=r"kernels cannot run on target 'trn9'; choose from .*trn2"
     ):
-        nki.simulate(kernel, chip="trn9")(X, Y)
+        nki.simulate(kernel, target="trn9")(X, Y)
     with pytest.raises(NeuronError, match=r"scaled\(.*\).*: missing a required argument: 'y'"):
         kernel(X)
     with pytest.raises(NeuronError, match=r"scaled\(x\): 'float64' is not an element type"):
@@ -358,7 +418,7 @@ def test_kernels(kernel: Callable[..., Tensor], order: core.Order | None) -> Non
 
 def test_more_work_takes_longer() -> None:
     times = [
-        nki.benchmark(nki.jit(softmax))(*np.zeros((2, 128, width), np.float32)).total_ns
+        nki.benchmark(nki.jit(softmax), *np.zeros((2, 128, width), np.float32)).total_ns
         for width in (64, 512, 4096)
     ]
     assert times == sorted(times)

@@ -320,7 +320,7 @@ def test_limits_of_tiles_are_those_of_the_chip() -> None:
         return stored(loaded(x))
 
     for chip in ("trainium2", "trainium3"):
-        nki.simulate(kernel, chip=chip)(X)
+        nki.simulate(kernel, target=chip)(X)
     # Neuron docs, architecture guides: 28 and 32 MiB of SBUF, 8 banks of PSUM.
     assert [(size, banks) for size, banks, _ in limits] == [(28, 8), (32, 8)]
 

@@ -214,7 +214,7 @@ def uniform(seed: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def test_uniform_numbers() -> None:
-    first, again = nki.simulate(uniform, chip="trainium3")(np.array([[7]], np.uint32))
+    first, again = nki.simulate(uniform, target="trainium3")(np.array([[7]], np.uint32))
     np.testing.assert_array_equal(first, again)
     # Moments of 65,536 numbers: five standard errors.
     assert abs(first.mean() - 1) < 5 * np.sqrt(16 / 12 / first.size)
@@ -240,7 +240,7 @@ def scales_in_used_memory(x: Tensor) -> tuple[Tensor, Tensor]:
 def test_rows_without_scales_are_unwritten() -> None:
     """A warning, since kernels may move them along; of another tile they were no error."""
     with pytest.warns(KernelWarning, match=r"\d+: .* reads 896 of 1024 elements .* nothing has"):
-        _, scales = nki.simulate(scales_in_used_memory, chip="trainium3")(POWERS[0])
+        _, scales = nki.simulate(scales_in_used_memory, target="trainium3")(POWERS[0])
     greatest = np.abs(POWERS[0].astype(np.float32)).reshape(4, 8, 32, 4).max((1, 3))
     np.testing.assert_array_equal(scales[:4], np.log2(greatest) - 7 + 127)
 

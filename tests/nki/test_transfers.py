@@ -81,5 +81,5 @@ def test_engine_is_for_descriptors_of_the_hardware(arguments: dict[str, Any], me
 
 def test_loads_do_not_wait_for_stores() -> None:
     """Tiles overlap: eight of them take less than thrice as long as one."""
-    one, eight = (nki.benchmark(loaded_so)(X[: 128 * count], {}).total_ns for count in (1, 8))
+    one, eight = (nki.benchmark(loaded_so, X[: 128 * count], {}).total_ns for count in (1, 8))
     assert one < eight < 3 * one
