@@ -1,4 +1,7 @@
-"""The safetensors file format: tensors that are read lazily, files that are written in order.
+"""Tensors of safetensors files that are read lazily, and files written one tensor at a time.
+
+The safetensors library reads and checks headers. It copies what it reads, has no NumPy types for
+FP8, and writes only what is in memory as a whole; so bytes are read and written here.
 
 Format: 8 bytes little-endian header length, a JSON header {name: {dtype, shape, data_offsets}},
 the tensors' bytes without gaps (huggingface.co/docs/safetensors, "Format").
@@ -7,7 +10,8 @@ the tensors' bytes without gaps (huggingface.co/docs/safetensors, "Format").
 import json
 import mmap
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
@@ -16,6 +20,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from safetensors import SafetensorError, safe_open
 
 from models.errors import WeightsError
 
@@ -44,7 +49,6 @@ WRITTEN_AS: Mapping[np.dtype[Any], np.dtype[Any]] = {
 NAMES: Mapping[np.dtype[Any], str] = {dtype: name for name, dtype in DTYPES.items()}
 _LENGTH_BYTES = 8
 _MOST_AXES = 32
-_LONGEST_HEADER = 100_000_000  # as the reference implementation
 
 
 @dataclass(frozen=True)
@@ -85,15 +89,13 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
 
     Raises WeightsError if it is missing, truncated or no safetensors file.
     """
-    header, length, size = _read_json(file)
-    header.pop("__metadata__", None)
-    try:
-        tensors = {name: _tensor(file, name, row, length) for name, row in header.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        if isinstance(error, WeightsError):
-            raise
-        raise WeightsError(f"the header of {file} cannot be used: {error!r}") from error
-    _check_extent(file, size, _LENGTH_BYTES + length, tensors)
+    tensors = {}
+    with _opened(file) as (opened, offset):
+        for name in opened.offset_keys():  # the library has checked that no byte is left over
+            header = opened.get_slice(name)
+            tensor = _tensor(file, name, header.get_dtype(), tuple(header.get_shape()), offset)
+            tensors[name] = tensor
+            offset += tensor.nbytes
     return tensors
 
 
@@ -102,79 +104,39 @@ def read_metadata(file: Path) -> dict[str, str]:
 
     Raises WeightsError if it is missing, truncated or no safetensors file.
     """
-    metadata = _read_json(file)[0].get("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise WeightsError(f"the metadata of {file} must be a JSON object of strings")
-    return metadata
+    with _opened(file) as (opened, _):
+        return dict(opened.metadata() or {})
 
 
-def _read_json(file: Path) -> tuple[dict[str, Any], int, int]:
-    """The header, its length, and the size of the file in bytes."""
+@contextmanager
+def _opened(file: Path) -> Iterator[tuple[safe_open, int]]:
+    """The library's reader, and where the tensors begin in the file."""
     try:
-        size = file.stat().st_size
         with file.open("rb") as stream:
             length = int.from_bytes(stream.read(_LENGTH_BYTES), "little")
-            raw = stream.read(length) if length <= min(size, _LONGEST_HEADER) else b""
+        with safe_open(file, framework="numpy") as opened:
+            yield opened, _LENGTH_BYTES + length
     except OSError as error:
-        raise WeightsError(f"cannot read {file}: {error.strerror}") from error
-    if size < _LENGTH_BYTES + length or not raw.startswith(b"{"):
+        raise WeightsError(f"cannot read {file}: {error.strerror or error}") from error
+    except SafetensorError as error:
         raise WeightsError(
-            f"{file} ({size} bytes) is not a safetensors file, or it was cut off within its "
-            "header. Download it again, or convert the checkpoint to safetensors."
-        )
-    try:
-        header: dict[str, Any] = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise WeightsError(f"the header of {file} cannot be used: {error!r}") from error
-    return header, length, size
+            f"{file} is not a safetensors file, or it is damaged or was cut off: {error}. Download "
+            "or save it again, or convert the checkpoint to safetensors."
+        ) from error
 
 
-def _tensor(file: Path, name: str, row: Mapping[str, Any], header_length: int) -> StoredTensor:
-    if row["dtype"] not in DTYPES:
+def _tensor(file: Path, name: str, dtype: str, shape: tuple[int, ...], offset: int) -> StoredTensor:
+    if dtype not in DTYPES:
         raise WeightsError(
-            f"tensor {name!r} in {file} has the dtype {row['dtype']!r}, but only "
-            f"{', '.join(DTYPES)} are supported"
+            f"tensor {name!r} in {file} has the dtype {dtype!r}, but only {', '.join(DTYPES)} are "
+            "supported"
         )
-    shape, (begin, end) = _integers(row["shape"]), _integers(row["data_offsets"])
-    tensor = StoredTensor(
-        file, name, DTYPES[row["dtype"]], shape, _LENGTH_BYTES + header_length + begin
-    )
-    if len(shape) > _MOST_AXES or prod(size or 1 for size in shape) >= 2**63:
+    if len(shape) > _MOST_AXES:
         raise WeightsError(
-            f"tensor {name!r} in {file} has {len(shape)} axes, {str(list(shape))[:80]}, which no "
-            "array can have. The file is damaged."
+            f"tensor {name!r} in {file} has {len(shape)} axes, but an array has at most "
+            f"{_MOST_AXES}. The file is damaged."
         )
-    if min(shape, default=0) < 0 or begin < 0 or end - begin != tensor.nbytes:
-        raise WeightsError(
-            f"tensor {name!r} in {file} claims bytes {begin} to {end}, which does not match "
-            f"{row['dtype']} {list(shape)}. The file is damaged."
-        )
-    return tensor
-
-
-def _integers(value: Any) -> tuple[int, ...]:
-    if not isinstance(value, list) or not all(type(number) is int for number in value):
-        raise TypeError(f"{value!r} is not a list of integers")
-    return tuple(value)
-
-
-def _check_extent(
-    file: Path, size: int, data_begins: int, tensors: Mapping[str, StoredTensor]
-) -> None:
-    """The tensors must fill the rest of the file without gap or overlap."""
-    expected = data_begins
-    for tensor in sorted(tensors.values(), key=lambda tensor: (tensor.offset, tensor.nbytes)):
-        if tensor.offset != expected:
-            raise WeightsError(
-                f"tensor {tensor.name!r} in {file} begins at byte {tensor.offset}, but the one "
-                f"before it ends at {expected}. The file is damaged."
-            )
-        expected += tensor.nbytes
-    if size != expected:
-        raise WeightsError(
-            f"{file} has {size} bytes, but its header says {expected}: it was cut off or "
-            "overwritten. Download or save it again."
-        )
+    return StoredTensor(file, name, DTYPES[dtype], shape, offset)
 
 
 @dataclass(frozen=True)
