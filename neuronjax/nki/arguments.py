@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from neuronjax.errors import UnsupportedProgramError
+from neuronjax.errors import UnsupportedProgramError, quoted
 from neuronjax.machine.specs import Engine
 from neuronjax.nki import constants
 from neuronjax.nki.tensor import Tensor
@@ -24,7 +24,7 @@ its transfers in order, and a queue serves them in order: what waits for results
 
 def copy(trace: Trace, arguments: Arguments) -> Arguments:
     """Of `dma_copy`: who makes its descriptors, and who starts it."""
-    mode, chosen = arguments.pop("dge_mode"), arguments.pop("engine")
+    mode, chosen = _mode(trace, arguments.pop("dge_mode")), arguments.pop("engine")
     _check_starter(trace, mode, chosen)
     if mode is constants.dge_mode.unknown:
         # Addresses from registers need descriptors that are made when the program runs.
@@ -35,7 +35,16 @@ def copy(trace: Trace, arguments: Arguments) -> Arguments:
         queue = queue | {"engine": Engine.GPSIMD}
     elif mode is constants.dge_mode.hwdge:
         queue = queue | {"engine": chosen.value or Engine.SYNC}
-    return {**arguments, **queue, "descriptors": DescriptorMode(mode.value)}
+    return {**arguments, **queue, "descriptors": DescriptorMode(mode.name)}
+
+
+def _mode(trace: Trace, mode: Any) -> constants.dge_mode:
+    if mode not in list(constants.dge_mode):
+        names = ", ".join(f"nisa.dge_mode.{known.name}" for known in constants.dge_mode)
+        raise UnsupportedProgramError(
+            f"{trace.line()}: dge_mode={quoted(mode)} does not exist; pass one of {names}."
+        )
+    return constants.dge_mode(mode)
 
 
 def _queue(arguments: Arguments) -> Arguments:

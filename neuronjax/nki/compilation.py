@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from neuronjax.emulate import core
 from neuronjax.errors import (
     KernelError,
     OnChipMemoryError,
+    PsumOverflowError,
     SbufOverflowError,
     UnknownFormatError,
     UnsupportedProgramError,
@@ -25,8 +26,10 @@ from neuronjax.lower.memory.allocate import allocate
 from neuronjax.lower.sync.synchronise import synchronise
 from neuronjax.machine.chips import CHIPS
 from neuronjax.native_kernels import NativeKernel, lines_by_path, with_lines
+from neuronjax.nki.beside import beside
 from neuronjax.nki.building import closed_groups
 from neuronjax.nki.calls import Call, is_array
+from neuronjax.nki.early_reads import with_early
 from neuronjax.nki.late_loads import LOADS, PREPARATIONS, with_late
 from neuronjax.nki.loops import Rolling
 from neuronjax.nki.queues import in_turn
@@ -212,6 +215,39 @@ def _written(traces: Sequence[Trace], returned: Any) -> dict[int, Buffer]:
 
 
 @dataclass(frozen=True)
+class _Measures:
+    """What is done for tiles that do not fit in the kernel's own order."""
+
+    #: Instructions that wait until their results are used.
+    late: tuple[type[Instruction], ...] = ()
+    #: Tiles of few partitions lie beside each other.
+    is_beside: bool = False
+    #: What reads PSUM comes as soon as it can.
+    is_early: bool = False
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to say about them."""
+        taken = (bool(self.late), self.is_beside, self.is_early)
+        return tuple(note for note, holds in zip(_NOTES, taken, strict=True) if holds)
+
+
+_NOTES = (
+    "loads wait until they are used, since the tiles would not fit into SBUF otherwise",
+    "tiles of few partitions lie beside each other, since they would not fit into SBUF otherwise",
+    "results leave PSUM as soon as they are complete, since the tiles would not fit into it "
+    "otherwise",
+)
+_FOR_SBUF = (
+    _Measures(late=LOADS),
+    _Measures(late=PREPARATIONS),
+    _Measures(is_beside=True),
+    _Measures(late=PREPARATIONS, is_beside=True),
+)
+"""What is tried where SBUF is short, one after the other."""
+
+
+@dataclass(frozen=True)
 class _Grid:
     """All programs of a kernel; `buffers` lie in HBM."""
 
@@ -221,15 +257,17 @@ class _Grid:
     aliases: tuple[program.Alias, ...]
     declared: Mapping[str, str]
 
-    def written_out(self, late: tuple[type[Instruction], ...] = ()) -> program.Program:
-        """The program without addresses, semaphores, and loops but those over registers; the
-        instructions that are `late` wait until their results are used."""
+    def written_out(self, measures: _Measures) -> program.Program:
+        """The program without addresses, semaphores, and loops but those over registers."""
         kernels = []
         for trace in self.traces:
-            order = with_late(late, trace, self.traces) if late else trace.instructions
+            order = with_early(trace) if measures.is_early else trace.instructions
+            if measures.late:
+                order = with_late(measures.late, order, trace, self.traces)
             body = Rolling(trace, closed_groups(order), slots=0).body()
             tiles = tuple(buffer for buffer in trace.buffers if buffer.on_chip)
-            kernels.append(self._kernel(trace, body, tiles))
+            kernel = self._kernel(trace, body, tiles)
+            kernels.append(beside(kernel, trace) if measures.is_beside else kernel)
         return self._program(kernels)
 
     def rolled(self, slots: int) -> tuple[program.Program | None, tuple[str, ...]]:
@@ -292,10 +330,9 @@ def _finished(grid: _Grid) -> tuple[program.Program, tuple[str, ...]]:
         notes = (f"{grid.name}: loops are written out: {findings[0]}",)
         break
     with _lines_in_errors(grid.declared):
-        allocated, is_late = _allocated(grid)
+        allocated, measures = _allocated(grid)
         finished = synchronise(allocated)
-    if is_late:
-        notes = (*notes, f"{grid.name}: {_LATE}")
+    notes += tuple(f"{grid.name}: {note}" for note in measures.notes)
     findings, advice = _refused(grid, finished)
     if findings:
         shown = "\n".join(f"  {finding}" for finding in findings[:_MOST_FINDINGS])
@@ -305,19 +342,24 @@ def _finished(grid: _Grid) -> tuple[program.Program, tuple[str, ...]]:
     return finished, (*notes, *advice)
 
 
-def _allocated(grid: _Grid) -> tuple[program.Program, bool]:
-    """The program that is written out, with addresses, and whether it is in another order than the
-    kernel. Raises ``OnChipMemoryError``: what was short in the kernel's own order."""
-    try:
-        return allocate(grid.written_out()), False
-    except SbufOverflowError as error:
-        for late in (LOADS, PREPARATIONS):
-            with suppress(OnChipMemoryError):
-                return allocate(grid.written_out(late)), True
-        raise error
+def _allocated(grid: _Grid) -> tuple[program.Program, _Measures]:
+    """The program that is written out, with addresses, and what was done for that. Raises
+    ``OnChipMemoryError``: what was short in the kernel's own order."""
+    measures, others = _Measures(), list(_FOR_SBUF)
+    first: OnChipMemoryError | None = None
+    while True:
+        try:
+            return allocate(grid.written_out(measures)), measures
+        except OnChipMemoryError as error:
+            first = first or error
+            if isinstance(error, SbufOverflowError) and others:
+                measures = dataclasses.replace(others.pop(0), is_early=measures.is_early)
+            elif isinstance(error, PsumOverflowError) and not measures.is_early:
+                measures = dataclasses.replace(measures, is_early=True)
+            else:
+                raise first from None
 
 
-_LATE = "loads wait until they are used, since the tiles would not fit into SBUF otherwise"
 _ADVICE: Mapping[str, str] = {
     "written once": "results depend on their order unless values agree",
     "uninitialised": "such values are arbitrary, and results must not depend on them",

@@ -76,13 +76,13 @@ class nc_version(enum.IntEnum):
     gen4 = 4
 
 
-class dge_mode(enum.Enum):
-    """Who makes the descriptors of a copy."""
+class dge_mode(enum.IntEnum):
+    """Who makes the descriptors of a copy; kernels also pass the numbers."""
 
-    unknown = "unknown"
-    swdge = "swdge"
-    hwdge = "hwdge"
-    none = "none"
+    unknown = 0
+    swdge = 1
+    hwdge = 2
+    none = 3
 
 
 @dataclass(frozen=True)

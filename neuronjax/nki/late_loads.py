@@ -39,20 +39,23 @@ class _Step:
 
 
 def with_late(
-    kinds: tuple[type[Instruction], ...], trace: Trace, traces: Sequence[Trace]
-) -> list[Instruction]:
+    kinds: tuple[type[Instruction], ...],
+    instructions: Sequence[Instruction],
+    trace: Trace,
+    traces: Sequence[Trace],
+) -> Sequence[Instruction]:
     """The instructions of one of the programs of a grid, in which those of some kinds are late.
 
     All are where they were if a loop runs as often as a register says, or tiles are also viewed as
     another width.
     """
     if trace.register_loops or trace.aliases:
-        return trace.instructions
+        return instructions
     written = {
         name for other in traces for item in other.instructions for name in _step(item).written
     }
     waiting, late = _Waiting(), list[Instruction]()
-    for instruction in trace.instructions:
+    for instruction in instructions:
         step = _step(instruction)
         can_wait = isinstance(instruction, kinds) and _may_wait(instruction, written)
         if can_wait and waiting.will_write(_psum_read(instruction)):

@@ -22,6 +22,7 @@ X = np.random.default_rng(0).standard_normal((1024, 512), np.float32)
 MODES = {
     "unknown": ({}, Engine.SYNC, DescriptorMode.STATIC),
     "none": ({"dge_mode": nisa.dge_mode.none}, Engine.SYNC, DescriptorMode.STATIC),
+    "none by its number": ({"dge_mode": 3}, Engine.SYNC, DescriptorMode.STATIC),
     "software": ({"dge_mode": nisa.dge_mode.swdge}, Engine.GPSIMD, DescriptorMode.SOFTWARE),
     "hardware": ({"dge_mode": nisa.dge_mode.hwdge}, Engine.SYNC, DescriptorMode.HARDWARE),
     "hardware of sync": (
@@ -71,6 +72,10 @@ def test_starters_and_descriptors(mode: str) -> None:
         (
             {"engine": nisa.engine.sync, "dge_mode": nisa.dge_mode.swdge},
             "give dge_mode=hwdge and engine sync or scalar",
+        ),
+        (
+            {"dge_mode": 7},
+            r"test_transfers.py:\d+: dge_mode=7 does not exist; pass one of nisa.dge",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Kernels that load more than SBUF holds before they use it, compared with numpy."""
+"""Kernels whose tiles do not fit in their own order, compared with numpy."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from tests.nki.kernels import loaded, stored, tile
 WIDE = 12288
 """Columns of a tile of FP32 that takes 48 KiB of a partition: four fit into SBUF, six do not."""
 X = np.random.default_rng(2).standard_normal((6, 4, WIDE), dtype=np.float32)
+MANY = np.broadcast_to(X[0], (18, 4, WIDE))
+"""More parts than lie beside and behind each other."""
 
 
 def shifted(x: Tensor) -> Tensor:
@@ -70,7 +72,7 @@ def overwritten(x: Tensor) -> Tensor:
 
 def test_loads_of_what_is_written_to_do_not_wait() -> None:
     with pytest.raises(SbufOverflowError, match=r"do not fit into SBUF.*kernels.py:\d+"):
-        nki.simulate(overwritten)(X.copy())
+        overwritten.trace(MANY)
     few = X[:4].copy()
     np.testing.assert_array_equal(nki.simulate(overwritten)(few), X[3::-1])
 
@@ -88,4 +90,51 @@ def summed_rows(x: Tensor) -> Tensor:
 
 def test_tiles_that_are_needed_at_once_must_fit() -> None:
     with pytest.raises(SbufOverflowError, match="those alive at the same time exceed"):
-        summed_rows.trace(X)
+        summed_rows.trace(MANY)
+
+
+def sums_of_halves(x: Tensor) -> Tensor:
+    """Tiles of 64 partitions, all of which are alive at the end, when their sum is computed."""
+    parts = [tile((64, WIDE)) for _ in range(x.shape[0])]
+    for number, part in enumerate(parts):
+        nisa.dma_copy(part[0:32], x[number, 0:32])
+        nisa.dma_copy(part[32:64], x[number, 32:64])
+        nisa.tensor_scalar(part, part, nl.add, float(number))
+    for part in parts[1:]:
+        nisa.tensor_tensor(parts[0], parts[0], part, nl.add)
+    return stored(parts[0])
+
+
+@pytest.mark.parametrize("order", [None, core.DataflowOrder(seed=1, adversarial=True)])
+def test_tiles_of_few_partitions_lie_beside_each_other(order: core.Order | None) -> None:
+    kernel, x = nki.jit(sums_of_halves), np.broadcast_to(X[0, :1], (6, 64, WIDE))
+    np.testing.assert_allclose(nki.simulate(kernel, order)(x), 6 * x[0] + 15, rtol=1e-5, atol=1e-5)
+    compiled = kernel.trace(x)
+    assert any("lie beside each other" in note for note in compiled.notes)
+    assert {tile.partition for tile in compiled.program.body[0].buffers} == {0, 64}
+
+
+def many_products(x: Tensor, count: int) -> Tensor:
+    """Twice as many products as PSUM has banks, before the first result leaves it."""
+    number, products = (
+        loaded(x),
+        [nl.ndarray((128, 512), nl.float32, nl.psum) for _ in range(count)],
+    )
+    for place, product in enumerate(products):
+        nisa.nc_matmul(product, number[:, 128 * place : 128 * (place + 1)], number[:, :512])
+    out = nl.ndarray((count, 128, 512), nl.float32, nl.shared_hbm)
+    for place, product in enumerate(products):
+        result = tile((128, 512))
+        nisa.tensor_copy(result, product)
+        nisa.dma_copy(out[place], result)
+    return out
+
+
+@pytest.mark.parametrize("order", [None, core.DataflowOrder(seed=1, adversarial=True)])
+def test_results_leave_psum_as_soon_as_they_are_complete(order: core.Order | None) -> None:
+    kernel, count = nki.jit(many_products), 16
+    x = np.random.default_rng(3).integers(-4, 5, (128, 128 * count)).astype(np.float32)
+    expected = x.T.reshape(count, 128, 128) @ x[:, :512]
+    np.testing.assert_array_equal(nki.simulate(kernel, order)(x, count), expected)
+    assert any("leave PSUM as soon as" in note for note in kernel.trace(x, count).notes)
+    assert not any("leave PSUM" in note for note in kernel.trace(x, 8).notes)
