@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
+from llguidance import JsonCompileOptions, LLMatcher, LLTokenizer, TokenizerWrapper
 from llguidance.numpy import fill_next_token_bitmask
 
 from launch.serving.errors import RequestError
@@ -27,16 +27,30 @@ class _Bytes:
         return list(text.encode() if isinstance(text, str) else text)
 
 
+_COMPACT: JsonCompileOptions = {"whitespace_flexible": False}  # JSON without spaces between its parts
+
+
 def json_grammar(schema: Mapping[str, Any], parameter: str) -> str:
     """The grammar of JSON that a schema allows. Raises RequestError, with the parameter to blame,
     if it cannot be compiled."""
     return _checked(
-        lambda: LLMatcher.grammar_from_json_schema(
-            json.dumps(schema), overrides={"whitespace_flexible": False}
-        ),
+        lambda: LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_COMPACT),
         "schema",
         parameter,
     )
+
+
+def enclosed_json_grammar(
+    forms: Sequence[tuple[str, Mapping[str, Any], str]], parameter: str
+) -> str:
+    """That of one of these forms: (text before, schema, text after). References of a schema start
+    at its own root. Raises as above."""
+    rules = []
+    for before, schema, after in forms:
+        json_grammar(schema, parameter)  # in the words of schemas, if it cannot be compiled
+        compact = json.dumps({**schema, "x-guidance": _COMPACT})
+        rules.append(f"{_literal(before)} %json {compact} {_literal(after)}")
+    return lark_grammar(f"start: {' | '.join(rules)}", parameter)
 
 
 def regex_grammar(pattern: str, parameter: str) -> str:
@@ -51,8 +65,12 @@ def lark_grammar(rules: str, parameter: str) -> str:
 
 def choice_grammar(choices: Sequence[str], parameter: str) -> str:
     """That of one of these texts. Raises as above."""
-    texts = (json.dumps(choice, ensure_ascii=False) for choice in choices)
-    return lark_grammar(f"start: {' | '.join(texts)}", parameter)
+    return lark_grammar(f"start: {' | '.join(map(_literal, choices))}", parameter)
+
+
+def _literal(text: str) -> str:
+    """As Lark writes it."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _checked(make: Callable[[], str], what: str, parameter: str) -> str:

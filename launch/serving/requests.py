@@ -10,6 +10,7 @@ import numpy as np
 from launch.serving.errors import RequestError
 
 MOST_BIASES = 300  # tokens of one request whose logits are changed
+MOST_PRIORITY = (1 << 63) - 1
 MOST_LOGPROBS = 20  # likeliest tokens that are reported beside the chosen one
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
@@ -123,6 +124,15 @@ class Request:
     adapter: Adapter | None = None
     answered: int = 0  # tokens at the end of the prompt that are the answer's first ones
     source: Source = ()  # what an encoder reads
+
+    def __post_init__(self) -> None:
+        """Raises RequestError for a priority that slots cannot hold."""
+        if not -MOST_PRIORITY <= self.priority <= MOST_PRIORITY:
+            raise RequestError(
+                f"priority={self.priority} is out of range: it must lie between {-MOST_PRIORITY} "
+                f"and {MOST_PRIORITY}",
+                "priority",
+            )
 
     @property
     def tokens_read(self) -> int:

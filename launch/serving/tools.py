@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from launch.serving.errors import RequestError
+from launch.serving.grammar import enclosed_json_grammar
 
 # How Hermes, Qwen and others write calls that nobody forces.
 _CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 OPENING = "<tool_call>"
+_MODES = ("auto", "none", "required")
 
 
 class Call(NamedTuple):
@@ -28,21 +30,18 @@ class Tools:
     forced: Sequence[Mapping[str, Any]] = ()  # functions of which the answer must call one
 
     @property
-    def schema(self) -> Mapping[str, Any]:
-        """Of an answer that calls one of the forced tools."""
-        calls = [
-            {
-                "type": "object",
-                "properties": {
-                    "name": {"const": function["name"]},
-                    "arguments": function.get("parameters") or {"type": "object"},
-                },
-                "required": ["name", "arguments"],
-                "additionalProperties": False,
-            }
+    def grammar(self) -> str:
+        """Of an answer that calls one of the forced tools. Raises RequestError if the parameters of
+        a tool cannot be compiled."""
+        rules = [
+            (
+                f'{{"name":{json.dumps(function["name"])},"arguments":',
+                function.get("parameters") or {"type": "object"},
+                "}",
+            )
             for function in self.forced
         ]
-        return calls[0] if len(calls) == 1 else {"anyOf": calls}
+        return enclosed_json_grammar(rules, "tools")
 
     def calls(self, text: str) -> tuple[str, list[Call]]:
         """The text without calls, and the calls in it."""
@@ -57,21 +56,55 @@ class Tools:
 
 def read_tools(tools: Sequence[Any], choice: Any) -> Tools:
     """The fields `tools` and `tool_choice`. Raises RequestError for what they cannot be."""
-    functions = [_function(tool) for tool in tools]
-    if choice is None or choice == "auto":
-        return Tools(tools)
-    if choice == "none":
+    functions = {_function(tool)["name"]: tool for tool in tools}
+    mode, names = _chosen(choice, list(functions))
+    if mode == "none":
         return Tools()
-    if choice == "required":
-        if not functions:
-            raise RequestError("tool_choice is required, but there are no tools", "tool_choice")
-        return Tools(tools, functions)
-    name = choice.get("function", {}).get("name") if isinstance(choice, dict) else None
-    named = [function for function in functions if function["name"] == name]
-    if not named:
-        known = [function["name"] for function in functions]
-        raise RequestError(f"tool_choice names no tool of {known}", "tool_choice")
-    return Tools(tools, named)
+    if mode == "auto":
+        return Tools([functions[name] for name in names])
+    if not names:
+        raise RequestError("tool_choice is required, but there are no tools", "tool_choice")
+    return Tools(tools, [functions[name]["function"] for name in names])
+
+
+def _chosen(choice: Any, known: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Whether tools must be called (a word of _MODES), and which may be."""
+    if choice is None or isinstance(choice, str):
+        mode, names = choice or "auto", known
+    elif isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        allowed = _object(choice, "allowed_tools")
+        mode, listed = allowed.get("mode", "auto"), allowed.get("tools")
+        names = [_name(tool) for tool in (listed if isinstance(listed, list) else [])]
+        if not names:
+            raise RequestError("tool_choice.allowed_tools lists no tools", "tool_choice")
+    elif isinstance(choice, dict):
+        mode, names = "required", [_name(choice)]
+    else:
+        mode, names = "", ()
+    if mode not in _MODES:
+        raise RequestError(
+            f"tool_choice is {json.dumps(choice)[:60]}; it must be {', '.join(_MODES)}, or name "
+            'a tool: {"type": "function", "function": {"name": …}}',
+            "tool_choice",
+        )
+    if unknown := [name for name in names if name not in known]:
+        raise RequestError(
+            f"tool_choice names {unknown[0]!r}, which is not among the tools "
+            f"{', '.join(known) or '(there are none)'}",
+            "tool_choice",
+        )
+    return mode, names
+
+
+def _name(choice: Any) -> str:
+    return str(_object(choice, "function").get("name", ""))
+
+
+def _object(value: Any, name: str) -> Mapping[str, Any]:
+    inner = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(inner, dict):
+        raise RequestError(f"tool_choice needs an object {name!r}", "tool_choice")
+    return inner
 
 
 def _function(tool: Any) -> Mapping[str, Any]:
@@ -79,6 +112,12 @@ def _function(tool: Any) -> Mapping[str, Any]:
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise RequestError(
             'every tool must be {"type": "function", "function": {"name": …, "parameters": …}}',
+            "tools",
+        )
+    parameters = function.get("parameters")
+    if not isinstance(parameters, dict | None):
+        raise RequestError(
+            f"the parameters of the tool {function['name']!r} must be a JSON schema",
             "tools",
         )
     return function

@@ -29,6 +29,13 @@ COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 LONG = {"model": NAME, "prompt": "a", "max_tokens": CONTEXT - 1, "temperature": 0}
 MESSAGE = {"role": "user", "content": "Hi"}
 
+
+def calling(name: str, parameters: Any = None) -> dict[str, Any]:
+    """The fields that offer the tool "f", and force a call of a tool."""
+    tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+    return {"tools": [tool], "tool_choice": {"type": "function", "function": {"name": name}}}
+
+
 # (path, body, parameter that is to blame, part of the message)
 BAD_BODIES: list[tuple[str, Any, str | None, str]] = [
     (COMPLETIONS, [], None, "a JSON object is needed"),
@@ -52,6 +59,7 @@ BAD_BODIES: list[tuple[str, Any, str | None, str]] = [
     (COMPLETIONS, {"prompt": "a", "stop": ["x"] * 17}, "stop", "at most 16"),
     (COMPLETIONS, {"prompt": "a", "stream": "yes"}, "stream", "true or false"),
     (COMPLETIONS, {"prompt": "a", "seed": 1 << 70}, "seed", "out of range"),
+    (COMPLETIONS, {"prompt": "a", "priority": 1 << 63}, "priority", "out of range"),
     (COMPLETIONS, {"prompt": "a", "logprobs": 21}, "logprobs", "from 0 to 20"),
     (COMPLETIONS, {"prompt": "a", "logit_bias": {"x": 1}}, "logit_bias", "numbers below"),
     (COMPLETIONS, {"prompt": "a", "logit_bias": {"1": 101}}, "logit_bias.1", "-100 to 100"),
@@ -71,12 +79,23 @@ BAD_BODIES: list[tuple[str, Any, str | None, str]] = [
     (CHAT, {"messages": [MESSAGE], "top_logprobs": 2}, "top_logprobs", "logprobs=true"),
     (CHAT, {"messages": [MESSAGE], "tools": [{}]}, "tools", "every tool"),
     (CHAT, {"messages": [MESSAGE], "tool_choice": "required"}, "tool_choice", "no tools"),
+    (CHAT, {"messages": [MESSAGE], "tool_choice": "always"}, "tool_choice", "auto, none, required"),
+    (CHAT, {"messages": [MESSAGE], "tool_choice": {"function": "f"}}, "tool_choice", "an object"),
+    (CHAT, {"messages": [MESSAGE], **calling("g")}, "tool_choice", "'g', which is not among"),
+    (CHAT, {"messages": [MESSAGE], **calling("f", [])}, "tools", "must be a JSON schema"),
+    (CHAT, {"messages": [MESSAGE], **calling("f", {"type": "x"})}, "tools", "Invalid type: x"),
     (CHAT, {"messages": [MESSAGE], "functions": [{"name": "f"}]}, "functions", "give tools"),
     (
         CHAT,
         {"messages": [MESSAGE], "response_format": {"type": "xml"}},
         "response_format",
         "json_schema",
+    ),
+    (
+        CHAT,
+        {"messages": [MESSAGE], "response_format": {"type": "json_schema"}},
+        "response_format.json_schema.schema",
+        "missing; a JSON schema is needed",
     ),
 ]
 

@@ -8,8 +8,8 @@ from typing import Literal
 
 import openai
 import pytest
-from openai import AsyncOpenAI, OpenAI
-from pydantic import BaseModel
+from openai import AsyncOpenAI, OpenAI, pydantic_function_tool
+from pydantic import BaseModel, conlist
 
 from tests.serving.http_server import NAME, Running
 
@@ -193,6 +193,42 @@ def test_a_tool_is_called(client: OpenAI, choice: object) -> None:
     (told,) = [chunk.delta.tool_calls[0] for chunk in chunks if chunk.delta.tool_calls]
     assert told.function.arguments == call.function.arguments
     assert chunks[-1].finish_reason == "tool_calls"
+
+
+class Stop(BaseModel):
+    city: Literal["Bern", "Oslo"]
+
+
+class Tour(BaseModel):
+    stops: conlist(Stop, min_length=1, max_length=2)
+
+
+def test_a_class_within_a_class_is_what_a_tool_takes(client: OpenAI) -> None:
+    """Such a schema refers to its own $defs."""
+    made = client.chat.completions.parse(
+        model=NAME,
+        messages=MESSAGES,
+        tools=[pydantic_function_tool(Tour)],
+        tool_choice="required",
+        seed=1,
+    )
+    (call,) = made.choices[0].message.tool_calls
+    assert call.function.parsed_arguments.stops[0].city in ("Bern", "Oslo")
+
+
+def test_only_allowed_tools_are_called(client: OpenAI) -> None:
+    other = {"type": "function", "function": {"name": "trip", "parameters": SCHEMA}}
+    allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "trip"}}]}
+    for seed in range(3):
+        made = client.chat.completions.create(
+            model=NAME,
+            messages=MESSAGES,
+            tools=[TOOL, other],
+            tool_choice={"type": "allowed_tools", "allowed_tools": allowed},
+            seed=seed,
+        )
+        (call,) = made.choices[0].message.tool_calls
+        assert call.function.name == "trip"
 
 
 def test_many_at_once(server: Running) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 from launch.errors import DataError
 from launch.serving.answers import Piece, TokenLogprob
 from launch.serving.errors import RequestError
-from launch.serving.grammar import json_grammar
 from launch.serving.http.bodies import Body
 from launch.serving.http.context import Choice, Served, Usage
 from launch.serving.http.events import Chunks, EventSource
@@ -258,7 +257,7 @@ def _logprobs(body: Body) -> int | None:
 def _form(body: Body, tools: Tools) -> str | None:
     """The grammar of what the tools force, or the body wants."""
     if tools.forced:
-        return json_grammar(tools.schema, "tools")
+        return tools.grammar
     return read_structure(body)
 
 

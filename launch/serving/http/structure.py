@@ -38,8 +38,10 @@ def _response_format(body: Body) -> list[str]:
     if kind == "json_object":
         return [json_grammar({"type": "object"}, "response_format")]
     if kind == "json_schema":
-        schema = form.object("json_schema").object("schema").values
-        return [json_grammar(schema, "response_format")]
+        described = form.object("json_schema")
+        if "schema" not in described:
+            raise described.fail("schema", "a JSON schema")
+        return [json_grammar(described.object("schema").values, "response_format")]
     raise RequestError(
         f"response_format.type is {kind!r}; there are text, json_object and json_schema",
         "response_format",
