@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from llguidance import JsonCompileOptions, LLMatcher, LLTokenizer, TokenizerWrapper
+from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 from llguidance.numpy import fill_next_token_bitmask
 
 from launch.serving.errors import RequestError
@@ -27,14 +27,13 @@ class _Bytes:
         return list(text.encode() if isinstance(text, str) else text)
 
 
-_COMPACT: JsonCompileOptions = {"whitespace_flexible": False}  # JSON without spaces between its parts
-
-
 def json_grammar(schema: Mapping[str, Any], parameter: str) -> str:
     """The grammar of JSON that a schema allows. Raises RequestError, with the parameter to blame,
     if it cannot be compiled."""
     return _checked(
-        lambda: LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_COMPACT),
+        lambda: LLMatcher.grammar_from_json_schema(
+            json.dumps(schema), overrides={"whitespace_flexible": False}
+        ),
         "schema",
         parameter,
     )
@@ -47,9 +46,9 @@ def enclosed_json_grammar(
     at its own root. Raises as above."""
     rules = []
     for before, schema, after in forms:
-        json_grammar(schema, parameter)  # in the words of schemas, if it cannot be compiled
-        compact = json.dumps({**schema, "x-guidance": _COMPACT})
-        rules.append(f"{_literal(before)} %json {compact} {_literal(after)}")
+        (compiled,) = json.loads(json_grammar(schema, parameter))["grammars"]
+        form = json.dumps(compiled["json_schema"])
+        rules.append(f"{_literal(before)} %json {form} {_literal(after)}")
     return lark_grammar(f"start: {' | '.join(rules)}", parameter)
 
 
