@@ -15,6 +15,7 @@ import numpy as np
 from neuronjax.emulate import core
 from neuronjax.errors import (
     KernelError,
+    KernelWarning,
     OnChipMemoryError,
     PsumOverflowError,
     SbufOverflowError,
@@ -29,12 +30,14 @@ from neuronjax.native_kernels import NativeKernel, lines_by_path, with_lines
 from neuronjax.nki.beside import beside
 from neuronjax.nki.building import closed_groups
 from neuronjax.nki.calls import Call, is_array
+from neuronjax.nki.carried import Carried, carried
 from neuronjax.nki.early_reads import with_early
 from neuronjax.nki.late_loads import LOADS, PREPARATIONS, with_late
 from neuronjax.nki.loops import Rolling
 from neuronjax.nki.queues import in_turn
 from neuronjax.nki.tensor import Tensor, whole
 from neuronjax.nki.trace import Trace, ended, tracing
+from neuronjax.notices import warned
 from neuronjax.program import program
 from neuronjax.program.element_types import element_type_named
 from neuronjax.program.instruction import Instruction
@@ -151,10 +154,19 @@ def compiled(
         for argument in written.values()
     ]
     declared = {tensor: line for trace in traces for tensor, line in trace.declared.items()}
+    dependences = list(dict.fromkeys(place for trace in traces for place in carried(trace)))
     finished, notes = _finished(_Grid(name, traces, tuple(buffers), aliases, declared))
     names = {position: _result_of(argument) for position, argument in written.items()}
     changed = frozenset(_written(traces, None))
+    notes += tuple(f"{place}." for place in dependences)
+    _warn(dependences)
     return Compiled(finished, returned, declared, names, changed, notes, grid)
+
+
+def _warn(dependences: Sequence[Carried]) -> None:
+    for place in dependences:
+        file, _, line = place.reads.rpartition(":")
+        warned(f"{place}.", KernelWarning, file, int(line))
 
 
 def _place(function: Callable[..., Any]) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from neuronjax.nki import dynamic_loops, elementwise, reductions, tiles
 from neuronjax.nki.constants import OPERATORS, MemoryRegion
 from neuronjax.nki.dynamic_loops import VirtualRegister
+from neuronjax.nki.loops import affine_range as affine_range
 from neuronjax.nki.loops import loop_range
 from neuronjax.nki.objects import NKIObject as NKIObject
 from neuronjax.nki.refusal import refusing, removed, unknown
@@ -28,7 +29,7 @@ sbuf, psum = MemoryRegion.sbuf, MemoryRegion.psum
 private_hbm, shared_hbm = MemoryRegion.private_hbm, MemoryRegion.shared_hbm
 hbm = private_hbm
 tile_size = TileSize()
-affine_range = sequential_range = loop_range
+sequential_range = loop_range
 dynamic_range, fori_loop = dynamic_loops.dynamic_range, dynamic_loops.fori_loop
 while_loop = dynamic_loops.while_loop
 static_range = range

@@ -26,6 +26,8 @@ class LoopRange:
     """`range` for loops of a kernel, which the trace is told of."""
 
     numbers: range
+    #: Whether the kernel allows iterations in any order.
+    is_affine: bool = False
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -38,7 +40,7 @@ class LoopRange:
             yield from self.numbers
             return
         trace = current()
-        marks = trace.begin_loop()
+        marks = trace.begin_loop(self.is_affine)
         try:
             for number in self.numbers:
                 marks.begin_round(trace)
@@ -60,6 +62,14 @@ def loop_range(start: int, stop: int | None = None, step: int = 1) -> LoopRange:
                 "the kernel is traced. Pass integers."
             )
     return LoopRange(range(start) if stop is None else range(start, stop, step))
+
+
+def affine_range(start: int, stop: int | None = None, step: int = 1) -> LoopRange:
+    """The same for a loop whose iterations do not depend on each other, but for sums.
+
+    Raises as `loop_range` does.
+    """
+    return LoopRange(loop_range(start, stop, step).numbers, is_affine=True)
 
 
 class _NotUniform(Exception):

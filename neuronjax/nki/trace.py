@@ -39,6 +39,8 @@ class LoopMarks:
     rounds: list[Mark] = field(default_factory=list)
     end: Mark = Mark(0, 0)
     is_complete: bool = False
+    #: Whether iterations may run in any order.
+    is_affine: bool = False
     trips: Register | None = None
     variable: str = ""
     #: Of a `while`: its frame, and where its condition is.
@@ -134,9 +136,9 @@ class Trace:
         """Where it is."""
         return Mark(len(self.instructions), len(self.buffers))
 
-    def begin_loop(self) -> LoopMarks:
+    def begin_loop(self, is_affine: bool = False) -> LoopMarks:
         """Marks of a loop that begins, within those that have begun."""
-        marks = LoopMarks(self.line())
+        marks = LoopMarks(self.line(), is_affine=is_affine)
         (self.open_loops[-1].rounds[-1].loops if self.open_loops else self.loops).append(marks)
         self.open_loops.append(marks)
         return marks
