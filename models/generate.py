@@ -90,7 +90,7 @@ def generate(
         )
     first_new, end = text.shape[1], text.shape[1] + max_new_tokens
     capacity = min(context, power_of_two(end))
-    ended = jnp.zeros(len(text) * sequences, bool)
+    ended = np.zeros(len(text) * sequences, bool)  # on the host: where it lies is compiled for
     # Every temperature above 0 has the same program.
     untempered = replace(sampling, temperature=float(sampling.temperature > 0))
     policy = _Policy(untempered, constraints, ending)
@@ -113,21 +113,22 @@ def generate(
                 copies = 1
             position = window.shape[1]
             room = _phase_end(position, context, boundaries) - position
-            history = np.pad(window, ((0, 0), (0, capacity + CHUNK - position)))
         made = text.shape[1] - first_new
-        logits, cache, history, tokens, all_ended = _decode(
+        slots = np.pad(text[:, -position:], ((0, 0), (0, capacity + CHUNK - position)))
+        logits, cache, tokens, all_ended = _decode(
             graph,
             parameters,
             logits,
             cache,
-            history if constraints.look_back else None,
+            slots if constraints.look_back else None,
             _Place(position, Number(made, max_new_tokens), unused, ended, key, temperature),
             policy,
         )
         count = min(room, end - text.shape[1], CHUNK)
-        finished = np.flatnonzero(np.all(np.asarray(all_ended)[:, :count], axis=0))
+        ends = np.asarray(all_ended)[:, :count]
+        finished = np.flatnonzero(np.all(ends, axis=0))
         piece = np.asarray(tokens)[:, : finished[0] + 1 if finished.size else count]
-        ended = all_ended[:, count - 1]
+        ended = ends[:, -1]
         position, room = position + count, room - count
         text = np.concatenate([text, piece], axis=1)
         is_enough = on_tokens is not None and on_tokens(piece)
@@ -167,12 +168,12 @@ class _Place(NamedTuple):
     position: ArrayLike  # the slot of its first token
     number: Number
     pad: ArrayLike | None  # the unused slots of each row [B]
-    ended: jax.Array  # whether each row has, bool [B]
+    ended: ArrayLike  # whether each row has, bool [B]
     key: jax.Array
     temperature: ArrayLike  # divides logits that are drawn from
 
 
-@partial(jax.jit, static_argnums=(0, 6), donate_argnums=(2, 3, 4))
+@partial(jax.jit, static_argnums=(0, 6), donate_argnums=(2, 3))
 def _decode(
     graph: nnx.GraphDef[Any],
     parameters: Mapping[str, jax.Array],
@@ -181,9 +182,9 @@ def _decode(
     history: jax.Array | None,
     place: _Place,
     policy: _Policy,
-) -> tuple[jax.Array, Any, jax.Array | None, jax.Array, jax.Array]:
+) -> tuple[jax.Array, Any, jax.Array, jax.Array]:
     """CHUNK tokens [B, CHUNK], the first one from `logits`, and whether each row has ended with
-    each of them [B, CHUNK]; before them the logits, the cache and the history after them.
+    each of them [B, CHUNK]; before them the logits and the cache after them.
 
     history: the tokens by slot [B, S], for constraints that look back.
     """
@@ -209,5 +210,5 @@ def _decode(
         return (logits[:, 0], cache, history, ended), (token, ended)
 
     carry = (logits, cache, history, place.ended)
-    (logits, cache, history, _), (tokens, all_ended) = jax.lax.scan(step, carry, jnp.arange(CHUNK))
-    return logits, cache, history, tokens.T, all_ended.T
+    (logits, cache, *_), (tokens, all_ended) = jax.lax.scan(step, carry, jnp.arange(CHUNK))
+    return logits, cache, tokens.T, all_ended.T

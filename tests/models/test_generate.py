@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from models.constraints import Ending
+from models.constraints import Constraints, Ending
 from models.errors import GenerationError
 from models.generate import generate
 from models.layers.rotary import Rotary
@@ -69,6 +69,24 @@ def test_greedy_is_the_argmax_of_forward_passes(
     np.testing.assert_array_equal(got, greedy_by_forward_passes(prompt, count, 40))
     np.testing.assert_array_equal(np.concatenate(pieces, axis=1), got)
     assert all(piece.shape[1] <= CHUNK for piece in pieces)
+
+
+def test_a_long_text_is_compiled_for_once(
+    devices: list[jax.Device], caplog: pytest.LogCaptureFixture
+) -> None:
+    _, graph, parameters = build()
+    with jax.log_compiles():
+        generate(
+            graph,
+            jax.device_put(parameters, devices[0]),
+            np.array([[3, 5]]),
+            max_new_tokens=2 * CHUNK,
+            context=40,
+            sampling=Sampling(temperature=0.0, top_k=31),  # as in no other test
+            constraints=Constraints(repetition_penalty=1.5),
+            key=jax.random.key(0),
+        )
+    assert caplog.text.count("Compiling jit(_decode)") == 1
 
 
 def test_a_full_context_starts_again_from_its_second_half() -> None:
