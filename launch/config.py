@@ -8,6 +8,7 @@ from launch.data.config import DataConfig
 from launch.monitoring import MonitorSettings
 from launch.settings import setting
 from launch.training.kernels import COMPILER, KERNELS
+from launch.training.objectives import LabelLoss
 from launch.training.optimizers import OptimizerSettings
 from launch.training.parallelism import Parallelism
 from launch.training.precision import PrecisionSettings
@@ -43,6 +44,7 @@ class TrainConfig:
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     precision: PrecisionSettings = field(default_factory=PrecisionSettings)
     parallelism: Parallelism = field(default_factory=Parallelism)
+    of_labels: LabelLoss = field(default_factory=LabelLoss)
     router: RouterSettings = field(default_factory=RouterSettings)
     kernels: str = setting(
         COMPILER,
@@ -53,7 +55,9 @@ class TrainConfig:
         True, "Refuse to start a step that does not fit into the device's memory."
     )
     clip_norm: float = setting(
-        1.0, "Largest global gradient norm; larger gradients are scaled down.", lowest=0.0
+        1.0,
+        "Largest global gradient norm; larger gradients are scaled down. 0: no limit.",
+        lowest=0.0,
     )
     checkpoint_every: int = setting(100, "Steps between checkpoints.", lowest=1)
     keep: int = setting(3, "How many of the latest checkpoints to keep.", lowest=1)
@@ -65,6 +69,6 @@ class TrainConfig:
 
     def optimizer_settings(self) -> dict[str, Any]:
         """The settings that affect the updates; a resumed run may change them."""
-        records = (self.schedule, self.optimizer, self.precision)
+        records = (self.schedule, self.optimizer, self.precision, self.of_labels)
         named = {name: value for record in records for name, value in asdict(record).items()}
         return {"steps": self.steps, "clip_norm": self.clip_norm, **named}

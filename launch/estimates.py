@@ -55,7 +55,7 @@ def language_work(model: Described, config: TrainConfig) -> Work:
         config=model.config,
         batch=text_batch(config.batch_size, seq_len),
         tokens=config.batch_size * seq_len,
-        objective=LanguageModelling(),
+        objective=LanguageModelling(of_labels=config.of_labels),
     )
 
 
@@ -99,7 +99,7 @@ def estimate(
             router=config.router,
             kernels=config.kernels,
             trained=trained,
-            clip_norm=config.clip_norm,
+            clip_norm=config.clip_norm or None,
             ema_decay=config.optimizer.ema_decay,
             seed=config.seed,
         )

@@ -89,6 +89,7 @@ def language_job(source: Source, config: TrainConfig) -> Job:
         data=data,
         row_length=seq_len,
         unit=source.tokenizer.unit,
+        objective=LanguageModelling(of_labels=config.of_labels),
         first_weights=None if directory is None else load,
         identity={},
         files=source.files,

@@ -23,13 +23,18 @@ def setting(
     meaning: str,
     *,
     lowest: float | None = None,
+    below: float | None = None,
     choices: Iterable[str] | None = None,
 ) -> Any:
     """A field of a frozen dataclass with a flag of the same name.
 
     `meaning` is the flag's help; `choices` are the allowed strings.
     """
-    limits = {"lowest": lowest, "choices": None if choices is None else tuple(choices)}
+    limits = {
+        "lowest": lowest,
+        "below": below,
+        "choices": None if choices is None else tuple(choices),
+    }
     return field(default=default, metadata={"help": meaning, **limits})
 
 
@@ -46,6 +51,9 @@ def check_settings(record: Any) -> None:
             )
         if lowest is not None and not value >= lowest:
             raise SettingsError(f"--{entry.name}={value} must be at least {lowest}.")
+        below = entry.metadata.get("below")
+        if below is not None and not value < below:
+            raise SettingsError(f"--{entry.name}={value} must be less than {below:g}.")
 
 
 def define_flags(record: Any) -> None:

@@ -109,7 +109,7 @@ class Run:
             router=config.router,
             kernels=config.kernels,
             trained=job.trained,
-            clip_norm=config.clip_norm,
+            clip_norm=config.clip_norm or None,
             ema_decay=config.optimizer.ema_decay,
             seed=config.seed,
         )

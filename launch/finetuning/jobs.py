@@ -1,7 +1,7 @@
 """From a task, a model and settings to a job."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from launch.chat_template import read_chat_template, read_tokenizer_config, spec
 from launch.config import TrainConfig
 from launch.data.records import Counts, Record
 from launch.data.text_data import open_text
-from launch.errors import DataError, MeshError, ModelError
+from launch.errors import DataError, MeshError, ModelError, SettingsError
 from launch.finetuning.conversations import Writer
 from launch.finetuning.media_examples import image_row, preprocessing_for, sound_row
 from launch.finetuning.packing import packed
@@ -46,6 +46,7 @@ def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainCon
     task, counts = TASKS[name], Counts()
     _check_mesh(name, task, config)
     _check_packing(name, task, config)
+    _check_loss(name, task, config)
     files = path if path.is_dir() else path.parent
     records = [] if task.read is None else read_records(config.data, counts)
     base = _base(task, path, records, config)
@@ -84,7 +85,7 @@ def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainCon
         texts=task.texts,
         unit=task.unit,
         loss_unit=task.loss_unit,
-        objective=task.objective(settings, _subject(task, base, tokenizer)),
+        objective=task.objective(settings, _subject(task, base, tokenizer), config.of_labels),
         trained=tuned.trained,
         first_weights=lambda model, mesh, targets: tuned.first_weights(
             path if path.is_dir() else None, config.seed, mesh, targets
@@ -137,6 +138,16 @@ def _check_packing(name: str, task: Task, config: TrainConfig) -> None:
         raise DataError(
             f"--packing={config.data.packing} is not supported for {name}. Use "
             f"{' or '.join(f'--packing={way}' for way in ways)}, or leave it out."
+        )
+
+
+def _check_loss(name: str, task: Task, config: TrainConfig) -> None:
+    """Raises SettingsError for changes to a loss that the task does not have."""
+    given = [f"--{key}={value:g}" for key, value in asdict(config.of_labels).items() if value]
+    if given and not task.has_labels:
+        raise SettingsError(
+            f"{' '.join(given)} is for cross entropies of labels, but {name} compares answers. "
+            "Leave it out."
         )
 
 

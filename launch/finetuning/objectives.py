@@ -8,10 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from launch.training.objectives import Batch, Loss
+from launch.training.objectives import PLAIN, Batch, LabelLoss, Loss
 from models.hashed_random import HASHED
 from models.layers.dropout import set_dropout
-from models.losses import cross_entropy
+from models.losses import TokenLosses
 
 ENCODER_INPUTS = ("tokens", "real", "types", "segments", "positions")
 _MASKED, _REPLACED = 0.8, 0.1  # of the chosen tokens; the rest stay as they are
@@ -21,11 +21,13 @@ _MASKED, _REPLACED = 0.8, 0.1  # of the chosen tokens; the rest stay as they are
 class Classification:
     """Cross entropy of `labels`, and their `accuracy`: of texts [B] or of tokens [B, T]."""
 
+    of_labels: LabelLoss = PLAIN
+
     def __call__(self, model: Any, batch: Batch, keys: jax.Array | None) -> Loss:
         """The mean over `weights`, of the shape of the labels."""
         _start(model, keys)
         logits = model(**_encoder_inputs(batch))["logits"]
-        return _labelled(logits, batch["labels"], batch["weights"])
+        return _labelled(self.of_labels, logits, batch["labels"], batch["weights"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,13 +37,15 @@ class ImageClassification:
     Models with batch norms use the statistics of the batch in training, and move the running ones.
     """
 
+    of_labels: LabelLoss = PLAIN
     has_statistics: bool = False
 
     def __call__(self, model: Any, batch: Batch, keys: jax.Array | None) -> Loss:
         """The mean over `weights` [B]."""
         _start(model, keys)
         training = {"train": keys is not None} if self.has_statistics else {}
-        return _labelled(model(batch["pixels"], **training), batch["labels"], batch["weights"])
+        logits = model(batch["pixels"], **training)
+        return _labelled(self.of_labels, logits, batch["labels"], batch["weights"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,15 +53,18 @@ class QuestionAnswering:
     """The mean of the cross entropies of `begins` and `ends` [B], the first and the last token of
     the answer; `exact` says how often both are the likeliest."""
 
+    of_labels: LabelLoss = PLAIN
+
     def __call__(self, model: Any, batch: Batch, keys: jax.Array | None) -> Loss:
         """The mean over `weights` [B]."""
         _start(model, keys)
         outputs = model(**_encoder_inputs(batch))
         pairs = (("start_logits", "begins"), ("end_logits", "ends"))
-        nats = [cross_entropy(outputs[name], batch[place]) for name, place in pairs]
+        losses = [self.of_labels(outputs[name], batch[place]) for name, place in pairs]
         right = [jnp.argmax(outputs[name], axis=-1) == batch[place] for name, place in pairs]
         exact = jnp.logical_and(*right)
-        return _sums(sum(nats[1:], nats[0]) / 2, batch["weights"], exact=exact)
+        mean = TokenLosses(*((begin + end) / 2 for begin, end in zip(*losses, strict=True)))
+        return _sums(mean, batch["weights"], exact=exact)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +75,7 @@ class MaskedLanguageModelling:
     token, and 10 % stay. Every step draws anew; evaluation always draws the same for a row.
     """
 
+    of_labels: LabelLoss = PLAIN
     mask_token: int
     vocab_size: int
     probability: float = 0.15  # with which a token is chosen
@@ -79,7 +87,7 @@ class MaskedLanguageModelling:
         drawn = jax.vmap(_key_of_row)(tokens) if keys is None else jax.vmap(_fold_masks)(keys)
         chosen, hidden = jax.vmap(self._hide)(drawn, tokens, batch["choosable"])
         inputs = {**_encoder_inputs(batch), "tokens": hidden}
-        return _labelled(model(**inputs)["logits"], tokens, chosen)
+        return _labelled(self.of_labels, model(**inputs)["logits"], tokens, chosen)
 
     def _hide(
         self, key: jax.Array, tokens: jax.Array, choosable: jax.Array
@@ -99,12 +107,14 @@ class SequenceToSequence:
     """Cross entropy of `targets` [B, T] after `tokens` [B, T], given what stands at the source:
     a text (`source`, `real`) or a spectrogram (`features`)."""
 
+    of_labels: LabelLoss = PLAIN
+
     def __call__(self, model: Any, batch: Batch, keys: jax.Array | None) -> Loss:
         """The mean over `weights` [B, T]; `accuracy` as a metric."""
         _start(model, keys)
         names = ("tokens", "source", "real", "features")
         logits = model(**{name: batch[name] for name in names if name in batch})
-        return _labelled(logits, batch["targets"], batch["weights"])
+        return _labelled(self.of_labels, logits, batch["targets"], batch["weights"])
 
 
 def _start(model: Any, keys: jax.Array | None) -> None:
@@ -116,12 +126,17 @@ def _encoder_inputs(batch: Batch) -> Mapping[str, jax.Array]:
     return {name: batch[name] for name in ENCODER_INPUTS if name in batch}
 
 
-def _labelled(logits: jax.Array, labels: jax.Array, weights: jax.Array) -> Loss:
+def _labelled(
+    of_labels: LabelLoss, logits: jax.Array, labels: jax.Array, weights: jax.Array
+) -> Loss:
     right = jnp.argmax(logits, axis=-1) == labels
-    return _sums(cross_entropy(logits, labels), weights, accuracy=right)
+    return _sums(of_labels(logits, labels), weights, accuracy=right)
 
 
-def _sums(losses: jax.Array, weights: jax.Array, **metrics: jax.Array) -> Loss:
+def _sums(losses: TokenLosses, weights: jax.Array, **metrics: jax.Array) -> Loss:
+    """Over what counts; with `nats`, the plain cross entropy, where the loss is another."""
+    if losses.nats is not losses.loss:
+        metrics["nats"] = losses.nats
     weights = weights.astype(jnp.float32)
 
     def total(values: jax.Array) -> jax.Array:
@@ -129,7 +144,7 @@ def _sums(losses: jax.Array, weights: jax.Array, **metrics: jax.Array) -> Loss:
         return jnp.sum(jnp.where(weights > 0, values.astype(jnp.float32) * weights, 0.0))
 
     sums = {name: total(values) for name, values in metrics.items()}
-    return Loss(total(losses), jnp.sum(weights), sums)
+    return Loss(total(losses.loss), jnp.sum(weights), sums)
 
 
 _fold_masks = partial(jax.random.fold_in, data=0x6D61736B)  # apart from dropout

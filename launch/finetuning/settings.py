@@ -22,7 +22,7 @@ class TuningSettings:
     lora_alpha: float = setting(
         32.0, "LoRA alpha: adapter outputs are scaled by alpha / rank.", lowest=0.0
     )
-    lora_dropout: float = setting(0.05, "Dropout on the adapters' inputs.", lowest=0.0)
+    lora_dropout: float = setting(0.05, "Dropout on the adapters' inputs.", lowest=0.0, below=1.0)
     target_modules: str = setting(
         ALL_LINEAR, "Layers to adapt, by their PEFT names, such as q_proj,v_proj."
     )
@@ -37,7 +37,10 @@ class TuningSettings:
         0.1, "DPO's beta: how closely the model stays to the reference model.", lowest=0.0
     )
     dpo_label_smoothing: float = setting(
-        0.0, "Label smoothing: probability that the labels of a pair are swapped.", lowest=0.0
+        0.0,
+        "Label smoothing: probability that the labels of a pair are swapped.",
+        lowest=0.0,
+        below=0.5,
     )
     orpo_lambda: float = setting(0.1, "Weight of ORPO's odds-ratio loss.", lowest=0.0)
     language: str | None = setting(

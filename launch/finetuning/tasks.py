@@ -16,9 +16,9 @@ from launch.finetuning.objectives import (
 from launch.finetuning.preferences import DirectPreference, OddsRatio
 from launch.finetuning.settings import TuningSettings
 from launch.finetuning.text_examples import Reading, Row
-from launch.training.objectives import LanguageModelling, Objective
+from launch.training.objectives import LabelLoss, LanguageModelling, Objective
 
-MakeObjective = Callable[[TuningSettings, "Subject"], Objective]
+MakeObjective = Callable[[TuningSettings, "Subject", LabelLoss], Objective]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Task:
       reference: whether the objective compares with the model that training began with.
       packs: whether labels are of tokens, so that several texts may share a row.
       texts: how many texts a row holds, each of the row's length.
+      has_labels: whether the loss is a cross entropy of labels; else it compares answers.
       unit: what is counted, in messages.
       loss_unit: what the loss is a mean over.
     """
@@ -56,45 +57,53 @@ class Task:
     reference: bool = False
     packs: bool = False
     texts: int = 1
+    has_labels: bool = True
     unit: str = "example"
     loss_unit: str = "example"
 
 
-def _sft(settings: TuningSettings, subject: Subject) -> Objective:
-    return LanguageModelling()
+def _sft(settings: TuningSettings, subject: Subject, of_labels: LabelLoss) -> Objective:
+    return LanguageModelling(of_labels=of_labels)
 
 
-def _dpo(settings: TuningSettings, subject: Subject) -> Objective:
+def _dpo(settings: TuningSettings, subject: Subject, of_labels: LabelLoss) -> Objective:
     return DirectPreference(beta=settings.dpo_beta, label_smoothing=settings.dpo_label_smoothing)
 
 
-def _orpo(settings: TuningSettings, subject: Subject) -> Objective:
+def _orpo(settings: TuningSettings, subject: Subject, of_labels: LabelLoss) -> Objective:
     return OddsRatio(factor=settings.orpo_lambda)
 
 
-def _classification(settings: TuningSettings, subject: Subject) -> Objective:
-    return Classification()
+def _classification(settings: TuningSettings, subject: Subject, of_labels: LabelLoss) -> Objective:
+    return Classification(of_labels=of_labels)
 
 
-def _question_answering(settings: TuningSettings, subject: Subject) -> Objective:
-    return QuestionAnswering()
+def _question_answering(
+    settings: TuningSettings, subject: Subject, of_labels: LabelLoss
+) -> Objective:
+    return QuestionAnswering(of_labels=of_labels)
 
 
-def _fill_mask(settings: TuningSettings, subject: Subject) -> Objective:
+def _fill_mask(settings: TuningSettings, subject: Subject, of_labels: LabelLoss) -> Objective:
     assert subject.mask_token is not None
     return MaskedLanguageModelling(
+        of_labels=of_labels,
         mask_token=subject.mask_token,
         vocab_size=subject.vocab_size,
         probability=settings.mlm_probability,
     )
 
 
-def _image_classification(settings: TuningSettings, subject: Subject) -> Objective:
-    return ImageClassification(has_statistics=subject.has_statistics)
+def _image_classification(
+    settings: TuningSettings, subject: Subject, of_labels: LabelLoss
+) -> Objective:
+    return ImageClassification(of_labels=of_labels, has_statistics=subject.has_statistics)
 
 
-def _sequence_to_sequence(settings: TuningSettings, subject: Subject) -> Objective:
-    return SequenceToSequence()
+def _sequence_to_sequence(
+    settings: TuningSettings, subject: Subject, of_labels: LabelLoss
+) -> Objective:
+    return SequenceToSequence(of_labels=of_labels)
 
 
 TASKS: Mapping[str, Task] = {
@@ -113,6 +122,7 @@ TASKS: Mapping[str, Task] = {
         _dpo,
         reference=True,
         texts=2,
+        has_labels=False,
         unit="pair",
         loss_unit="pair",
     ),
@@ -122,6 +132,7 @@ TASKS: Mapping[str, Task] = {
         text_examples.preference,
         _orpo,
         texts=2,
+        has_labels=False,
         unit="pair",
         loss_unit="pair",
     ),

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from launch.settings import check_settings, setting
 from models.layers.dropout import set_dropout
-from models.losses import token_losses
+from models.losses import TokenLosses, token_losses
 
 # Arrays of equal leading dimension, the rows; leaves may be dictionaries of such arrays again.
 Batch = Mapping[str, Any]
@@ -37,25 +38,52 @@ class Objective(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LabelLoss:
+    """The cross entropy of labels, and what is added to it."""
+
+    label_smoothing_factor: float = setting(
+        0.0,
+        "Share of each label that is spread evenly over all tokens or classes.",
+        lowest=0.0,
+        below=1.0,
+    )
+    z_loss_coef: float = setting(
+        0.0, "Factor of the z-loss, log²(Σ exp logits), of tokens or classes.", lowest=0.0
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    def __call__(
+        self, logits: jax.Array, labels: jax.Array, axes: tuple[str, ...] = ()
+    ) -> TokenLosses:
+        """As `models.losses.token_losses`."""
+        return token_losses(
+            logits,
+            labels,
+            axes,
+            label_smoothing=self.label_smoothing_factor,
+            z_loss=self.z_loss_coef,
+        )
+
+
+PLAIN = LabelLoss()
+
+
+@dataclass(frozen=True, kw_only=True)
 class LanguageModelling:
     """Cross entropy of the next tokens, in nats, over a batch of `tokens`, `targets` and
     `weights` [B, T], and `segments` and `positions` where rows are packed."""
 
-    label_smoothing: float = 0.0  # share of each label that is spread over the vocabulary
-    z_loss: float = 0.0  # factor of log²(Σ exp logits)
+    of_labels: LabelLoss = PLAIN
 
     def __call__(self, model: Any, batch: Batch, keys: jax.Array | None) -> Loss:
         """The loss, and `nats`, the plain cross entropy, where the loss is another."""
         if keys is not None:
             set_dropout(model, keys)
         packed = {name: batch[name] for name in ("segments", "positions") if name in batch}
-        nats, loss = token_losses(
-            model(batch["tokens"], **packed),
-            batch["targets"],
-            model.vocabulary_axes,
-            label_smoothing=self.label_smoothing,
-            z_loss=self.z_loss,
-        )
+        logits = model(batch["tokens"], **packed)
+        nats, loss = self.of_labels(logits, batch["targets"], model.vocabulary_axes)
         weights = batch["weights"].astype(jnp.float32)
         plain = {"nats": jnp.sum(nats * weights)} if nats is not loss else {}
         return Loss(jnp.sum(loss * weights), jnp.sum(weights), plain)

@@ -119,8 +119,10 @@ class OptimizerSettings:
     """How gradients become updates. Raises SettingsError for what cannot be."""
 
     optimizer: str = setting("adamw", "How gradients become updates.", choices=OPTIMIZERS)
-    adam_beta1: float = setting(0.9, "Decay of Adam's mean of gradients.", lowest=0.0)
-    adam_beta2: float = setting(0.95, "Decay of Adam's mean of their squares.", lowest=0.0)
+    adam_beta1: float = setting(0.9, "Decay of Adam's mean of gradients.", lowest=0.0, below=1.0)
+    adam_beta2: float = setting(
+        0.95, "Decay of Adam's mean of their squares.", lowest=0.0, below=1.0
+    )
     adam_epsilon: float = setting(
         1e-8, "What Adam adds to the root of that mean (epsilon).", lowest=0.0
     )
@@ -134,6 +136,7 @@ class OptimizerSettings:
         "Decay of a moving average of the weights, which is then evaluated and exported "
         "in their place; default: no average.",
         lowest=0.0,
+        below=1.0,
     )
 
     def __post_init__(self) -> None:

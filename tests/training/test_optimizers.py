@@ -175,9 +175,11 @@ def test_what_decays(name: str) -> None:
         np.testing.assert_allclose(update, expected, rtol=1e-6, err_msg=path)
 
 
-def test_unknown() -> None:
+def test_refused() -> None:
     with pytest.raises(SettingsError, match="--optimizer=sgd is unknown; choose one of adamw, "):
         OptimizerSettings(optimizer="sgd")
+    with pytest.raises(SettingsError, match="--ema_decay=1.0 must be less than 1"):
+        OptimizerSettings(ema_decay=1.0)
 
 
 KIND_CASES = {ARCHITECTURES[case.architecture].model: case for case in CASES}

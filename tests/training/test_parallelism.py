@@ -15,7 +15,7 @@ import pytest
 
 from launch.errors import LaunchError
 from launch.source import byte_level
-from launch.training.objectives import LanguageModelling, next_tokens, text_batch
+from launch.training.objectives import LabelLoss, LanguageModelling, next_tokens, text_batch
 from launch.training.parallelism import Parallelism
 from launch.training.platform import compiler_options
 from launch.training.router_losses import NO_ROUTER_LOSSES, RouterSettings
@@ -181,7 +181,9 @@ def make(config: DecoderConfig, parallelism: Parallelism, devices: list[jax.Devi
         parallelism,
         mesh=parallelism.mesh(devices),
         batch=text_batch(ROWS, LENGTH),
-        objective=LanguageModelling(z_loss=1e-3, label_smoothing=0.1),
+        objective=LanguageModelling(
+            of_labels=LabelLoss(label_smoothing_factor=0.1, z_loss_coef=1e-3)
+        ),
         router=NO_ROUTER_LOSSES if config.experts is None else ROUTER,
         clip_norm=0.5,
         seed=0,

@@ -11,13 +11,14 @@ import pytest
 
 from launch.config import TrainConfig
 from launch.data.config import DataConfig
-from launch.errors import CheckpointError, DataError, MeshError, ModelError
+from launch.errors import CheckpointError, DataError, MeshError, ModelError, SettingsError
 from launch.finetuning.adapter_files import load_adapter
 from launch.finetuning.jobs import tuning_job
 from launch.finetuning.settings import TuningSettings
 from launch.finetuning.starting import described_for
 from launch.finetuning.tasks import TASKS
 from launch.trainer import run_job
+from launch.training.objectives import LabelLoss
 from launch.training.parallelism import Parallelism
 from launch.training.schedules import ScheduleSettings
 from models import pretrained
@@ -136,6 +137,12 @@ def test_what_has_no_adapter_keeps_every_bit_of_the_directory(tmp_path: Path) ->
             "--pipeline_parallel_size=2 supports only the next-token loss",
         ),
         ("dpo", {"packing": "first_fit"}, DataError, "first_fit is not supported for dpo"),
+        (
+            "orpo",
+            {"of_labels": LabelLoss(z_loss_coef=0.1)},
+            SettingsError,
+            "--z_loss_coef=0.1 is for cross entropies of labels, but orpo compares answers",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_before_the_first_step(
@@ -150,7 +157,7 @@ def test_what_cannot_be_is_refused_before_the_first_step(
     given = dict(settings)
     packing = given.pop("packing", None)
     changes: dict[str, Any] = {
-        name: given.pop(name) for name in ("mesh", "parallelism") if name in given
+        name: given.pop(name) for name in ("mesh", "parallelism", "of_labels") if name in given
     }
     if "parallelism" in changes:
         changes["mesh"] = None

@@ -19,6 +19,7 @@ from launch.finetuning.jobs import tuning_job
 from launch.finetuning.reference import add_copies, without_copies
 from launch.finetuning.settings import TuningSettings
 from launch.finetuning.tasks import TASKS
+from launch.training.objectives import LabelLoss
 from models import pretrained
 from models.parameters import Parameters, merge
 from tests.models.tiny import random_model
@@ -166,6 +167,16 @@ REFERENCES: Mapping[str, Callable[[Any, Batch], torch.Tensor]] = {
 }
 
 
+def smoothed(share: float) -> Callable[..., torch.Tensor]:
+    """PyTorch's cross entropy with smoothed labels, whoever calls it."""
+    plain = functional.cross_entropy
+
+    def loss(*args: Any, **settings: Any) -> torch.Tensor:
+        return plain(*args, **settings | {"label_smoothing": share})
+
+    return loss
+
+
 class Shown:
     """A model that remembers which tokens it was shown."""
 
@@ -181,13 +192,26 @@ def test_every_task_has_a_reference() -> None:
     assert set(REFERENCES) == set(TASKS)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if "with adapters" not in name])
-def test_loss_and_gradients(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "smoothing"),
+    [
+        *((name, 0.0) for name in CASES if "with adapters" not in name),
+        ("question-answering", 0.2),
+        ("text-to-text", 0.2),
+    ],
+)
+def test_loss_and_gradients(
+    name: str, smoothing: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if smoothing:
+        monkeypatch.setattr(functional, "cross_entropy", smoothed(smoothing))
     case = CASES[name]
     source, base = tmp_path / "source", tmp_path / "base"
     data = DataConfig(data=write_case(case, source), held_out_fraction=0.0)
     settings = TuningSettings(**{**case.settings, **SETTINGS})
-    job = tuning_job(case.task, source, settings, TrainConfig(checkpoint_dir=tmp_path, data=data))
+    of_labels = LabelLoss(label_smoothing_factor=smoothing)
+    config = TrainConfig(checkpoint_dir=tmp_path, data=data, of_labels=of_labels)
+    job = tuning_job(case.task, source, settings, config)
     rows = list(islice(job.data.rows, ROWS - 1))
     (batch,) = held_out_batches(rows, ROWS)  # the last row is empty and does not count
 
@@ -217,6 +241,17 @@ def test_loss_and_gradients(name: str, tmp_path: Path) -> None:
             wanted[key][reference.config.pad_token_id] = 0
         atol = 2e-5 * largest
         np.testing.assert_allclose(found[key], wanted[key], rtol=0, atol=atol, err_msg=key)
+
+
+def test_z_loss_and_smoothed_labels() -> None:
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(7, 33)).astype(np.float32), rng.integers(0, 33, 7)
+    found = LabelLoss(label_smoothing_factor=0.1, z_loss_coef=0.01)(logits, labels)
+    ours, targets = torch.from_numpy(logits), torch.from_numpy(labels)
+    nats = functional.cross_entropy(ours, targets, reduction="none")
+    loss = functional.cross_entropy(ours, targets, reduction="none", label_smoothing=0.1)
+    np.testing.assert_allclose(found.nats, nats, rtol=1e-5)
+    np.testing.assert_allclose(found.loss, loss + 0.01 * ours.logsumexp(-1) ** 2, rtol=1e-5)
 
 
 def gradients_of(model: Any, directory: Path) -> dict[str, np.ndarray]:
