@@ -340,5 +340,12 @@ def _check_identity(
             f"{'; '.join(changed['model'] + changed['data'])}. Use its settings to continue it, "
             "or another --checkpoint_dir to start a new run."
         )
+    stored, wanted = record.get("optimizer", {}).get("optimizer"), config.optimizer.optimizer
+    if stored != wanted:
+        raise CheckpointError(
+            f"the checkpoints in {config.checkpoint_dir} hold the state of --optimizer={stored}, "
+            f"which --optimizer={wanted} cannot use. Continue with --optimizer={stored}, or give "
+            "another --checkpoint_dir."
+        )
     if changed["optimizer"]:
         announce(f"WARNING: resuming with other settings: {'; '.join(changed['optimizer'])}")

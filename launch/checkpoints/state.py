@@ -15,10 +15,11 @@ _MEANT = {"scaling": "the histories of delayed scaling", "average": "the average
 
 
 def items(state: NamedTuple) -> dict[str, Any]:
-    """The items that `CheckpointWriter.save` takes, for a state with a field `parameters`. Fields
-    without arrays are left out."""
+    """The items that `CheckpointWriter.save` takes, for a state with a field `parameters`. What
+    holds no arrays is left out: fields, and parameters that a part of the optimizer leaves to
+    another part."""
     return {
-        name: tree if isinstance(tree, dict) else {name: tree}
+        name: _filled(tree if isinstance(tree, dict) else {name: tree})
         for name, tree in state._asdict().items()
         if jax.tree.leaves(tree)
     }
@@ -42,17 +43,32 @@ def restore_state(
     stored = stored_items(directory, step)
     lacking = [name for name in wanted if name not in stored]
     parameters = restore(directory, step, PARAMETERS, wanted[PARAMETERS], order)
-    state = target._replace(**{PARAMETERS: parameters})
+    state = target._replace(**{PARAMETERS: _as(getattr(target, PARAMETERS), parameters)})
     if lacking:
         names = ", ".join(_MEANT.get(name, name) for name in lacking)
         say(f"WARNING: checkpoint {step} in {directory} lacks {names}: starting them afresh")
-        state = start(parameters)
+        state = start(getattr(state, PARAMETERS))
     restored = {
         name: restore(directory, step, name, tree, order)
         for name, tree in wanted.items()
         if name != PARAMETERS and name in stored
     }
-    bare = {name: isinstance(getattr(target, name), dict) for name in restored}
     return state._replace(
-        **{name: tree if bare[name] else tree[name] for name, tree in restored.items()}
+        **{name: _as(getattr(target, name), tree) for name, tree in restored.items()}
     )
+
+
+def _filled(tree: Any) -> Any:
+    """The tree without entries of dictionaries that hold no arrays."""
+
+    def filled(node: Any) -> Any:
+        if not isinstance(node, dict):
+            return node
+        return {key: _filled(value) for key, value in node.items() if jax.tree.leaves(value)}
+
+    return jax.tree.map(filled, tree, is_leaf=lambda node: isinstance(node, dict))
+
+
+def _as(target: Any, item: Any) -> Any:
+    """The arrays of an item in a tree like `target`, which has the same ones in the same order."""
+    return jax.tree.unflatten(jax.tree.structure(target), jax.tree.leaves(item))

@@ -37,7 +37,7 @@ def _adafactor(
 ) -> optax.GradientTransformation:
     """Shazeer and Stern, 2018. The learning rate is relative to the size of each parameter."""
     return optax.chain(
-        optax.scale_by_factored_rms(),
+        _factored_rms(axes),
         _by_block(optax.clip_by_block_rms(1.0), axes),
         optax.scale_by_learning_rate(schedule, flip_sign=False),
         _by_block(optax.scale_by_param_block_rms(), axes),
@@ -61,13 +61,51 @@ def _by_block(
 
     def of_all(updates: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            path: (jax.vmap(of_one) if "layers" in axis_names(path, axes) else of_one)(
-                update, parameters[path]
-            )
+            path: (jax.vmap(of_one) if _is_stack(path, axes) else of_one)(update, parameters[path])
             for path, update in updates.items()
         }
 
     return optax.stateless(of_all)
+
+
+def _factored_rms(axes: AxisNames) -> optax.GradientTransformation:
+    """`optax.scale_by_factored_rms`, whose state of a stack of blocks is the stack of theirs."""
+    plain = optax.scale_by_factored_rms()
+    rows = optax.FactoredState(count=None, v_row=0, v_col=0, v=0)
+
+    def joined(states: Mapping[str, optax.FactoredState]) -> optax.FactoredState:
+        count = next(iter(states.values())).count
+        parts = ({path: state[part] for path, state in states.items()} for part in (1, 2, 3))
+        return optax.FactoredState(count, *parts)
+
+    def first(parameters: Mapping[str, Any]) -> optax.FactoredState:
+        return joined(
+            {
+                path: (
+                    jax.vmap(plain.init, out_axes=rows) if _is_stack(path, axes) else plain.init
+                )(parameter)
+                for path, parameter in parameters.items()
+            }
+        )
+
+    def update(
+        updates: Mapping[str, Any], state: optax.FactoredState, parameters: Mapping[str, Any]
+    ) -> tuple[dict[str, jax.Array], optax.FactoredState]:
+        results = {}
+        for path, gradient in updates.items():
+            of_one = plain.update
+            if _is_stack(path, axes):
+                of_one = jax.vmap(of_one, in_axes=(0, rows, 0), out_axes=(0, rows))
+            own = optax.FactoredState(state.count, *(part[path] for part in state[1:]))
+            results[path] = of_one(gradient, own, parameters[path])
+        scaled = {path: result for path, (result, _) in results.items()}
+        return scaled, joined({path: after for path, (_, after) in results.items()})
+
+    return optax.GradientTransformation(first, update)
+
+
+def _is_stack(path: str, axes: AxisNames) -> bool:
+    return "layers" in axis_names(path, axes)
 
 
 def _lion(

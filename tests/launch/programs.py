@@ -11,6 +11,7 @@ from launch.config import TrainConfig
 from launch.data.config import DataConfig
 from launch.monitoring.metrics_file import read_metrics
 from launch.source import byte_level
+from launch.training.objectives import LabelLoss
 from launch.training.optimizers import OptimizerSettings
 from launch.training.parallelism import Parallelism
 from launch.training.precision import PrecisionSettings
@@ -29,6 +30,7 @@ RECORDS: dict[str, Any] = {
     "optimizer": OptimizerSettings,
     "precision": PrecisionSettings,
     "parallelism": Parallelism,
+    "of_labels": LabelLoss,
 }
 MODEL_FLAGS = [
     "--num_layers=1",

@@ -192,6 +192,10 @@ def times(directory: Path) -> dict[Path, int]:
         ({"mesh": "context=2", "seq_len": 30}, "30 positions cannot be split over context=2"),
         ({"mesh": "model=2", "seq_len": 31}, "sequence parallelism cannot split 31 positions"),
         (
+            {"optimizer": "lion"},
+            "the state of --optimizer=adamw, which --optimizer=lion cannot use",
+        ),
+        (
             {"mesh": "context=3"},
             "training sequence length of 32 tokens is not a multiple of context=3",
         ),
@@ -202,6 +206,14 @@ def test_refusals_change_nothing(copy: Path, changes: dict[str, object], message
     with pytest.raises(LaunchError, match=message):
         train(SOURCE, config(copy, **changes))
     assert times(copy) == before
+
+
+def test_no_limit_of_gradients_and_smoothed_labels(tmp_path: Path) -> None:
+    run = config(tmp_path, clip_norm=0.0, label_smoothing_factor=0.1, mesh="data=1", warmup_steps=0)
+    assert train(SOURCE, run) == 0
+    records = [record for record in read_metrics(tmp_path / "metrics.jsonl") if "nats" in record]
+    assert records[-1]["nats"] < records[0]["nats"]
+    assert all(record["nats"] != record["loss"] for record in records)
 
 
 def test_another_model_is_refused(copy: Path) -> None:

@@ -178,7 +178,7 @@ def test_what_decays(name: str) -> None:
 def test_refused() -> None:
     with pytest.raises(SettingsError, match="--optimizer=sgd is unknown; choose one of adamw, "):
         OptimizerSettings(optimizer="sgd")
-    with pytest.raises(SettingsError, match="--ema_decay=1.0 must be less than 1"):
+    with pytest.raises(SettingsError, match=r"--ema_decay=1\.0 must be less than 1"):
         OptimizerSettings(ema_decay=1.0)
 
 

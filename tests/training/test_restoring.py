@@ -13,6 +13,7 @@ from launch.checkpoints import CheckpointWriter, Retention
 from launch.errors import LaunchError
 from launch.source import byte_level
 from launch.training.objectives import text_batch
+from launch.training.optimizers import OptimizerSettings, make_optimizer
 from launch.training.parallelism import Parallelism
 from launch.training.precision import PRECISIONS
 from launch.training.step import Training, make_training
@@ -43,11 +44,20 @@ CHAIN = (*WAYS, "one core")
 
 
 def training(
-    devices: list[jax.Device], parallelism: Parallelism, precision: str = "fp32", **changes: object
+    devices: list[jax.Device],
+    parallelism: Parallelism,
+    precision: str = "fp32",
+    optimizer: str = "adamw",
+    **changes: object,
 ) -> Training:
     parallelism = parallelism.fitted(CONFIG)
     settings = {"batch": text_batch(8, 32), "seed": 0, "mesh": parallelism.mesh(devices), **changes}
-    return make_training(MODEL, optax.adamw(1e-3), parallelism, PRECISIONS[precision], **settings)  # type: ignore[arg-type]
+    made = make_optimizer(
+        OptimizerSettings(optimizer=optimizer),
+        optax.constant_schedule(1e-3),
+        MODEL.axis_names(),
+    )
+    return make_training(MODEL, made, parallelism, PRECISIONS[precision], **settings)  # type: ignore[arg-type]
 
 
 def save(directory: Path, step: int, state: object, order: object = None) -> None:
@@ -58,28 +68,36 @@ def save(directory: Path, step: int, state: object, order: object = None) -> Non
 
 def logical(state: object, order: Order | None) -> dict[str, np.ndarray]:
     """Every array by its path in a state without stacks."""
-    apart = jax.tree.map(
-        lambda node: unstack(node, order) if isinstance(node, dict) else node,
-        state,
-        is_leaf=lambda node: isinstance(node, dict),
-    )
-    return {
-        jax.tree_util.keystr(path): np.asarray(leaf)
-        for path, leaf in jax.tree_util.tree_leaves_with_path(apart)
-    }
+    found = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        name = getattr(path[-1], "key", "")
+        of_blocks = unstack({name: leaf}, order)
+        for single, value in of_blocks.items():
+            found[jax.tree_util.keystr((*path[:-1], single))] = np.asarray(value)
+    return found
 
 
-@pytest.mark.slow
-def test_from_each_way_to_the_next(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("optimizer", "chain"),
+    [
+        pytest.param("adamw", CHAIN, marks=pytest.mark.slow),
+        ("adafactor", ("one core", "unequal stages", "one core")),
+        ("muon", ("one core", "unequal stages", "one core")),
+    ],
+)
+def test_from_each_way_to_the_next(tmp_path: Path, optimizer: str, chain: tuple[str, ...]) -> None:
     devices = jax.devices("cpu")
-    way = training(devices, WAYS[CHAIN[0]])
+    way = training(devices, WAYS[chain[0]], optimizer=optimizer)
     state = way.init()
-    moments = jax.tree.map(lambda x: x + 0.5 if x.ndim else x, state.optimizer)
+    moments = jax.tree.map(
+        lambda x: x + jnp.arange(x.size, dtype=x.dtype).reshape(x.shape) if x.ndim else x,
+        state.optimizer,
+    )
     state = state._replace(optimizer=moments, step=jnp.int32(7))
     expected = logical(state, way.order)
-    for step, name in enumerate(CHAIN):
+    for step, name in enumerate(chain):
         save(tmp_path, step, state, way.order)
-        way = training(devices, WAYS[name])
+        way = training(devices, WAYS[name], optimizer=optimizer)
         target = checkpoints.abstract(way.state, way.shardings)
         state = checkpoints.restore_state(tmp_path, step, target, way.start, way.order)
         jax.tree.map(lambda array, leaf: array.sharding == leaf.sharding or 1 / 0, state, target)
