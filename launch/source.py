@@ -1,17 +1,26 @@
 """The source of a job's model: flags, a config.json, or a Hugging Face directory."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from launch.errors import ModelError
-from launch.text import ByteTokenizer, Tokenizer, find_tokenizer
+from launch.errors import DataError, ModelError
+from launch.text import (
+    TOKENIZER_FILE,
+    ByteTokenizer,
+    FileTokenizer,
+    Tokenizer,
+    find_tokenizer,
+    needed_tokenizer,
+)
 from models.decoder.config import DecoderConfig
 from models.decoder.families import llama_json
 from models.pretrained import Described, describe, describe_fields
 from models.weights.fields import Fields
 
 TASK = "text-generation"
+_ROWS = 128
 
 
 class Source(NamedTuple):
@@ -27,6 +36,34 @@ def byte_level(config: DecoderConfig) -> Source:
     """A byte-level Llama with these dimensions."""
     fields = Fields(llama_json(config), "the flags")
     return Source(describe_fields(fields, dtype=config.dtype), ByteTokenizer(), None, None)
+
+
+def with_tokenizer(source: Source, directory: Path) -> Source:
+    """The model with the tokenizer in the directory. Raises DataError if it does not suit."""
+    needed_tokenizer(directory)
+    tokenizer = find_tokenizer(directory, source.model.config.vocab_size)
+    return source._replace(tokenizer=tokenizer, files=directory)
+
+
+def tokenizer_directory(text: str) -> Path:
+    """The directory that --tokenizer names, by itself or by its tokenizer.json. Raises DataError
+    for anything else."""
+    path = Path(text)
+    if path.is_file() and path.name == TOKENIZER_FILE:
+        return path.parent
+    if path.is_dir():
+        return path
+    raise DataError(
+        f"--tokenizer={text} is neither a directory nor a file called {TOKENIZER_FILE}. Give the "
+        f"directory of a model, or one with a {TOKENIZER_FILE}."
+    )
+
+
+def vocabulary_for(directory: Path) -> int:
+    """Tokens of a vocabulary for the tokenizer in the directory: a multiple of _ROWS, so that cores
+    can share it. Raises DataError if there is no tokenizer."""
+    size = FileTokenizer(needed_tokenizer(directory)).size
+    return math.ceil(size / _ROWS) * _ROWS
 
 
 def from_fields(fields: Mapping[str, Any], origin: str) -> Source:

@@ -23,7 +23,15 @@ from launch.presets.flags import chosen, define_preset_flags
 from launch.program import run
 from launch.run_file import write_run_file
 from launch.run_flags import define_run_flags, run_of_flags, setting_names
-from launch.source import Source, byte_level, from_fields, from_path
+from launch.source import (
+    Source,
+    byte_level,
+    from_fields,
+    from_path,
+    tokenizer_directory,
+    vocabulary_for,
+    with_tokenizer,
+)
 from launch.trainer import train
 from models.decoder.config import DecoderConfig
 from models.errors import ConfigError
@@ -52,6 +60,12 @@ def _define_flags() -> None:
         "Hugging Face directory to start from, or a config.json for random weights; "
         "default: a byte-level Llama made from the flags below.",
     )
+    flags.DEFINE_string(
+        "tokenizer",
+        None,
+        "Directory with a tokenizer.json, for models that are made from flags or presets; "
+        "default: one token per byte.",
+    )
     flags.DEFINE_bool(
         "tie_embeddings", _MODEL.tie_embeddings, "Share the embedding table with the output layer."
     )
@@ -69,7 +83,7 @@ def main() -> int:
     config = run_of_flags(_RUN, values)
     if values["estimate"] or values["explain_mesh"]:
         return print_estimate(language_work(source.model, config), config, choice.recipe, values)
-    names = {*setting_names(_RUN), *_MODEL_INTEGERS, "tie_embeddings", "model"}
+    names = {*setting_names(_RUN), *_MODEL_INTEGERS, "tie_embeddings", "model", "tokenizer"}
     settings = {name: values[name] for name in sorted(names)}
     started = partial(
         write_run_file, settings=settings, model=fields, environment=choice.environment
@@ -82,19 +96,27 @@ def _source(values: dict[str, Any], fields: Mapping[str, Any] | None) -> Source:
     each other."""
     dimensions = [*_MODEL_INTEGERS, "tie_embeddings"]
     if values["model"] is not None:
-        given = [f"--{name}" for name in dimensions if flags.FLAGS[name].present]
+        names = [*dimensions, "tokenizer"]
+        given = [f"--{name}" for name in names if flags.FLAGS[name].present]
         if given:
             raise ModelError(
                 f"--model={values['model']} defines the model, so {', '.join(given)} cannot be "
                 "given too. Leave one of them out."
             )
         return from_path(Path(values["model"]))
+    text = values["tokenizer"]
+    directory = None if text is None else tokenizer_directory(text)
     if fields is not None:
-        return from_fields(fields, f"--preset={values['preset'] or values['config']}")
-    try:
-        return byte_level(DecoderConfig(**{name: values[name] for name in dimensions}))
-    except ConfigError as error:
-        raise ModelError(f"{error}. Change the model flags.") from error
+        source = from_fields(fields, f"--preset={values['preset'] or values['config']}")
+    else:
+        sizes = {name: values[name] for name in dimensions}
+        if directory is not None:
+            sizes["vocab_size"] = vocabulary_for(directory)
+        try:
+            source = byte_level(DecoderConfig(**sizes))
+        except ConfigError as error:
+            raise ModelError(f"{error}. Change the model flags.") from error
+    return source if directory is None else with_tokenizer(source, directory)
 
 
 if __name__ == "__main__":

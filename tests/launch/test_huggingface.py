@@ -14,7 +14,7 @@ from launch import checkpoints
 from launch.converter import convert
 from launch.errors import LaunchError
 from launch.generator import generate_text, load_directory, load_run
-from launch.source import from_path
+from launch.source import from_path, tokenizer_directory, vocabulary_for, with_tokenizer
 from launch.tasks.table import TASKS, run_checkpoint, task_for
 from launch.tasks.task import Request
 from launch.text import (
@@ -34,7 +34,7 @@ from models.sampling import Sampling
 from models.weights.fields import Fields
 from models.weights.generation import Generation, read_generation
 from tests.launch.checkpoint_files import VOCAB, byte_pairs, write_config, write_directory
-from tests.launch.programs import config, losses, start
+from tests.launch.programs import MODEL_FLAGS, SOURCE, config, losses, start
 
 GREEDY = Generation(Sampling(temperature=0.0), 20)
 TEXTS = ["", "the while statement", "größer ≠ kleiner 🎉", "\n\t  two  spaces"]
@@ -77,6 +77,29 @@ def test_random_weights_of_a_config_json(tmp_path: Path) -> None:
     assert source.weights is None
     assert source.model.config.dtype == "bfloat16"
     assert isinstance(source.tokenizer, FileTokenizer)
+
+
+def test_a_model_of_flags_with_a_tokenizer(tmp_path: Path) -> None:
+    byte_pairs().save(str(tmp_path / "tokenizer.json"))
+    flags = (f"--tokenizer={tmp_path}", "--steps=1", f"--checkpoint_dir={tmp_path / 'run'}")
+    process = start("train", *MODEL_FLAGS, *flags, "--nodevice_time", devices=1)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    assert "tokens to train on" in errors
+    writer = load_run(tmp_path / "run", "data=1")
+    assert isinstance(writer.tokenizer, FileTokenizer)
+
+
+def test_tokenizers_that_are_not_there_or_too_large(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match=r"missing is neither a directory nor a file called tok"):
+        tokenizer_directory(str(tmp_path / "missing"))
+    with pytest.raises(LaunchError, match=r"holds no tokenizer\.json"):
+        vocabulary_for(tmp_path)
+    byte_pairs().save(str(tmp_path / "tokenizer.json"))
+    assert tokenizer_directory(str(tmp_path / "tokenizer.json")) == tmp_path
+    assert vocabulary_for(tmp_path) == 384
+    with pytest.raises(LaunchError, match=r"needs \d+ tokens, but the model's vocabulary has 256"):
+        with_tokenizer(SOURCE, tmp_path)
 
 
 def test_a_trained_run_writes_text(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
