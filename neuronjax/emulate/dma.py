@@ -12,6 +12,7 @@ from neuronjax.emulate.rule import Rules
 from neuronjax.emulate.unit import Array, Read, Run, Unit
 from neuronjax.errors import MemoryAccessError, OutOfBoundsError
 from neuronjax.program.dma import (
+    DevicePrint,
     DmaCompute,
     DmaCopy,
     DmaGather,
@@ -249,6 +250,17 @@ def send_receive(instruction: SendReceive, unit: Unit) -> Exchange:
     )
 
 
+def device_print(instruction: DevicePrint, unit: Unit) -> Run:
+    """Prints src on standard output."""
+    src, read = instruction.src, unit.raw(instruction.src)
+    shape = (src.partitions, *src.sizes) if src.buffer.on_chip else src.sizes
+
+    def run(values: Values) -> None:
+        print(instruction.prefix, np.array2string(read(values).reshape(shape)), flush=True)
+
+    return run
+
+
 RULES: Rules = {
     DmaCopy: dma_copy,
     DmaGather: dma_gather,
@@ -257,5 +269,6 @@ RULES: Rules = {
     DmaGatherTranspose: dma_gather_transpose,
     DmaCompute: dma_compute,
     SendReceive: send_receive,
+    DevicePrint: device_print,
 }
 """Instruction -> rule that turns it into a function or an exchange."""

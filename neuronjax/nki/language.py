@@ -51,7 +51,6 @@ DTYPES: Mapping[str, ElementType] = {
 NOT_BUILT: Mapping[str, str] = {
     "fmod": "no sequence of instructions gives the exact remainder; use floor and divide",
     "mod": "no sequence of instructions gives the exact remainder; use floor and divide",
-    "device_print": "values exist when the program runs only; return the tensor",
 }
 """Function that raises ``UnsupportedProgramError`` on call -> the reason."""
 

@@ -13,7 +13,7 @@ from neuronjax.nki.constants import MemoryRegion
 from neuronjax.nki.dtypes import DType, element_type
 from neuronjax.nki.dynamic_loops import VirtualRegister
 from neuronjax.nki.trace import current
-from neuronjax.nki.unknown_values import UnknownValues
+from neuronjax.nki.unknown_values import UnknownValues, refuse_truth
 from neuronjax.program.affine import Affine, affine
 from neuronjax.program.control import RegisterLoad
 from neuronjax.program.element_types import ElementType
@@ -40,6 +40,13 @@ class Tensor(UnknownValues):
     index: Tensor | None = None
     row_count: int = 0
     row_stride: int = 0
+
+    def __bool__(self) -> bool:
+        """Kernels ask whether they were given a tensor, or None: it is true.
+
+        UnsupportedProgramError: it is one element of a tile, whose value must be meant.
+        """
+        return bool(refuse_truth(self)) if self.storage.on_chip and self.size == 1 else True
 
     def __repr__(self) -> str:
         return f"a tensor {self.dtype.name}{list(self.shape)} in {self.buffer.value}"

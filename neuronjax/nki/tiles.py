@@ -12,6 +12,7 @@ from neuronjax.nki.constants import OPERATORS, MemoryRegion
 from neuronjax.nki.dtypes import DType, element_type
 from neuronjax.nki.tensor import Tensor, whole
 from neuronjax.nki.trace import current
+from neuronjax.program.dma import DevicePrint
 from neuronjax.program.element_types import element_type_named
 from neuronjax.program.operand import Kind, Memory
 
@@ -138,6 +139,23 @@ def store(dst: Tensor, value: Tensor) -> None:
     isa.dma_copy(dst, value)
 
 
+def device_print(print_prefix: str, tensor: Tensor) -> None:
+    """Prints the values of a tensor in SBUF or HBM behind a text, each time the kernel gets there.
+
+    UnsupportedProgramError: the text is no string, or the tensor is in PSUM.
+    """
+    trace = current()
+    if not isinstance(print_prefix, str):
+        raise UnsupportedProgramError(
+            f"{trace.line()}: the prefix of device_print is {quoted(print_prefix)}; pass a string."
+        )
+    if tensor.buffer is MemoryRegion.psum:
+        raise UnsupportedProgramError(
+            f"{trace.line()}: device_print takes no tensor in PSUM; print nl.copy(tensor)."
+        )
+    trace.add(DevicePrint(prefix=print_prefix, src=tensor.access(), queue=1))
+
+
 def copy(x: Tensor, dtype: DType = None) -> Tensor:
     """A tile of SBUF with the values of a tile."""
     tile = ndarray(x.shape, dtype or x.dtype)
@@ -187,6 +205,7 @@ FUNCTIONS = {
     function.__name__: function
     for function in (
         ndarray, full, zeros, ones, empty_like, zeros_like, load, load_transpose2d, store, copy,
+        device_print,
         shared_constant, shared_identity_matrix, rand, random_seed,
     )
 }  # fmt: skip

@@ -25,6 +25,9 @@ def _without(operator: str, instead: str) -> Callable[..., Any]:
 
 
 _LOADED = "nisa.register_load for a number, or nl.where for a choice of values"
+refuse_truth = _refused("is neither true nor false", _LOADED)
+"""What Python gets that asks whether a tensor is true."""
+
 _INSTRUCTIONS = "functions of nki.language or nki.isa"
 
 
@@ -50,7 +53,6 @@ class UnknownValues:
     __lt__ = __le__ = __gt__ = __ge__ = _without(
         "of comparison", "nl.less and the like with nl.where, or a register"
     )
-    __bool__ = _refused("is neither true nor false", _LOADED)
     __int__ = __index__ = __float__ = _refused("is no number of Python", _LOADED)
     __iter__ = _refused("cannot be iterated over", "a loop over its indices, and slices")
     __len__ = _refused("has no length", "its shape")

@@ -149,6 +149,20 @@ class SendReceive(DmaInstruction):
     engine: Engine = Engine.SYNC
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DevicePrint(DmaInstruction):
+    """Sends src to the host, which shows it behind the words of `prefix`."""
+
+    mnemonic: ClassVar[str] = "device_print"
+    engines: ClassVar[tuple[Engine, ...]] = _ANY
+    page: ClassVar[str] = "NKI language device_print"
+
+    prefix: str
+    src: Access = field(metadata=READ)
+    engine: Engine = Engine.GPSIMD
+
+
 INSTRUCTIONS: tuple[type[Instruction], ...] = (
     DmaCopy, DmaGather, DmaScatter, DmaTranspose, DmaGatherTranspose, DmaCompute, SendReceive,
+    DevicePrint,
 )  # fmt: skip

@@ -259,6 +259,12 @@ def _exchange(instruction: program.SendReceive, platform: Platform) -> Cost:
     )
 
 
+def _print(instruction: program.DevicePrint, platform: Platform) -> Cost:
+    """A copy to HBM, where the runtime takes it from."""
+    src = instruction.src
+    return _copy_cost(instruction, platform, src, src, 1.0, DescriptorMode.STATIC)
+
+
 COSTS: Mapping[type[Instruction], Rule] = {
     program.DmaCopy: _copy,
     program.DmaGather: _gather,
@@ -267,4 +273,5 @@ COSTS: Mapping[type[Instruction], Rule] = {
     program.DmaGatherTranspose: _gather_transpose,
     program.DmaCompute: _compute,
     program.SendReceive: _exchange,
+    program.DevicePrint: _print,
 }

@@ -14,7 +14,7 @@ from tests.emulate.single import execute
 ELSEWHERE = {
     "custom_op", "rng", "rand2", "rand_set_state", "rand_get_state", "set_rng_seed", "dropout",
     "all_gather", "reduce_scatter", "all_to_all", "collective_permute", "rank_id", "sendrecv",
-    "register_store", "semaphore_event",
+    "register_store", "semaphore_event", "device_print",
 }  # fmt: skip
 """Mnemonics with tests of their own."""
 

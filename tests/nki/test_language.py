@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jax
 import ml_dtypes
 import numpy as np
 import pytest
@@ -254,7 +255,7 @@ def test_functions(name: str, order: str) -> None:
 
 
 MADE_OTHERWISE = {"ndarray", "empty_like", "load", "load_transpose2d", "store", "rand",
-                  "random_seed"}  # fmt: skip
+                  "random_seed", "device_print"}  # fmt: skip
 """Functions with tests of their own below, or that every kernel uses."""
 
 
@@ -349,12 +350,18 @@ def of_the_past(x: Tensor) -> Tensor:
     return stored(nl.load(x[nl.arange(32)]))
 
 
+def printed_from_psum(x: Tensor) -> Tensor:
+    nl.device_print("product", nl.matmul(nl.load(x), nl.load(x), transpose_x=True))
+    return x
+
+
 REFUSED: dict[Callable[..., Any], str] = {
     flat: r"test_language.py:\d+: reshape\(16, 48\) of a tensor of shape \(32, 24\)",
     repeated: r"test_language.py:\d+: broadcast\(1, 24\) of a tensor of shape \(32, 5\)",
     of_numbers: r"test_language.py:\d+: nl.add\(1.0, 2.0\) takes at least one tensor",
     over_partitions: r"test_language.py:\d+: cannot reduce axis=0 of a tensor with 2 dimensions",
     of_the_past: "nl.ds",
+    printed_from_psum: r"test_language.py:\d+: device_print takes no tensor in PSUM; print nl.copy",
     misspelt: "Did you mean softmax",
 }
 
@@ -374,3 +381,27 @@ def test_constants_of_files(tmp_path: Path) -> None:
         return stored(nl.add(nl.load(x), nl.load(nl.shared_constant(file))))
 
     np.testing.assert_array_equal(nki.simulate(kernel)(X), X + X)
+
+
+@nki.jit
+def printed(x: Tensor) -> Tensor:
+    out = nl.ndarray(x.shape, x.dtype, nl.shared_hbm)
+    for half in nl.affine_range(2):
+        columns = nl.ds(12 * half, 12)
+        part = nl.load(x[:, columns])
+        nl.device_print("part is", part[0:2, 0:3])
+        nl.store(out[:, columns], part)
+    nl.device_print("x is", x[0, 0:4])
+    return out
+
+
+@pytest.mark.parametrize("run", [nki.simulate(printed), jax.jit(printed)], ids=["alone", "jit"])
+def test_tensors_are_printed(run: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.arange(32 * 24).reshape(32, 24).astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(run(x), x)
+    assert capsys.readouterr().out.splitlines() == [
+        "part is [[0 1 2]", " [24 25 26]]",
+        "part is [[12 13 14]", " [36 37 38]]",
+        "x is [0 1 2 3]",
+    ]  # fmt: skip
+    assert nki.benchmark(printed, x).total_ns > 0

@@ -80,6 +80,7 @@ dma_transpose: dst < src
 dma_gather_transpose: dst < table index
 dma_compute: dst < srcs
 sendrecv: dst < src
+device_print: < src
 all_reduce: dsts < srcs
 all_gather: dsts < srcs
 reduce_scatter: dsts < srcs
