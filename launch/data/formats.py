@@ -24,7 +24,7 @@ class Format:
 
 
 FORMATS: Mapping[str, Format] = {
-    "text": Format((".txt", ".text"), read_text, compressible=True, whole=True),
+    "text": Format((".txt", ".text", ".md", ".rst"), read_text, compressible=True, whole=True),
     "jsonl": Format((".jsonl", ".ndjson", ".json"), read_jsonl, compressible=True),
     "parquet": Format((".parquet",), read_parquet),
     "arrow": Format((".arrow",), read_arrow),

@@ -66,10 +66,10 @@ def _split_documents(
     """Documents spread evenly over all are held out."""
     count = max(1, round(len(documents) * fraction)) if fraction else 0
     if count >= len(documents):
+        there = "1 document" if len(documents) == 1 else f"{len(documents)} documents"
         raise DataError(
-            f"there are only {len(documents)} documents, too few to hold out {fraction:.0%}. Name "
-            "others for evaluation with --held_out_data, set --held_out_fraction=0, or choose "
-            "--packing=windows."
+            f"--data has {there}, too few to hold out {fraction:.0%}. Name others for evaluation "
+            "with --held_out_data, set --held_out_fraction=0, or choose --packing=windows."
         )
     numbers = ((np.arange(count) + 0.5) * len(documents) / max(count, 1)).astype(np.int64)
     kept = np.delete(np.arange(len(documents)), numbers)

@@ -192,7 +192,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str, dict[str, object], str]] = {
         lambda path: path.write_text(""),
         "a.jsonl",
         {},
-        r"there are only 0 documents, too few",
+        r"--data has 0 documents, too few",
     ),
     "nothing to predict": (
         lambda path: write_jsonl(path, ["a", "", "b"]),
@@ -211,6 +211,18 @@ BAD: dict[str, tuple[Callable[[Path], object], str, dict[str, object], str]] = {
         "folder",
         {},
         "folder holds files of several formats, jsonl, text. Choose one with --data_format",
+    ),
+    "a folder of documentation with a picture": (
+        lambda path: (path.mkdir(), (path / "a.md").touch(), (path / "b.png").touch()),
+        "folder",
+        {},
+        "folder holds files of several formats, images, text. Choose one with --data_format",
+    ),
+    "one document": (
+        lambda path: write_jsonl(path, ["a text"]),
+        "a.jsonl",
+        {},
+        r"--data has 1 document, too few to hold out 8%\..*--held_out_fraction=0",
     ),
     "a dictionary of data sets": (
         lambda path: (
