@@ -2,20 +2,29 @@
 
 Operations are taken in order. An element-wise operation or row reduction joins the newest group
 that one of its operands comes from, if its dimensions are dimensions of that group's domain; else
-it begins a group. As groups run in order of their numbers and only the newest is joined, no cycle
-can arise. Every other operation is a group of its own; some of them (products) take element-wise
-operations on their result in, as their epilogue.
+it begins a group. What is computed from arguments alone, for a single operation, waits for that
+one: the widened bias of a product belongs to the product's group. As groups run in order of their
+numbers and only the newest is joined, no cycle can arise. Every other operation is a group of its
+own; some of them (products) take element-wise operations on their result in, as their epilogue.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.chain.boxes import is_resident
-from neuronjax.lower.operations import VIEWS, Map, is_elementwise, is_row_reduction, peel, root_of
+from neuronjax.lower.operations import (
+    VIEWS,
+    Map,
+    is_constant,
+    is_elementwise,
+    is_row_reduction,
+    peel,
+    root_of,
+)
 from neuronjax.lower.values.storage import is_native, storage_of
 from neuronjax.program.element_types import bytes_of
 
@@ -24,6 +33,8 @@ MAX_OPERATIONS = 96
 
 SMALL = 1 << 16
 """Elements of a value that may be made long before it is read."""
+MOST_WAITING = 16
+"""Operations that wait for one of their users at most."""
 
 
 @dataclass(eq=False)
@@ -59,21 +70,45 @@ class Fusion:
     epilogues: frozenset[str]
     groups: list[Group] = field(default_factory=list)
     of: dict[Value, Group] = field(default_factory=dict)
+    #: Values of operations that join the group of their user, and how many operations those are.
+    waiting: dict[Value, int] = field(default_factory=dict)
 
     def run(self, graph: Graph) -> list[Group]:
         """The groups, in an order in which they can run."""
+        users = _users(graph)
         for op in _early_first(graph.operations):
             if op.name in VIEWS or op.name == "constant":
                 continue
             if op.results and all(value.is_empty for value in op.results) and not _acts(op):
                 continue  # nothing to compute
             if is_elementwise(op):
-                self._chain(op, _identity(op.result.shape), None)
+                count = self._would_wait(op, users)
+                if count:
+                    self.waiting[op.result] = count
+                else:
+                    self._chain(op, _identity(op.result.shape), None)
             elif is_row_reduction(op):
                 self._reduction(op)
             else:
                 self._alone(op)
         return [group for group in self.groups if group.operations]
+
+    def _would_wait(self, op: Op, users: Mapping[Value, Sequence[Op | None]]) -> int:
+        """How many operations join an operation's only user with it; 0: it is not to wait.
+
+        Nothing but arguments, and what waits already, decides its result.
+        """
+        user, *others = users.get(op.result, [None])
+        if user is None or others or not (is_elementwise(user) or is_row_reduction(user)):
+            return 0
+        if is_row_reduction(user) and user.operands[0] is not op.result:
+            return 0
+        roots = [value for value in map(root_of, op.operands) if not is_constant(value)]
+        computed = (value for value in roots if value in self.of or value.producer is not None)
+        if any(value not in self.waiting for value in computed):
+            return 0
+        count = 1 + sum(self.waiting.get(value, 0) for value in dict.fromkeys(roots))
+        return count if count <= MOST_WAITING else 0
 
     def _new(self, op: Op) -> Group:
         group = Group(len(self.groups), [op])
@@ -104,11 +139,13 @@ class Fusion:
         if group is None:
             group = self._new(op)
             group.domain = list(shape)
+            group.operations.clear()
             placed = own
-        else:
-            group.operations.append(op)
-            self.of[op.result] = group
         walked = op.operands[:1] if kept is not None else op.operands
+        for operand in walked:
+            self._enter(group, operand, placed)
+        group.operations.append(op)
+        self.of[op.result] = group
         for operand in walked:
             self._note(group, operand, placed)
         for operand in op.operands[len(walked) :]:
@@ -120,6 +157,19 @@ class Fusion:
             group.reduced = frozenset(
                 axis for dim, axis in enumerate(placed) if axis is not None and dim not in kept
             )
+
+    def _enter(self, group: Group, value: Value, placed: Map) -> None:
+        """Takes a value that waits for a user in the group into it."""
+        if not self.waiting.pop(value, 0):
+            return
+        op = value.producer
+        assert op is not None
+        for operand in op.operands:
+            self._enter(group, operand, placed)
+            self._note(group, operand, placed)
+        group.operations.append(op)
+        group.maps[value] = placed
+        self.of[value] = group
 
     def _note(self, group: Group, operand: Value, placed: Map) -> None:
         base, relation = peel(operand)
@@ -233,6 +283,19 @@ def _early_first(operations: Sequence[Op]) -> list[Op]:
         *(op for op in operations if op in early),
         *(op for op in operations if op not in early),
     ]
+
+
+def _users(graph: Graph) -> dict[Value, list[Op | None]]:
+    """The operations that use a value as it is; None: a view, a region, or whoever gets results."""
+    users: dict[Value, list[Op | None]] = {}
+    for op in graph.operations:
+        for value in op.operands:
+            users.setdefault(value, []).append(None if op.name in VIEWS else op)
+        for value in (value for region in op.regions for value in region.captured()):
+            users.setdefault(value, []).append(None)
+    for value in graph.results:
+        users.setdefault(value, []).append(None)
+    return users
 
 
 def _acts(op: Op) -> bool:

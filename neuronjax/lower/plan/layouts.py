@@ -91,8 +91,9 @@ class _Choice:
         return group.domain is not None and group.root.name in self.products
 
     def _made(self, group: Group) -> list[Value]:
-        """Values that a product, or what follows it, may write in any order."""
-        if not self._is_product(group) or group.inner is not None:
+        """Values that a product, or what follows it, may write in any order: attention and pairs of
+        products write rows."""
+        if not self._is_product(group) or group.inner is not None or group.other is not None:
             return []
         values = [value for op in group.operations for value in op.results]
         return [value for value in values if _is_whole(group, value)]

@@ -8,9 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from neuronjax.lower.chain.boxes import Axis
-from neuronjax.lower.product.blocking import (
-    CHUNK_BYTES,
-)
+from neuronjax.lower.product.blocking import CHUNK_BYTES, WIDTH
 from neuronjax.lower.product.panels import (
     Block,
     Extent,
@@ -130,14 +128,25 @@ class Loader:
         at: Position,
         slots: int = 2,
     ) -> list[Panel]:
-        """Panels of all steps, loaded part by part."""
+        """Panels of all steps, loaded part by part: products begin with the first columns."""
         panels = []
         for step in steps:
             panel = self.panel(operand, free, step, at, slots)
             panels.append(panel)
-            fill = functools.partial(self.load, panel, (*step.inner, *free), step, free)
-            self.loops(step.loops, panel.position, fill)
+            for block in blocks(free, self._columns(operand, free, step)):
+                start = shifted(panel.position, block.base)
+                fill = functools.partial(self.load, panel, (*step.inner, *block.tile), step, free)
+                self.loops((*step.loops, *block.loops), start, fill)
         return panels
+
+    def _columns(self, operand: Operand, free: Sequence[Axis], step: Step) -> int:
+        """Columns of a panel that are loaded at a time: about `CHUNK_BYTES` of a partition, and no
+        less than are multiplied at a time."""
+        if is_turned(operand, step, free):
+            return size_of(free)
+        part = replace(step, loops=())
+        column = self.panel_bytes(operand, free, part) / size_of(free)
+        return max(1, int(CHUNK_BYTES / (column * WIDTH))) * WIDTH
 
     def load(
         self, panel: Panel, axes: Sequence[Axis], step: Step, free: Sequence[Axis], at: Position

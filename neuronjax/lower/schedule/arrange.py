@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from neuronjax.lower.memory.lifetimes import Life, lives
 from neuronjax.lower.schedule.clocks import Timer
 from neuronjax.lower.schedule.greedy import Room, Tile, ages, paths, plan
 from neuronjax.lower.schedule.renaming import Renamed, renamed
-from neuronjax.lower.write.rebuild import BufferMap, rebuilt, with_body
+from neuronjax.lower.write.rebuild import with_body, with_tiles
 from neuronjax.machine.specs import CoreSpec
 from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.instruction import Instruction
@@ -135,7 +135,7 @@ class Arranger:
                     _queued(new.nodes[position], chosen.queues.get(position))
                     for position in chosen.order
                 )
-                order = rebuilt(order, _mover(placed))
+                order = with_tiles(order, placed)
                 queued = [
                     job._replace(queue=chosen.queues.get(index, job.queue))
                     for index, job in enumerate(jobs)
@@ -205,8 +205,3 @@ def _most(held: Mapping[Buffer, Life]) -> int:
         changes[last + 1] = changes.get(last + 1, 0) - nbytes_of(tile)
     totals = itertools.accumulate(change for _, change in sorted(changes.items()))
     return max(totals, default=0)
-
-
-def _mover(buffers: Tiles) -> Callable[[Node], Node | None]:
-    names = BufferMap(buffers)
-    return lambda node: names.instruction(node) if isinstance(node, Instruction) else None

@@ -23,6 +23,8 @@ from neuronjax.lower.prices import Prices
 from neuronjax.lower.schedule.arrange import ENOUGH, Arranger, nbytes_of
 from neuronjax.lower.schedule.clocks import Timer
 from neuronjax.lower.schedule.greedy import Room
+from neuronjax.lower.schedule.pipelining import best_cut, pipelined
+from neuronjax.lower.schedule.renaming import renamed
 from neuronjax.lower.schedule.unroll import unrolled
 from neuronjax.lower.schedule.worthwhile import NO_PROSPECT, Prospect, worthwhile
 from neuronjax.lower.sync.alike import Outline, at_places, outline
@@ -41,6 +43,8 @@ MOST_UNROLLED = 320
 """Instructions of a list up to which loops are written out, those of each part by themselves."""
 WORTH = 0.99
 """Part of the time before that a new order takes at most."""
+LEAST_TRIPS = 3
+"""Iterations from which it is worth while to have them overlap."""
 IDLE = 1.2
 """Times the busiest engine's work from which a kernel or a loop is worth looking at."""
 
@@ -180,13 +184,14 @@ class _Member(NamedTuple):
 
 
 class _Faster(NamedTuple):
-    """A loop in some order, how long it takes, and what happened to tiles.
+    """A loop in some order, with what is around it now, how long it takes, and what happened to
+    tiles.
 
     `left` are in PSUM and have no banks yet, `gone` are not used any more, `tiles` are new.
     """
 
     time: float
-    loop: Loop
+    nodes: Nodes
     left: set[str]
     gone: set[str]
     tiles: dict[str, Buffer]
@@ -260,26 +265,28 @@ class _Work:
         new_nodes: list[Node] = []
         for node in nodes:
             if isinstance(node, Loop):
-                node, left = self.loop(node)
+                inner, left = self.loop(node)
                 own = own | left
-            new_nodes.append(node)
+                new_nodes += inner
+            else:
+                new_nodes.append(node)
         return self.arranged(same(nodes, new_nodes), loop, own, self.rooms[key])
 
     def in_psum(self, names: Iterable[str]) -> set[str]:
         """Those of some tiles that are in PSUM."""
         return {name for name in names if self.tiles[name].memory is Memory.PSUM}
 
-    def loop(self, loop: Loop) -> tuple[Loop, set[str]]:
+    def loop(self, loop: Loop) -> tuple[Nodes, set[str]]:
         """A loop in a faster order, and its tiles of PSUM that have no banks yet."""
         if not _is_straight(loop):
             body, left = self.line(loop.body, loop, id(loop.body))
-            return with_body(loop, body), left
+            return (with_body(loop, body),), left
         faster = self.straight.get(id(loop))
         if faster is None:
             faster = self.straight[id(loop)] = self.fastest(loop)
         kept = {name: tile for name, tile in self.tiles.items() if name not in faster.gone}
         self.tiles = {**kept, **faster.tiles}
-        return faster.loop, faster.left
+        return faster.nodes, faster.left
 
     def fastest(self, loop: Loop) -> _Faster:
         """A loop without loops in it, with as many iterations in one as is best."""
@@ -293,13 +300,52 @@ class _Work:
             changed = with_body(longer, body)
             time = self.timer.job(changed).duration
             if best is None or time < WORTH * best.time:
-                new = {name: tile for name, tile in self.tiles.items() if tile != before.get(name)}
-                best = _Faster(time, changed, left, before.keys() - self.tiles.keys(), new)
+                best = self.change(time, (changed,), left, before)
             self.tiles = before
             if best.time < enough:
                 break
         assert best is not None
+        if best.time >= enough:
+            overlapping = self.overlapping(loop)
+            self.tiles = before
+            if overlapping is not None and overlapping.time < WORTH * best.time:
+                return overlapping
         return best
+
+    def change(
+        self, time: float, nodes: Nodes, left: set[str], before: Mapping[str, Buffer]
+    ) -> _Faster:
+        """What became of a loop, and of the tiles that were there before."""
+        new = {name: tile for name, tile in self.tiles.items() if tile != before.get(name)}
+        return _Faster(time, nodes, left, before.keys() - self.tiles.keys(), new)
+
+    def overlapping(self, loop: Loop) -> _Faster | None:
+        """A loop without loops in it whose iterations overlap; None: it cannot be cut."""
+        if not isinstance(loop.trips, int) or loop.trips < LEAST_TRIPS:
+            return None
+        before = self.tiles
+        own = {name: before[name] for name in sorted(self.owned.get(id(loop.body), ()))}
+        lasting = {tile.name for tile in carried(loop, own.values())}
+        free = {name: tile for name, tile in own.items() if name not in lasting}
+        new = renamed(loop.body, free, loop.variable, 2)
+        tiles = {name: tile for name, tile in before.items() if name not in new.gone} | new.new
+        if sum(map(nbytes_of, tiles.values())) > self.arranger.room.nbytes:
+            return None
+        in_psum = [
+            sorted(nodes) for name, nodes in new.users.items() if tiles[name].memory is Memory.PSUM
+        ]
+        cut = best_cut(self.timer, new.nodes, in_psum)
+        if cut is None:
+            return None
+        inner = {name: tiles[name] for name in (own.keys() - new.gone) | new.new.keys()}
+        parts = pipelined(with_body(loop, new.nodes), cut, inner)
+        self.tiles = tiles | parts.tiles
+        body, left = self.arranged(
+            parts.loop.body, parts.loop, set(inner), self.rooms[id(loop.body)]
+        )
+        nodes = (*parts.prologue, with_body(parts.loop, body), *parts.epilogue)
+        left = left | self.in_psum(parts.tiles)
+        return self.change(self.timer.time(nodes), nodes, left, before)
 
     def factors(self, loop: Loop) -> list[int]:
         """How many iterations in one are tried."""

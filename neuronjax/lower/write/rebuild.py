@@ -62,6 +62,14 @@ class BufferMap:
         return old.with_operands(self.operand)
 
 
+def with_tiles(nodes: tuple[Node, ...], known: Mapping[str, Buffer]) -> tuple[Node, ...]:
+    """Nodes with other buffers in the place of those of these names."""
+    buffers = BufferMap(known)
+    return rebuilt(
+        nodes, lambda node: buffers.instruction(node) if isinstance(node, Instruction) else None
+    )
+
+
 def rebuilt(nodes: tuple[Node, ...], change: Callable[[Node], Node | None]) -> tuple[Node, ...]:
     """Nodes after `change`, which gives None for those that are to be entered instead."""
     new_nodes = []
