@@ -118,7 +118,7 @@ class Arranger:
         jobs = [self.timer.job(node) for node in new.nodes]
         ties = self.timer.before(new.nodes, loop)
         before = ties[: len(jobs)]
-        for urge in (ages, paths):
+        for urge in (paths, ages):
             urgency = urge(self.timer, jobs, before)
             ways = (
                 plan(self.timer, jobs, before, users, room, urgency, in_order=in_order)

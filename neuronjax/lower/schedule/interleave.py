@@ -26,7 +26,7 @@ from neuronjax.lower.schedule.greedy import Room
 from neuronjax.lower.schedule.pipelining import best_cut, pipelined
 from neuronjax.lower.schedule.renaming import renamed
 from neuronjax.lower.schedule.unroll import unrolled
-from neuronjax.lower.schedule.worthwhile import NO_PROSPECT, Prospect, worthwhile
+from neuronjax.lower.schedule.worthwhile import Prospect, worthwhile
 from neuronjax.lower.sync.alike import Outline, at_places, outline
 from neuronjax.lower.sync.dependences import Overlap
 from neuronjax.lower.sync.overlap import Overlaps
@@ -95,12 +95,8 @@ def interleaved(
             timer = Timer(prices, shared)
             new = _Candidate(kernel, own, program, timer, overlap, semaphores)
             members[id(kernel)] = _Member(kernel, own, candidates.setdefault(own.key, new))
-
-    def prospect(kernel: Kernel) -> Prospect:
-        known = members.get(id(kernel))
-        return NO_PROSPECT if known is None else known.first.prospect
-
-    faster = {key: members[key].faster() for key in worthwhile(program, prospect)}
+    firsts = {key: member.first for key, member in members.items()}
+    faster = {key: members[key].faster() for key in worthwhile(program, firsts)}
 
     def change(node: Node) -> Node | None:
         return faster.get(id(node), node) if isinstance(node, Kernel) else None
@@ -132,9 +128,10 @@ class _Candidate:
     def prospect(self) -> Prospect:
         """What clocks promise."""
         body = self.kernel.body
+        size = sum(1 for _ in leaves(body))
         time = self.timer.time(body)
-        gain = time - self.timer.work(body) if time > self.short else 0.0
-        return Prospect(time, gain, sum(1 for _ in leaves(body)))
+        gain = time - self.timer.work(body) if time > self.short and size > 1 else 0.0
+        return Prospect(time, gain, size)
 
     @functools.cached_property
     def faster(self) -> Kernel:
@@ -143,13 +140,13 @@ class _Candidate:
         if least is None or least < self.short:
             return best
         work = _Work(self.kernel, self.program, self.timer)
-        is_small = sum(1 for _ in leaves(self.kernel.body)) <= MOST_TOGETHER
+        is_small = self.prospect.size <= MOST_TOGETHER
         for moves_loops in (False, True) if is_small else (False,):
             changed = work.run(moves_loops)
             after = self.time(changed) if work.has_gained else None
             if after is not None and after < WORTH * least:
                 best, least = changed, after
-            if least < self.short:
+            if least < self.short or not work.has_mixed:
                 break
         return best
 
@@ -203,6 +200,8 @@ class _Work:
     def __init__(self, kernel: Kernel, program: Program, timer: Timer) -> None:
         self.kernel, self.timer = kernel, timer
         self.moves_loops = self.has_gained = False
+        #: Whether any list has loops beside other nodes, which may pass them.
+        self.has_mixed = False
         self.arranger = Arranger(timer, program.target.core)
         self.tiles = {buffer.name: buffer for buffer in kernel.buffers if buffer.address is None}
         self.nodes = self.written_out(kernel.body)
@@ -364,6 +363,7 @@ class _Work:
         """The nodes in a faster order, and tiles of PSUM that have no banks yet."""
         left = self.in_psum(own)
         has_loops = any(isinstance(node, Loop) for node in nodes)
+        self.has_mixed = self.has_mixed or (has_loops and len(nodes) > 1)
         if (has_loops and not self.moves_loops) or (len(nodes) < 2 and not left):
             return nodes, left
         tiles = {name: self.tiles[name] for name in sorted(own)}

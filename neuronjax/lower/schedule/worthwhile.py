@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
 
 from neuronjax.program.program import Call, Kernel, Loop, Node, Program, While
 from neuronjax.program.walk import children
 
 NEGLIGIBLE = 0.025
 """Part of a program's time that the kernels which nobody looks at promise at most, all together."""
-TOLERABLE = 0.2
+TOLERABLE = 0.05
 """The same while there is much left to look at."""
 MUCH = 700
-"""Instructions of all kernels that are looked at, from which that is much."""
+"""Instructions of all kernels that are looked at, alike ones once, from which that is much."""
 _UNKNOWN_TRIPS = 64
 """Iterations of a loop that only the run knows."""
 
@@ -27,29 +27,46 @@ class Prospect(NamedTuple):
     size: int
 
 
-NO_PROSPECT = Prospect(0.0, 0.0, 0)
-"""Of a kernel that is not looked at anyway."""
+class Candidate(Protocol):
+    """What kernels that are alike have in common: an order is looked for once."""
+
+    @property
+    def prospect(self) -> Prospect:
+        """What another order promises for each of them."""
 
 
-def worthwhile(program: Program, prospect: Callable[[Kernel], Prospect]) -> set[int]:
-    """The ids of the kernels that are worth looking at.
+def worthwhile(program: Program, candidates: Mapping[int, Candidate]) -> set[int]:
+    """The ids of the kernels that are worth looking at, of those with a candidate.
 
     Those that promise least for each of their instructions are left out first.
     """
+    alike: dict[int, list[int]] = {}
     runs = kernel_runs(program)
-    prospects = {key: prospect(kernel) for key, (kernel, _) in runs.items()}
-    gains = {key: prospect.gain * runs[key][1] for key, prospect in prospects.items()}
-    time = sum(prospect.time * runs[key][1] for key, prospect in prospects.items())
-    size = sum(prospect.size for key, prospect in prospects.items() if gains[key])
+    for key in runs:
+        if key in candidates:
+            alike.setdefault(id(candidates[key]), []).append(key)
+    whole: dict[int, Prospect] = {}
+    for group, keys in alike.items():
+        prospect = candidates[keys[0]].prospect
+        times = sum(runs[key][1] for key in keys)
+        size = prospect.size if prospect.gain else 0
+        whole[group] = Prospect(times * prospect.time, times * prospect.gain, size)
+    time = sum(prospect.time for prospect in whole.values())
+    size = sum(prospect.size for prospect in whole.values())
     lost = 0.0
-    kept = set(gains)
-    for key in sorted(gains, key=lambda key: gains[key] / max(1, prospects[key].size)):
-        lost += gains[key]
+    kept = set(whole)
+    for group, prospect in sorted(whole.items(), key=lambda item: _promise(item[1])):
+        lost += prospect.gain
         if lost > time * (TOLERABLE if size > MUCH else NEGLIGIBLE):
             break
-        kept.remove(key)
-        size -= prospects[key].size if gains[key] else 0
-    return kept
+        kept.remove(group)
+        size -= prospect.size
+    return {key for group in kept for key in alike[group]}
+
+
+def _promise(prospect: Prospect) -> float:
+    """What is gained for each instruction that is looked at."""
+    return prospect.gain / max(1, prospect.size)
 
 
 def kernel_runs(program: Program) -> Mapping[int, tuple[Kernel, int]]:

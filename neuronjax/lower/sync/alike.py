@@ -1,6 +1,7 @@
 """Kernels that differ only in where in memory they work.
 
-In HBM these are other buffers, or other elements of them, on chip other addresses. The layers of a
+In HBM these are other buffers, or other elements of them, on chip other addresses, or the slots of a
+tile in turn from another one on. The layers of a
 model are such kernels, and so are the halves of a kernel that both physical cores run. The order
 that is best for one of them is best for all, and so are semaphores: both are looked for once.
 """
@@ -60,6 +61,7 @@ def outline(kernel: Kernel, *relations: Overlap) -> Outline:
     starts = _starts(accesses) if are_apart else {}
     places = tuple(Place(buffer, starts.get(buffer.name, 0)) for buffer in buffers)
     numbers = {place.buffer.name: (n, place.start) for n, place in enumerate(places)}
+    numbers.update(_turns(accesses))
     tiles = {buffer.name: buffer for buffer in kernel.buffers}
     tiles.update((name, buffer) for name, buffer in used.items() if buffer.on_chip)
     key = (
@@ -109,6 +111,16 @@ def _starts(accesses: Iterable[Access]) -> dict[str, int]:
     return {name: start for name, start in starts.items() if name not in pointed}
 
 
+def _turns(accesses: Iterable[Access]) -> dict[str, tuple[int, int]]:
+    """Of each tile of several slots how many there are, and the slot of its first access."""
+    turns: dict[str, tuple[int, int]] = {}
+    for access in accesses:
+        buffer = access.buffer
+        if buffer.on_chip and buffer.slots > 1:
+            turns.setdefault(buffer.name, (buffer.slots, access.slot.base))
+    return turns
+
+
 def _described(buffers: Iterable[Buffer]) -> list[Hashable]:
     """Buffers with their names, and where they lie among those that they share memory with."""
     buffers = list(buffers)
@@ -144,7 +156,7 @@ def _form(buffer: Buffer) -> Hashable:
 
 
 Numbers = Mapping[str, tuple[int, int]]
-"""Buffer of HBM -> its number, and its start."""
+"""Buffer of HBM -> its number, and its start; tile of several slots -> those, and its first one."""
 
 
 def _nodes(nodes: tuple[Node, ...], numbers: Numbers) -> Hashable:
@@ -175,6 +187,10 @@ def _value(value: Any, numbers: Numbers) -> Any:
         return value
     offset: Any = value.offset
     place: Any = value.buffer.name
+    slot = value.slot
+    if value.buffer.slots > 1 and place in numbers:
+        slots, first = numbers[place]
+        slot = Affine((slot.base - first) % slots, slot.terms)
     if not value.buffer.on_chip:
         place, start = numbers[place]
         offset = offset + -start if start and isinstance(offset, Affine) else offset
@@ -184,6 +200,6 @@ def _value(value: Any, numbers: Numbers) -> Any:
         value.partition,
         value.partitions,
         value.dims,
-        value.slot,
+        slot,
         value.dtype,
     )
