@@ -15,7 +15,8 @@ import numpy as np
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Register
-from neuronjax.program.program import Kernel, Loop, Node
+from neuronjax.program.program import Kernel, Loop, Node, Program
+from neuronjax.program.walk import kernels
 
 Byte = tuple[object, ...]
 
@@ -135,3 +136,28 @@ def _steps(
         else:
             assert isinstance(node, Instruction)
             yield node, values
+
+
+def _bytes(step: Step, operands: tuple[object, ...]) -> Iterator[list[Byte]]:
+    """The bytes of each operand in HBM or SBUF, in order of their places in the tensor."""
+    for each in operands:
+        if isinstance(each, Access):
+            pairs = sorted(touched(each, step.values), key=lambda pair: pair[1][1:])
+            yield [byte for byte, _ in pairs]
+
+
+def results(program: Program) -> dict[Byte, int]:
+    """What HBM holds in the end, if instructions give different values for different operands."""
+    memory: dict[Byte, int] = {}
+    outer = {buffer.name for buffer in program.buffers}
+    ((_, kernel),) = kernels(program)
+    for step in steps(kernel):
+        read = [
+            [memory.get(byte, hash(byte) if byte[1] in outer else 0) for byte in each]
+            for each in _bytes(step, step.instruction.reads())
+        ]
+        kind = step.instruction.mnemonic
+        for number, written in enumerate(_bytes(step, step.instruction.writes())):
+            for place, byte in enumerate(written):
+                memory[byte] = hash((kind, number, place, str(read)))
+    return {byte: value for byte, value in memory.items() if byte[1] in outer}

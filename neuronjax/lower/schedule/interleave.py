@@ -336,12 +336,11 @@ class _Work:
         cut = best_cut(self.timer, new.nodes, in_psum)
         if cut is None:
             return None
-        inner = {name: tiles[name] for name in (own.keys() - new.gone) | new.new.keys()}
-        parts = pipelined(with_body(loop, new.nodes), cut, inner)
+        inner = (own.keys() - new.gone) | new.new.keys()
+        passing = {name: tiles[name] for name in inner - lasting}
+        parts = pipelined(with_body(loop, new.nodes), cut, passing)
         self.tiles = tiles | parts.tiles
-        body, left = self.arranged(
-            parts.loop.body, parts.loop, set(inner), self.rooms[id(loop.body)]
-        )
+        body, left = self.arranged(parts.loop.body, parts.loop, inner, self.rooms[id(loop.body)])
         nodes = (*parts.prologue, with_body(parts.loop, body), *parts.epilogue)
         left = left | self.in_psum(parts.tiles)
         return self.change(self.timer.time(nodes), nodes, left, before)

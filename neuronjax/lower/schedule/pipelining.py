@@ -41,9 +41,9 @@ class Pipelined(NamedTuple):
 def pipelined(loop: Loop, cut: int, tiles: Mapping[str, Buffer]) -> Pipelined:
     """A loop that is entered at the node number `cut` of its body.
 
-    It has at least two iterations. Instructions run in the same order as before. Outside of the
-    loop, those of its own `tiles` that are used on one side of the cut only are copies, which may
-    lie elsewhere.
+    It has at least two iterations. Instructions run in the same order as before. `tiles` are those
+    that nobody else uses and that hold nothing between iterations; outside of the loop, copies that
+    may lie elsewhere take the place of those that are used on one side of the cut only.
     """
     trips, name = loop.trips, loop.variable
     assert isinstance(trips, int)

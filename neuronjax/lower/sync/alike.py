@@ -1,9 +1,9 @@
 """Kernels that differ only in where in memory they work.
 
-In HBM these are other buffers, or other elements of them, on chip other addresses, or the slots of a
-tile in turn from another one on. The layers of a
-model are such kernels, and so are the halves of a kernel that both physical cores run. The order
-that is best for one of them is best for all, and so are semaphores: both are looked for once.
+In HBM these are other buffers, or other elements of them; on chip other addresses, or the slots of
+a tile in turn from another one on. The layers of a model are such kernels, and so are the halves of
+a kernel that both physical cores run. The order that is best for one of them is best for all, and
+so are semaphores: both are looked for once.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def _value(value: Any, numbers: Numbers) -> Any:
     offset: Any = value.offset
     place: Any = value.buffer.name
     slot = value.slot
-    if value.buffer.slots > 1 and place in numbers:
+    if value.buffer.on_chip and place in numbers:
         slots, first = numbers[place]
         slot = Affine((slot.base - first) % slots, slot.terms)
     if not value.buffer.on_chip:

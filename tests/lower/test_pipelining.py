@@ -1,0 +1,67 @@
+"""Loops whose iterations overlap compute the same, in less time."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import neuronjax
+from neuronjax.lower.memory.lifetimes import carried
+from neuronjax.lower.schedule.pipelining import pipelined
+from neuronjax.program.program import Kernel, Loop, Program, Target
+from tests.lower.nests import leaves, tiles
+from tests.lower.unrolled import results
+
+
+@st.composite
+def _programs(draw: st.DrawFn) -> Program:
+    """A program of one loop without loops in it."""
+    known = [draw(tiles(name, addressed=False)) for name in "abcd"]
+    trips = draw(st.integers(2, 4))
+    body = draw(st.lists(leaves(known, {"i": trips}), min_size=2, max_size=6))
+    own = tuple(buffer for buffer in known if buffer.on_chip)
+    kernel = Kernel(name="random", body=(Loop(variable="i", trips=trips, body=tuple(body)),), buffers=own)
+    outer = tuple(buffer for buffer in known if not buffer.on_chip)
+    return Program(name="random", target=Target("trainium2"), body=(kernel,), buffers=outer)
+
+
+@settings(
+    max_examples=300,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(_programs(), st.data())
+def test_random_loops_leave_the_same_in_hbm(program: Program, data: st.DataObject) -> None:
+    """Wherever they are cut."""
+    (kernel,) = program.body
+    assert isinstance(kernel, Kernel)
+    (loop,) = kernel.body
+    assert isinstance(loop, Loop)
+    lasting = carried(loop, kernel.buffers)
+    passing = {buffer.name: buffer for buffer in kernel.buffers if buffer not in lasting}
+    parts = pipelined(loop, data.draw(st.integers(1, len(loop.body) - 1)), passing)
+    body = (*parts.prologue, parts.loop, *parts.epilogue)
+    buffers = (*kernel.buffers, *parts.tiles.values())
+    changed = dataclasses.replace(kernel, body=body, buffers=buffers)
+    assert results(dataclasses.replace(program, body=(changed,))) == results(program)
+
+
+@pytest.mark.parametrize("keys", [2048, 4096])
+def test_attention_keeps_an_engine_busy(keys: int) -> None:
+    """Scores of the next queries are made while weights of these are multiplied with the values."""
+
+    def attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        scores = jnp.einsum("qhd,khd->hqk", q, k, preferred_element_type=jnp.float32) / 8
+        weights = jax.nn.softmax(scores, -1).astype(q.dtype)
+        return jnp.einsum("hqk,khd->qhd", weights, v)
+
+    shape = jax.ShapeDtypeStruct((keys, 4, 64), jnp.bfloat16)
+    estimate = neuronjax.estimate(attention, shape, shape, shape, target="trn2.3xlarge")
+    time = estimate.step_ns - estimate.launch_ns
+    assert time < 1.6 * max(estimate.busy_ns[name] for name in ("tensor", "vector", "scalar"))
