@@ -224,3 +224,25 @@ def test_long_runs_of_wide_operands() -> None:
         return jnp.einsum("mk,nk->mn", a, b, preferred_element_type=jnp.float32)
 
     held(product, a, b, tolerance=PRODUCT)
+
+
+@pytest.mark.parametrize("name", ["bias", "residual", "both halves of a computed row"])
+def test_what_arguments_alone_decide_belongs_to_the_product(name: str) -> None:
+    """A bias that is widened, or made of arguments, after the product was computed."""
+    functions: dict[str, Callable[..., Any]] = {
+        "bias": lambda a, b, row, x: a @ b + row,
+        "residual": lambda a, b, row, x: a @ b + x,
+        "both halves of a computed row": lambda a, b, row, x: a @ b + row * (x + 1),
+    }
+    shapes = ((130, 64), (64, 600), (600,), (130, 600))
+    arrays = [drawn(shape, "bfloat16", seed=n) for n, shape in enumerate(shapes)]
+    program = held(functions[name], *arrays, tolerance=ROUNDED)
+    assert len(list(kernels(program))) == 1
+
+
+def test_products_begin_before_all_columns_are_there() -> None:
+    a, b = drawn((130, 1280), "bfloat16"), drawn((1280, 2048), "bfloat16", seed=1)
+    program = held(lambda a, b: a @ b, a, b, tolerance=ROUNDED)
+    loads = [each for _, each in transfers(program) if each.src.buffer.name == "arg1"]
+    assert loads
+    assert all(each.src.nbytes < b.nbytes / 2 for each in loads)

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from neuronjax.program.dma import DmaCopy
 from neuronjax.program.program import Program
-from neuronjax.program.walk import kernels
+from neuronjax.program.walk import instructions, kernels
 from tests.lower.differential import Tolerance
 from tests.lower.test_matmul import drawn, held
 
@@ -115,3 +116,17 @@ def test_what_reads_the_older_product_comes_after() -> None:
 
     arrays = _matrices((530, 70), (70, 130), (70, 130), (530, 20))
     assert is_paired(held(function, *arrays, tolerance=CLOSE))
+
+
+def test_a_pair_writes_rows_for_a_product() -> None:
+    """Products could write its operand in their order; a pair would write single elements."""
+
+    def feed_forward(x: Any, gate: Any, up: Any, down: Any) -> Any:
+        return gated(x, gate, up) @ down
+
+    program = held(feed_forward, *_matrices((530, 70), (70, 130), (70, 130), (130, 40)))
+    assert is_paired(program)
+    copies = [each for _, each in instructions(program) if isinstance(each, DmaCopy)]
+    stores = [each.dst for each in copies if not each.dst.buffer.on_chip]
+    assert stores
+    assert all(access.dims[-1].stride == 1 for access in stores)

@@ -25,7 +25,9 @@ def _programs(draw: st.DrawFn) -> Program:
     trips = draw(st.integers(2, 4))
     body = draw(st.lists(leaves(known, {"i": trips}), min_size=2, max_size=6))
     own = tuple(buffer for buffer in known if buffer.on_chip)
-    kernel = Kernel(name="random", body=(Loop(variable="i", trips=trips, body=tuple(body)),), buffers=own)
+    kernel = Kernel(
+        name="random", body=(Loop(variable="i", trips=trips, body=tuple(body)),), buffers=own
+    )
     outer = tuple(buffer for buffer in known if not buffer.on_chip)
     return Program(name="random", target=Target("trainium2"), body=(kernel,), buffers=outer)
 
