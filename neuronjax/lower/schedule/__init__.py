@@ -1,9 +1,10 @@
-"""Loops written out, and instructions in an order that keeps all engines busy.
+"""Loops written out or entered in the middle; instructions in an order that keeps engines busy.
 
 * `interleave`: goes through a program; `worthwhile`: the kernels that promise enough.
-* `unroll`: iterations written one after the other; `webs`, `renaming`: tiles of their own for
-  values that need not share one.
-* `reach`, `precedence`: which instructions have to stay in order.
-* `prices`, `clocks`: what instructions cost, and when engines are free.
+* `reorder`: goes through one kernel.
+* `unroll`: iterations written one after the other; `pipelining`: iterations that overlap.
+* `webs`, `renaming`: tiles of their own for values that need not share one.
+* `contacts`, `precedence`: which instructions have to stay in order.
+* `clocks`: when engines are free.
 * `greedy`, `arrange`: the next instruction, again and again; whole loops moved.
 """

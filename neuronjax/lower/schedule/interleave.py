@@ -11,44 +11,23 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable
 from typing import NamedTuple
 
 from neuronjax.errors import OnChipMemoryError
 from neuronjax.lower.join.join import MOST_TOGETHER
 from neuronjax.lower.memory.allocate import allocate
-from neuronjax.lower.memory.lifetimes import carried, lives
 from neuronjax.lower.prices import Prices
-from neuronjax.lower.schedule.arrange import ENOUGH, Arranger, nbytes_of
 from neuronjax.lower.schedule.clocks import Timer
-from neuronjax.lower.schedule.greedy import Room
-from neuronjax.lower.schedule.pipelining import best_cut, pipelined
-from neuronjax.lower.schedule.renaming import renamed
-from neuronjax.lower.schedule.unroll import unrolled
+from neuronjax.lower.schedule.reorder import IDLE, WORTH, Reordering
 from neuronjax.lower.schedule.worthwhile import Prospect, worthwhile
 from neuronjax.lower.sync.alike import Outline, at_places, outline
 from neuronjax.lower.sync.dependences import Overlap
 from neuronjax.lower.sync.overlap import Overlaps
 from neuronjax.lower.sync.synchronise import Semaphores
-from neuronjax.lower.write.rebuild import rebuilt, same, with_body
-from neuronjax.program.instruction import Instruction
-from neuronjax.program.operand import Buffer, Memory
-from neuronjax.program.program import Kernel, Loop, Node, Program, Target
+from neuronjax.lower.write.rebuild import rebuilt
+from neuronjax.program.program import Kernel, Node, Program, Target
 from neuronjax.program.walk import is_counted, kernels, leaves
-
-MOST_FACTOR = 8
-"""Iterations that are written out at most, unless all of them are."""
-MOST_UNROLLED = 320
-"""Instructions of a list up to which loops are written out, those of each part by themselves."""
-WORTH = 0.99
-"""Part of the time before that a new order takes at most."""
-LEAST_TRIPS = 3
-"""Iterations from which it is worth while to have them overlap."""
-IDLE = 1.2
-"""Times the busiest engine's work from which a kernel or a loop is worth looking at."""
-
-Nodes = tuple[Node, ...]
 
 
 class Orders:
@@ -139,7 +118,7 @@ class _Candidate:
         best, least = self.kernel, self.time(self.kernel)
         if least is None or least < self.short:
             return best
-        work = _Work(self.kernel, self.program, self.timer)
+        work = Reordering(self.kernel, self.program, self.timer)
         is_small = self.prospect.size <= MOST_TOGETHER
         for moves_loops in (False, True) if is_small else (False,):
             changed = work.run(moves_loops)
@@ -178,267 +157,3 @@ class _Member(NamedTuple):
             return self.kernel
         body = at_places(known.body, self.first.outline, self.outline)
         return dataclasses.replace(self.kernel, body=body, buffers=known.buffers)
-
-
-class _Faster(NamedTuple):
-    """A loop in some order, with what is around it now, how long it takes, and what happened to
-    tiles.
-
-    `left` are in PSUM and have no banks yet, `gone` are not used any more, `tiles` are new.
-    """
-
-    time: float
-    nodes: Nodes
-    left: set[str]
-    gone: set[str]
-    tiles: dict[str, Buffer]
-
-
-class _Work:
-    """One kernel. Lists with loops in them keep their order unless it `moves_loops`."""
-
-    def __init__(self, kernel: Kernel, program: Program, timer: Timer) -> None:
-        self.kernel, self.timer = kernel, timer
-        self.moves_loops = self.has_gained = False
-        #: Whether any list has loops beside other nodes, which may pass them.
-        self.has_mixed = False
-        self.arranger = Arranger(timer, program.target.core)
-        self.tiles = {buffer.name: buffer for buffer in kernel.buffers if buffer.address is None}
-        self.nodes = self.written_out(kernel.body)
-        #: id of a list of nodes -> tiles that are used there only.
-        self.owned: dict[int, set[str]] = {}
-        for name, owner in _owners(self.nodes, self.tiles).items():
-            self.owned.setdefault(id(owner), set()).add(name)
-        self.rooms = _rooms(self.nodes, self.tiles, self.owned, self.arranger)
-        #: id of a loop without loops in it -> that in a faster order.
-        self.straight: dict[int, _Faster] = {}
-
-    def run(self, moves_loops: bool) -> Kernel:
-        """The kernel in another order; it `has_gained` if no earlier run has found as much."""
-        tiles = self.tiles
-        self.moves_loops, self.has_gained = moves_loops, False
-        nodes, _ = self.line(self.nodes, None, id(self.nodes))
-        names = {access.buffer.name for leaf in leaves(nodes) for access in leaf.accesses()}
-        fixed = [buffer for buffer in self.kernel.buffers if buffer.address is not None]
-        used = [tile for name, tile in self.tiles.items() if name in names]
-        self.tiles = tiles
-        return dataclasses.replace(self.kernel, body=nodes, buffers=(*fixed, *used))
-
-    def is_idle(self, loop: Loop) -> bool:
-        """Whether iterations leave all engines idle for a while."""
-        return self.timer.job(loop).period > IDLE * self.timer.work(loop.body)
-
-    def written_out(self, nodes: Nodes) -> Nodes:
-        """Nodes without the loops that are short and leave engines idle."""
-        inner = tuple(
-            with_body(node, self.written_out(node.body)) if isinstance(node, Loop) else node
-            for node in nodes
-        )
-        room = dict.fromkeys({_part(node) for node in inner}, MOST_UNROLLED)
-        for node in inner:
-            room[_part(node)] -= isinstance(node, Instruction)
-        new_nodes: list[Node] = []
-        for node in inner:
-            size = node.trips * len(node.body) if isinstance(node, Loop) else 0  # type: ignore[operator]
-            if (
-                isinstance(node, Loop)
-                and size <= room[_part(node)]
-                and _is_straight(node)
-                and self.is_idle(node)
-            ):
-                assert isinstance(node.trips, int)
-                new_nodes += unrolled(node, node.trips)
-                room[_part(node)] -= size
-            else:
-                new_nodes.append(node)
-        return same(nodes, new_nodes)
-
-    # Lists
-
-    def line(self, nodes: Nodes, loop: Loop | None, key: int) -> tuple[Nodes, set[str]]:
-        """A list in a faster order, and its tiles of PSUM that have no banks yet.
-
-        `loop` is the loop about it, `key` what its tiles and its room are known by.
-        """
-        own = self.owned.get(key, set())
-        new_nodes: list[Node] = []
-        for node in nodes:
-            if isinstance(node, Loop):
-                inner, left = self.loop(node)
-                own = own | left
-                new_nodes += inner
-            else:
-                new_nodes.append(node)
-        return self.arranged(same(nodes, new_nodes), loop, own, self.rooms[key])
-
-    def in_psum(self, names: Iterable[str]) -> set[str]:
-        """Those of some tiles that are in PSUM."""
-        return {name for name in names if self.tiles[name].memory is Memory.PSUM}
-
-    def loop(self, loop: Loop) -> tuple[Nodes, set[str]]:
-        """A loop in a faster order, and its tiles of PSUM that have no banks yet."""
-        if not _is_straight(loop):
-            body, left = self.line(loop.body, loop, id(loop.body))
-            return (with_body(loop, body),), left
-        faster = self.straight.get(id(loop))
-        if faster is None:
-            faster = self.straight[id(loop)] = self.fastest(loop)
-        kept = {name: tile for name, tile in self.tiles.items() if name not in faster.gone}
-        self.tiles = {**kept, **faster.tiles}
-        return faster.nodes, faster.left
-
-    def fastest(self, loop: Loop) -> _Faster:
-        """A loop without loops in it, with as many iterations in one as is best."""
-        before = self.tiles
-        enough = ENOUGH * self.arranger.least(loop.body, loop)
-        best: _Faster | None = None
-        for factor in self.factors(loop):
-            (longer,) = unrolled(loop, factor)
-            assert isinstance(longer, Loop)
-            body, left = self.line(longer.body, longer, id(loop.body))
-            changed = with_body(longer, body)
-            time = self.timer.job(changed).duration
-            if best is None or time < WORTH * best.time:
-                best = self.change(time, (changed,), left, before)
-            self.tiles = before
-            if best.time < enough:
-                break
-        assert best is not None
-        if best.time >= enough:
-            overlapping = self.overlapping(loop)
-            self.tiles = before
-            if overlapping is not None and overlapping.time < WORTH * best.time:
-                return overlapping
-        return best
-
-    def change(
-        self, time: float, nodes: Nodes, left: set[str], before: Mapping[str, Buffer]
-    ) -> _Faster:
-        """What became of a loop, and of the tiles that were there before."""
-        new = {name: tile for name, tile in self.tiles.items() if tile != before.get(name)}
-        return _Faster(time, nodes, left, before.keys() - self.tiles.keys(), new)
-
-    def overlapping(self, loop: Loop) -> _Faster | None:
-        """A loop without loops in it whose iterations overlap; None: it cannot be cut."""
-        if not isinstance(loop.trips, int) or loop.trips < LEAST_TRIPS:
-            return None
-        before = self.tiles
-        own = {name: before[name] for name in sorted(self.owned.get(id(loop.body), ()))}
-        lasting = {tile.name for tile in carried(loop, own.values())}
-        free = {name: tile for name, tile in own.items() if name not in lasting}
-        new = renamed(loop.body, free, loop.variable, 2)
-        tiles = {name: tile for name, tile in before.items() if name not in new.gone} | new.new
-        if sum(map(nbytes_of, tiles.values())) > self.arranger.room.nbytes:
-            return None
-        in_psum = [
-            sorted(nodes) for name, nodes in new.users.items() if tiles[name].memory is Memory.PSUM
-        ]
-        cut = best_cut(self.timer, new.nodes, in_psum)
-        if cut is None:
-            return None
-        inner = (own.keys() - new.gone) | new.new.keys()
-        passing = {name: tiles[name] for name in inner - lasting}
-        parts = pipelined(with_body(loop, new.nodes), cut, passing)
-        self.tiles = tiles | parts.tiles
-        body, left = self.arranged(parts.loop.body, parts.loop, inner, self.rooms[id(loop.body)])
-        nodes = (*parts.prologue, with_body(parts.loop, body), *parts.epilogue)
-        left = left | self.in_psum(parts.tiles)
-        return self.change(self.timer.time(nodes), nodes, left, before)
-
-    def factors(self, loop: Loop) -> list[int]:
-        """How many iterations in one are tried."""
-        assert isinstance(loop.trips, int)
-        if not self.is_idle(loop):
-            return [1]
-        most = min(MOST_FACTOR, MOST_UNROLLED // len(loop.body), loop.trips // 2)
-        fitting = [factor for factor in range(2, most + 1) if loop.trips % factor == 0]
-        return [1, *fitting[-1:]]
-
-    # Arranging
-
-    def arranged(
-        self, nodes: Nodes, loop: Loop | None, own: set[str], room: Room
-    ) -> tuple[Nodes, set[str]]:
-        """The nodes in a faster order, and tiles of PSUM that have no banks yet."""
-        left = self.in_psum(own)
-        has_loops = any(isinstance(node, Loop) for node in nodes)
-        self.has_mixed = self.has_mixed or (has_loops and len(nodes) > 1)
-        if (has_loops and not self.moves_loops) or (len(nodes) < 2 and not left):
-            return nodes, left
-        tiles = {name: self.tiles[name] for name in sorted(own)}
-        lasting: dict[str, Buffer] = {}
-        if loop is not None:
-            about = with_body(loop, nodes)
-            lasting = {tile.name: tile for tile in carried(about, tiles.values())}
-        free = {name: tile for name, tile in tiles.items() if name not in lasting}
-        spare = self.arranger.room.nbytes - sum(map(nbytes_of, self.tiles.values()))
-        best = self.arranger.arranged(nodes, loop, free, lasting, room, spare)
-        before = self.arranger.time(nodes, loop)
-        if best is None or best.time > before:
-            return nodes, left
-        self.has_gained = self.has_gained or best.time < WORTH * before
-        kept = {name: tile for name, tile in self.tiles.items() if name not in best.gone}
-        self.tiles = {**kept, **best.tiles}
-        return best.nodes, set()
-
-
-def _rooms(
-    nodes: Nodes, tiles: Mapping[str, Buffer], owned: Mapping[int, set[str]], arranger: Arranger
-) -> dict[int, Room]:
-    """By list: what tiles that are not its own leave to it."""
-    rooms: dict[int, Room] = {}
-    held = lives(nodes, tiles.values())
-
-    def visit(some: Nodes, first: int) -> tuple[int, set[str]]:
-        position = first
-        own = set(owned.get(id(some), ()))
-        for node in some:
-            if isinstance(node, Loop):
-                position, inner = visit(node.body, position)
-                own |= inner
-            else:
-                position += 1
-        others = [
-            tile
-            for tile, (begin, end) in held.items()
-            if tile.name not in own and begin < position and first <= end
-        ]
-        rooms[id(some)] = Room(
-            arranger.room.banks - sum(map(arranger.banks, others)),
-            arranger.room.nbytes - sum(map(nbytes_of, others)),
-            arranger.room.rings,
-        )
-        return position, own
-
-    visit(nodes, 0)
-    return rooms
-
-
-def _part(node: Node) -> int | None:
-    """The part of its kernel that a node is of."""
-    return next((leaf.part for leaf in leaves((node,))), None)
-
-
-def _is_straight(loop: Loop) -> bool:
-    return all(isinstance(node, Instruction) for node in loop.body)
-
-
-def _owners(nodes: Nodes, tiles: Mapping[str, Buffer]) -> dict[str, Nodes]:
-    """Tile -> the innermost list that has all of its uses."""
-    owners: dict[str, tuple[Nodes, ...]] = {}
-
-    def visit(some: Nodes, lists: tuple[Nodes, ...]) -> None:
-        for node in some:
-            if isinstance(node, Loop):
-                visit(node.body, (*lists, node.body))
-            elif isinstance(node, Instruction):
-                for name in {access.buffer.name for access in node.accesses()} & tiles.keys():
-                    owners[name] = _common(owners.get(name, lists), lists)
-
-    visit(nodes, (nodes,))
-    return {name: lists[-1] for name, lists in owners.items()}
-
-
-def _common(lists: tuple[Nodes, ...], other: tuple[Nodes, ...]) -> tuple[Nodes, ...]:
-    pairs = zip(lists, other, strict=False)
-    return tuple(left for left, right in itertools.takewhile(lambda p: p[0] is p[1], pairs))
