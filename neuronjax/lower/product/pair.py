@@ -142,6 +142,11 @@ class PairWriter:
 
             self.newer.loops(block.loops, shifted(position, block.base), body)
 
+    def _share(self, newer: _Passing, older: _Passing) -> bool:
+        """Whether the same rows pass by both products, as in a gated layer."""
+        is_same = all(dim == own for dim, own in self.axes)
+        return is_same and newer.passing == older.passing and newer.steps == older.steps
+
     def _rows(
         self,
         products: tuple[_Passing, _Passing],
@@ -152,10 +157,12 @@ class PairWriter:
         """All columns of up to 128 rows."""
         newer, older = products
         row_there = self._axes_there(row)
-        passing = (
-            self.newer.panels(newer.passing, row, list(newer.steps), at),
-            self.older.panels(older.passing, row_there, list(older.steps), self._there(at)),
-        )
+        own = self.newer.panels(newer.passing, row, list(newer.steps), at)
+        other = own
+        if not self._share(newer, older):
+            there = self._there(at)
+            other = self.older.panels(older.passing, row_there, list(older.steps), there)
+        passing = (own, other)
         wide = self._row_values(row, newer.kept_axes, at)
         columns = list(tiles(newer.kept_axes, MOVING))
         width = max(size_of(column) for column, _ in columns)
