@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import jax
 import numpy as np
 
 from launch import checkpoints, draws
+from launch.assistance import Assistance
 from launch.errors import CheckpointError, DataError, ModelError
 from launch.finetuning.tuned_model import TunedModel
 from launch.loading import load_with_progress
@@ -43,11 +45,13 @@ def generate_text(
     otherwise: Generation,
     seed: int,
     given: Mapping[str, Any] | None = None,
+    assistance: Assistance | None = None,
 ) -> None:
     """Writes the prompt and its continuation to standard output, piece by piece; several texts one
     after another. See `GenerationFields.resolve` for `given` and `otherwise`.
 
-    Raises DataError for a prompt without tokens, GenerationError for one that is too long.
+    Raises DataError for a prompt without tokens, GenerationError for one that is too long or for
+    beams or several texts with assistance.
     """
     model, tokenizer, generation = writer
     wanted = generation.resolve(given or {}, otherwise)
@@ -59,14 +63,14 @@ def generate_text(
     is_single = wanted.sequences == 1
     if is_single:
         sys.stdout.write(prompt)
-    texts = generate(
+    make = partial(generate, restart=True) if assistance is None else assistance.generate
+    texts = make(
         model.graph,
         model.parameters,
         tokens[None],
         context=model.config.max_seq_len,
         boundaries=model.config.boundaries,
         key=draws.key(seed),
-        restart=True,
         on_tokens=(lambda piece: text.write(piece[0])) if is_single else None,
         **wanted._asdict(),
     )

@@ -75,7 +75,7 @@ def generate(
     if beams is not None:
         if sampling.temperature > 0:
             raise GenerationError("beam search does not sample: use temperature=0")
-        _check_boundaries(text.shape[1], max_new_tokens, boundaries)
+        check_boundaries(text.shape[1], max_new_tokens, boundaries)
         made = search(
             graph, parameters, text, pad, inputs or {}, max_new_tokens, beams, sequences,
             constraints, ending,
@@ -91,10 +91,7 @@ def generate(
     first_new, end = text.shape[1], text.shape[1] + max_new_tokens
     capacity = min(context, power_of_two(end))
     ended = np.zeros(len(text) * sequences, bool)  # on the host: where it lies is compiled for
-    # Every temperature above 0 has the same program.
-    untempered = replace(sampling, temperature=float(sampling.temperature > 0))
-    policy = _Policy(untempered, constraints, ending)
-    temperature = np.float32(sampling.temperature or 1)
+    policy, temperature = policy_of(sampling, constraints, ending)
     copies = sequences  # of a row, until there are as many
     room = 0
     while text.shape[1] < end:
@@ -137,12 +134,14 @@ def generate(
     return text[:, first_new:]
 
 
-def _check_boundaries(length: int, max_new_tokens: int, boundaries: Sequence[int]) -> None:
+def check_boundaries(length: int, max_new_tokens: int, boundaries: Sequence[int]) -> None:
+    """Raises GenerationError if a text that cannot be read again would cross a boundary."""
     for boundary in boundaries:
         if length <= boundary < length + max_new_tokens:
             raise GenerationError(
-                f"beam search cannot continue past {boundary} tokens, where this model's rotary "
-                f"positions change. Ask for at most {boundary - length} new tokens."
+                f"neither beam search nor assisted decoding continues past {boundary} tokens, "
+                "where this model's rotary positions change. Ask for at most "
+                f"{boundary - length} new tokens."
             )
 
 
@@ -154,12 +153,36 @@ def _phase_end(position: int, context: int, boundaries: Sequence[int]) -> int:
     return min([context, *(boundary + 1 for boundary in boundaries if position <= boundary)])
 
 
-class _Policy(NamedTuple):
+class Policy(NamedTuple):
     """How tokens are chosen, which a program is compiled for."""
 
     sampling: Sampling
     constraints: Constraints
     ending: Ending
+
+
+def policy_of(
+    sampling: Sampling, constraints: Constraints, ending: Ending
+) -> tuple[Policy, np.float32]:
+    """The policy, and what divides logits: every temperature above 0 has the same program."""
+    untempered = replace(sampling, temperature=float(sampling.temperature > 0))
+    return Policy(untempered, constraints, ending), np.float32(sampling.temperature or 1)
+
+
+def choose(
+    logits: jax.Array,
+    policy: Policy,
+    text: Text | None,
+    number: Number,
+    key: jax.Array,
+    temperature: ArrayLike,
+) -> jax.Array:
+    """The tokens [B] that follow where the logits [B, V] stand; draws depend on the key and the
+    number alone."""
+    sampling, rules, ending = policy
+    allowed = constrained(logits, rules, text, number, ending)
+    tempered = allowed if sampling.temperature == 0 else allowed / temperature
+    return sample(tempered, jax.random.fold_in(key, number.made), sampling)
 
 
 class _Place(NamedTuple):
@@ -181,7 +204,7 @@ def _decode(
     cache: Any,
     history: jax.Array | None,
     place: _Place,
-    policy: _Policy,
+    policy: Policy,
 ) -> tuple[jax.Array, Any, jax.Array, jax.Array]:
     """CHUNK tokens [B, CHUNK], the first one from `logits`, and whether each row has ended with
     each of them [B, CHUNK]; before them the logits and the cache after them.
@@ -189,7 +212,7 @@ def _decode(
     history: the tokens by slot [B, S], for constraints that look back.
     """
     model: Decoder = merge(graph, parameters)
-    sampling, rules, ending = policy
+    ending = policy.ending
     stops = jnp.array(ending.stop_tokens, jnp.int32)
     begin = jnp.zeros(len(logits), jnp.int32) if place.pad is None else jnp.asarray(place.pad)
 
@@ -197,10 +220,8 @@ def _decode(
         logits, cache, history, ended = carry
         made, slot = place.number.made + index, place.position + index
         text = None if history is None else Text(history, begin, slot)
-        allowed = constrained(logits, rules, text, place.number._replace(made=made), ending)
-        draw = jax.random.fold_in(place.key, made)
-        tempered = allowed if sampling.temperature == 0 else allowed / place.temperature
-        token = sample(tempered, draw, sampling)
+        number = place.number._replace(made=made)
+        token = choose(logits, policy, text, number, place.key, place.temperature)
         if ending.stop_tokens:
             token = jnp.where(ended, ending.pad_token, token)
             ended |= (token[:, None] == stops).any(axis=-1)

@@ -1,7 +1,6 @@
 """The programs on Hugging Face directories: train, generate, run, convert."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from launch import checkpoints
+from launch.assistance import Assistance
 from launch.converter import convert
 from launch.errors import LaunchError
 from launch.generator import generate_text, load_directory, load_run
@@ -57,10 +57,10 @@ def text_of(
     writer: object,
     capsys: pytest.CaptureFixture[str],
     prompt: str = "the ",
-    given: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> str:
     capsys.readouterr()
-    generate_text(writer, prompt=prompt, otherwise=GREEDY, given=given, seed=0)  # type: ignore[arg-type]
+    generate_text(writer, prompt=prompt, otherwise=GREEDY, seed=0, **options)  # type: ignore[arg-type]
     return capsys.readouterr().out
 
 
@@ -235,6 +235,15 @@ def test_an_empty_prompt_and_one_beyond_the_context_are_refused(directory: Path)
     ):
         with pytest.raises(error, match=message):
             generate_text(writer, prompt=prompt, otherwise=otherwise, seed=0)
+
+
+def test_assistance_leaves_the_text_as_it_is(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = load_directory(directory, "data=1")
+    alone = text_of(writer, capsys)
+    assert text_of(writer, capsys, assistance=Assistance(4)) == alone
+    assert text_of(writer, capsys, assistance=Assistance(4, writer.model)) == alone
 
 
 @pytest.mark.parametrize("text", TEXTS)
