@@ -21,10 +21,11 @@ from neuronjax.nki import collectives, isa, language
 from neuronjax.nki.kernel import Kernel, jit, simulate
 from neuronjax.nki.profiling import benchmark, profile
 from neuronjax.nki.refusal import removed, unknown
+from neuronjax.nki.sweep import sweep
 
 __all__ = [
     "Kernel", "benchmark", "collectives", "install", "isa", "jit", "language", "profile",
-    "simulate",
+    "simulate", "sweep",
 ]  # fmt: skip
 
 REMOVED: Mapping[str, str] = {
