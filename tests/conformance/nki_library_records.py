@@ -42,7 +42,8 @@ def is_too_large(error: BaseException | None) -> bool:
     """Whether a test took more time or memory than it may, by what it raised and what that came
     of."""
     while error is not None:
-        if isinstance(error, TestTimeoutError | MemoryError):
+        is_torch = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+        if is_torch or isinstance(error, TestTimeoutError | MemoryError):
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -37,7 +37,8 @@ def test_what_needs_too_much_is_too_large() -> None:
     cause = TestTimeoutError("it took long")
     within = RuntimeError("the kernel failed")
     within.__cause__ = cause
-    assert all(map(is_too_large, (cause, within, MemoryError("9 GiB"))))
+    of_torch = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9")
+    assert all(map(is_too_large, (cause, within, MemoryError("9 GiB"), of_torch)))
     assert not is_too_large(RuntimeError("row 3 is wrong"))
 
 
