@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import AbstractMesh
 
 import neuronjax
-from launch.errors import MeshError, OutputError
+from launch.errors import MeshError, OutputError, SettingsError
 from neuronjax import mx, nki
 from neuronjax.errors import NeuronError
 from neuronjax.machine.machine import Machine
@@ -42,6 +42,15 @@ def target_in_use() -> tuple[str, int]:
     """The emulated instance, or the default one, and the number of devices."""
     target = getattr(jax.devices()[0], "target", DEFAULT_TARGET)
     return target, jax.device_count()
+
+
+def cores_of(target: str) -> int:
+    """How many cores a program sees on a machine. Raises SettingsError for one that there is
+    not."""
+    try:
+        return len(Machine.create(target).logical_cores)
+    except NeuronError as error:
+        raise SettingsError(str(error)) from error
 
 
 def estimate_factory(

@@ -1,32 +1,51 @@
-"""Simulates a machine's latency and throughput: `python -m launch.traffic --rates=1,2,4,8`.
+"""Simulates a machine's latency and throughput: `python -m launch.traffic --model=70b`.
 
 The scheduler of `launch.serve` answers random or recorded requests on a simulated clock, on which
 each step takes the time that the timing model estimates for its bucket. No values are computed:
 hours of traffic take seconds once the buckets have been timed (`--timings` saves the times in a
-file).
+file). The highest rate that meets the objective is searched for, unless `--rates` gives some;
+`--sweep` compares settings.
 """
 
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 from tqdm import tqdm
 
+from launch.emulation import cores_of
+from launch.errors import LaunchError
+from launch.meshes import parse_mesh, text_of
 from launch.program import run, say
 from launch.serving.config import CACHE_DTYPES, EngineConfig
-from launch.serving.copies import with_split_cache
+from launch.serving.copies import COPIES, with_split_cache
 from launch.serving.errors import ServingError
 from launch.serving.runner.sizes import choose_buckets
 from launch.serving.scheduler.limits import SchedulerLimits
 from launch.serving.virtual.report import Objective, knee, summarise, table, write
 from launch.serving.virtual.simulation import simulate
 from launch.serving.virtual.summary import Summary
-from launch.serving.virtual.timings import Machine, Timings, measure
+from launch.serving.virtual.sweep import Case, best, combinations, comparison, parsed, save, search
+from launch.serving.virtual.timings import Machine, Timings
 from launch.serving.virtual.traffic import Arrival, TrafficConfig, draw_traffic, read_trace
-from launch.settings import define_flags, from_flags
+from launch.settings import define_flags, from_flags, names_of
+from models.errors import ModelsError
 
+_SEARCH = "auto"  # in place of rates
 _RATES = flags.DEFINE_list(
-    "rates", ["1"], "Request rates, per second; each is a separate simulation."
+    "rates",
+    [_SEARCH],
+    "Request rates, per second, such as 1,2,4; each is a separate simulation. auto: rates around "
+    "the highest one that meets the objective.",
+)
+_SWEEP = flags.DEFINE_multi_string(
+    "sweep",
+    [],
+    "A setting of engine or machine and the values to try, such as max_num_seqs=16/64 or "
+    "mesh=model=32/data=2,model=32; of several, all combinations.",
 )
 _TRACE = flags.DEFINE_string(
     "trace", None, "JSONL file of requests (seconds, prompt_tokens, answer_tokens) to replay."
@@ -41,40 +60,91 @@ _FLAGS = EngineConfig(
 
 def main() -> int:
     values = flags.FLAGS.flag_values_dict()
-    config = from_flags(EngineConfig, values)
-    machine = _machine(from_flags(Machine, values), config)
-    objective, traffic = from_flags(Objective, values), from_flags(TrafficConfig, values)
-    limits = _limits(config)
-    runs = _runs(traffic, limits.longest)  # before the buckets are timed, which takes minutes
-    timings = _timings(machine, limits)
-    ahead = 1 if config.async_scheduling else 0
-    summaries: list[Summary] = []
-    for rate, arrivals in runs:
-        outcome = simulate(limits, timings, arrivals, steps_ahead=ahead)
-        summaries.append(summarise(outcome, rate, objective))
-        say(f"{rate:g} requests per second: {outcome.duration:.1f} s on {machine.target}")
-    print(table(summaries))
-    best = knee(summaries)
-    if best is None:
-        print("no rate can be sustained: too few requests meet the objective")
-    else:
-        print(f"knee: {best.rate:g} requests per second, {best.tokens_per_second:.0f} tokens/s")
-    if _OUT.value is not None:
-        write(summaries, Path(_OUT.value), {"machine": asdict(machine)})
+    timings = Timings(None if _TIMINGS.value is None else Path(_TIMINGS.value))
+    folder = None if _OUT.value is None else Path(_OUT.value)
+    if _SWEEP.value:
+        return _sweep(values, timings, folder)
+    _show(_simulated(values, timings), values, folder)
     return 0
 
 
-def _machine(machine: Machine, config: EngineConfig) -> Machine:
-    """With what the engine's settings say of its cores and its cache. Raises ServingError for those
-    whose cost is not known."""
+def _sweep(values: Mapping[str, Any], timings: Timings, folder: Path | None) -> int:
+    """Each combination of settings, and what they come to."""
+    known = [*names_of(EngineConfig), *names_of(Machine)]
+    changes = [(change, parsed(change)) for change in combinations(_SWEEP.value, known)]
+    cases: list[Case] = []
+    for number, (change, changed) in enumerate(changes, 1):
+        case, own = Case(change, ()), {**values, **changed}
+        print(f"{case.name}:")
+        try:
+            case = case._replace(runs=_simulated(own, timings))
+        except (LaunchError, ModelsError) as error:
+            case = case._replace(why=str(error))
+            print(f"impossible: {error}")
+        else:
+            _show(case.runs, own, folder and folder / str(number))
+        cases.append(case)
+    print(f"\nat the knee of each:\n{comparison(cases)}")
+    leader = best(cases)
+    print("nothing meets the objective" if leader is None else f"most tokens/s: {leader.name}")
+    if folder is not None:
+        save(cases, folder)
+    return 0 if any(case.runs for case in cases) else 1
+
+
+def _simulated(values: Mapping[str, Any], timings: Timings) -> Sequence[Summary]:
+    """A summary for each rate. Raises LaunchError or ModelsError for settings that cannot be."""
+    config = from_flags(EngineConfig, values)
+    machine, copies, machines = _machine(from_flags(Machine, values), config)
+    objective, traffic = from_flags(Objective, values), from_flags(TrafficConfig, values)
+    limits = _limits(config)
+    requests = _requests(traffic, limits.longest)
+    rates = _rates(requests)  # known before buckets are timed, which takes minutes
+    with tqdm(total=len(list(limits.buckets)), desc="buckets", dynamic_ncols=True) as bar:
+        seconds = timings.of(machine, limits, lambda bucket: bar.update())
+    ahead = 1 if config.async_scheduling else 0
+
+    def run_at(rate: float) -> Summary:
+        outcome = simulate(
+            limits, seconds.__getitem__, requests(rate), steps_ahead=ahead, copies=copies
+        )
+        say(f"{rate:g} requests per second: {outcome.duration:.1f} s on {machine.target}")
+        return summarise(outcome, rate, objective, machines)
+
+    return search(run_at) if rates is None else [run_at(rate) for rate in rates]
+
+
+def _show(summaries: Sequence[Summary], values: Mapping[str, Any], folder: Path | None) -> None:
+    print(table(summaries))
+    highest = knee(summaries)
+    if highest is None:
+        print("no rate can be sustained: too few requests meet the objective")
+    else:
+        print(
+            f"knee: {highest.rate:g} requests per second, {highest.tokens_per_second:.0f} tokens/s"
+        )
+    if folder is not None:
+        write(summaries, folder, {"machine": asdict(from_flags(Machine, values))})
+
+
+def _machine(machine: Machine, config: EngineConfig) -> tuple[Machine, int, int]:
+    """What runs one copy of the model, with what the engine's settings say of its cores and its
+    cache; how many copies there are, and how many machines they take. Raises ServingError for
+    settings whose cost is not known, and for a mesh that no number of machines has."""
     for name in ("speculative_config", "disaggregated_prefill", "enable_lora", "lora_modules"):
         if getattr(config, name):
             raise ServingError(f"--{name} cannot be simulated. Leave it out.")
-    return replace(
-        machine,
-        mesh=with_split_cache(machine.mesh, config),
-        cache_dtype=machine.cache_dtype or CACHE_DTYPES[config.kv_cache_dtype],
-    )
+    sizes = parse_mesh(machine.mesh)
+    copies = sizes[COPIES]
+    needed, there = math.prod(sizes.values()), cores_of(machine.target)
+    if needed > there and needed % there:
+        raise ServingError(
+            f"--mesh={machine.mesh} has {needed} cores, but {machine.target} has {there}: use at "
+            "most as many, or a multiple of them"
+        )
+    mesh = with_split_cache(text_of({**sizes, COPIES: 1}), config)
+    dtype = machine.cache_dtype or CACHE_DTYPES[config.kv_cache_dtype]
+    return replace(machine, mesh=mesh, cache_dtype=dtype), copies, -(-needed // there)
 
 
 def _limits(config: EngineConfig) -> SchedulerLimits:
@@ -92,33 +162,28 @@ def _limits(config: EngineConfig) -> SchedulerLimits:
     )
 
 
-def _timings(machine: Machine, limits: SchedulerLimits) -> Timings:
-    file = None if _TIMINGS.value is None else Path(_TIMINGS.value)
-    if file is not None and file.is_file():
-        timings = Timings.read(file)
-        if timings.fits(machine, limits):
-            return timings
-        say(f"{file} has the times of other buckets or of another machine and is replaced")
-    with tqdm(total=len(list(limits.buckets)), desc="buckets", dynamic_ncols=True) as bar:
-        timings = measure(machine, limits, lambda bucket: bar.update())
-    if file is not None:
-        timings.save(file)
-    return timings
-
-
-def _runs(traffic: TrafficConfig, longest: int) -> list[tuple[float, list[Arrival]]]:
-    """Requests per second, and the requests: of the trace, or drawn for each rate."""
+def _requests(traffic: TrafficConfig, longest: int) -> Callable[[float], list[Arrival]]:
+    """What comes at a rate: drawn, or of the trace whatever the rate."""
     if _TRACE.value is None:
-        return [(rate, draw_traffic(traffic, rate, longest)) for rate in _rates()]
+        draw_traffic(traffic, 1.0, longest)  # raises for what cannot be
+        return lambda rate: draw_traffic(traffic, rate, longest)
     arrivals = read_trace(Path(_TRACE.value), longest)
-    return [(len(arrivals) / max(arrivals[-1].seconds, 1e-9), arrivals)]
+    return lambda rate: arrivals
 
 
-def _rates() -> list[float]:
+def _rates(requests: Callable[[float], list[Arrival]]) -> list[float] | None:
+    """Those of the flag, or the one of the trace; None if they are to be searched for."""
+    if _TRACE.value is not None:
+        arrivals = requests(0.0)
+        return [len(arrivals) / max(arrivals[-1].seconds, 1e-9)]
+    if _RATES.value == [_SEARCH]:
+        return None
     try:
         rates = [float(text) for text in _RATES.value]
     except ValueError as error:
-        raise ServingError(f"--rates: {error}; write numbers such as 0.5,1,2") from error
+        raise ServingError(
+            f"--rates: {error}; write numbers such as 0.5,1,2, or {_SEARCH}"
+        ) from error
     if not all(rate > 0 for rate in rates):
         raise ServingError(f"--rates={','.join(_RATES.value)}: every rate must be positive")
     return rates

@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -18,7 +19,16 @@ from launch.serving.virtual.curves import curves
 from launch.serving.virtual.latencies import Latencies
 from launch.serving.virtual.report import Objective, knee, summarise, table, write
 from launch.serving.virtual.simulation import simulate
-from launch.serving.virtual.timings import WORKLOAD, Machine, Timings, measure, seconds_of
+from launch.serving.virtual.summary import Summary
+from launch.serving.virtual.sweep import combinations, search
+from launch.serving.virtual.timings import (
+    WORKLOAD,
+    Estimate,
+    Machine,
+    Shape,
+    Timings,
+    seconds_of,
+)
 from launch.serving.virtual.traffic import (
     LENGTHS,
     Arrival,
@@ -142,6 +152,8 @@ def test_more_load_is_slower_and_the_knee_is_where_it_breaks(tmp_path: Path) -> 
     assert f"p50 time to first token, s: {runs[2].ttft[0]:.4g} at 1000 requests per second" in marks
     assert len(marks) == 3 * (3 + 3 + 1 + 1)
     assert len(table(runs).splitlines()) == 4
+    on_two = summarise(simulate(LIMITS, seconds, draw_traffic(config, 1.0, 256)), 1.0, objective, 2)
+    assert on_two.usd_per_million_tokens == pytest.approx(runs[0].duration * 2e3 / tokens)
 
 
 def test_latencies_have_their_quantiles() -> None:
@@ -159,18 +171,134 @@ def test_latencies_have_their_quantiles() -> None:
 def test_the_times_are_those_of_the_estimate(tmp_path: Path) -> None:
     machine = Machine(model="1b", target="trn2.3xlarge", mesh="model=1")
     limits = SchedulerLimits(64, 16, 32, Buckets((2,), (1,), (32,), (2,), 32))
-    timings = measure(machine, limits)
+    file = tmp_path / "timings.json"
+    timings = Timings(file).of(machine, limits)
     factory = load(WORKLOAD, {"model": "1b", "context": 64, "blocks": 16})
     mesh = abstract_mesh("model=1")
     estimate = of_factory(factory, setting_of("trn2.3xlarge", None), mesh, batch=2)
-    assert timings(Bucket(2, 1, 2)) == estimate.step_seconds
-    assert timings(Bucket(1, 32, 2)) > 0
-    file = tmp_path / "timings.json"
-    timings.save(file)
-    again = Timings.read(file)
-    assert again == timings
-    assert again.fits(machine, limits)
-    assert not again.fits(replace(machine, mesh="model=2"), limits)
+    assert timings[Bucket(2, 1, 2)] == estimate.step_seconds
+    assert timings[Bucket(1, 32, 2)] > 0
+    assert Timings(file).of(machine, limits, estimate=by_hand([])) == timings
+
+
+def by_hand(asked: list[Bucket]) -> Estimate:
+    """Gives the times of `seconds`, and notes what is asked for."""
+
+    def estimate(shape: Shape, buckets: Sequence[Bucket]) -> Iterator[tuple[Bucket, float]]:
+        for bucket in buckets:
+            asked.append(bucket)
+            yield bucket, seconds(bucket)
+
+    return estimate
+
+
+def test_times_that_are_known_are_not_estimated_again(tmp_path: Path) -> None:
+    """Also if only some are, as after an interruption; those of other machines are kept."""
+    file = tmp_path / "deep" / "timings.json"
+    few = replace(LIMITS, buckets=replace(BUCKETS, decode_rows=(4,)))
+    asked: list[Bucket] = []
+    Timings(file).of(Machine(), few, estimate=by_hand(asked))
+    assert asked == list(few.buckets)
+    known = Timings(file).of(Machine(), LIMITS, estimate=by_hand(asked))
+    assert sorted(asked) == sorted(LIMITS.buckets)
+    assert known == {bucket: seconds(bucket) for bucket in LIMITS.buckets}
+    Timings(file).of(Machine(mesh="model=32"), LIMITS, estimate=by_hand(asked))
+    assert len(asked) == 2 * len(list(LIMITS.buckets))
+    assert Timings(file).of(Machine(), LIMITS, estimate=by_hand(asked)) == known
+    assert len(asked) == 2 * len(list(LIMITS.buckets))
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_two_copies_do_twice_the_work_of_one(ahead: int) -> None:
+    """Every request comes twice: each copy answers it when one copy would answer it alone."""
+    config = TrafficConfig(num_requests=60, lengths="alpaca", shared_prefix=20)
+    arrivals = draw_traffic(config, 30.0, LIMITS.longest)
+    alone = simulate(LIMITS, seconds, arrivals, steps_ahead=ahead)
+    twice = [arrival for arrival in arrivals for _ in range(2)]
+    both = simulate(LIMITS, seconds, twice, steps_ahead=ahead, copies=2)
+    np.testing.assert_array_equal(both.first_token.reshape(-1, 2).T, [alone.first_token] * 2)
+    np.testing.assert_array_equal(both.finished.reshape(-1, 2).T, [alone.finished] * 2)
+    assert (both.steps, both.busy) == (2 * alone.steps, alone.busy)
+    assert both.counters.prefix_hits == 2 * alone.counters.prefix_hits > 0
+
+
+def test_requests_go_to_the_copy_that_has_their_beginning() -> None:
+    first, other = bytes(64), bytes([1] * 64)
+    arrivals = [Arrival(number, first if number % 2 else other, 4) for number in range(12)]
+    outcome = simulate(LIMITS, seconds, arrivals, copies=2)
+    assert outcome.counters.prefix_hits == 10 * 48  # the last of four blocks holds the last token
+
+
+def test_the_knee_is_searched_for() -> None:
+    """Faster than one in 20 ms, each request waits longer than the one before: nine tenths of them
+    wait for at most 10 ms up to the rate at which that is what the 180th waits for."""
+    limits = SchedulerLimits(64, 4, 16, Buckets((1,), (1,), (16,), (4,), 16))
+    objective = Objective(slo_ttft=0.03)
+
+    def run(rate: float) -> Summary:
+        arrivals = [Arrival(number / rate, bytes(8), 1) for number in range(200)]
+        return summarise(simulate(limits, lambda bucket: 0.02, arrivals), rate, objective)
+
+    best = knee(search(run))
+    assert best is not None
+    highest = 1 / (0.02 - 0.01 / 180)
+    assert highest / 1.023 <= best.rate <= highest
+
+
+def test_combinations_of_a_sweep() -> None:
+    known = ("mesh", "max_num_seqs")
+    assert combinations([], known) == [{}]
+    made = combinations(["mesh=model=2/data=2,model=1", "max_num_seqs=4/8"], known)
+    assert len(made) == 4
+    assert made[2] == {"mesh": "data=2,model=1", "max_num_seqs": "4"}
+    for bad in ("mesh", "mesh=", "mesh=a//b", "rows=1"):
+        with pytest.raises(ServingError, match=f"--sweep={bad}: write NAME=VALUE/VALUE"):
+            combinations([bad], known)
+
+
+def test_settings_are_compared(tmp_path: Path) -> None:
+    """Two copies on two cores carry about twice as much; four are more than the machine has, and
+    one on five cores is no mesh of it."""
+    machine = Machine(model="1b", target="trn2.3xlarge", mesh="data=1,model=1")
+    file, out = tmp_path / "timings.json", tmp_path / "out"
+    Timings(file).of(machine, replace(LIMITS, blocks=64), estimate=by_hand([]))
+    settings = {
+        "model": "1b",
+        "target": "trn2.3xlarge",
+        "max_model_len": 256,
+        "block_size": 16,
+        "max_num_seqs": 4,
+        "max_num_batched_tokens": 64,
+        "num_seqs_buckets": "1,4",
+        "prefill_rows_buckets": 1,
+        "prefill_buckets": "16,64",
+        "context_buckets": "64,256",
+        "num_requests": 100,
+        "lengths": "40:12",
+        "slo_ttft": 0.1,
+        "price": 3.6,
+        "timings": file,
+        "out": out,
+        "sweep": "mesh=model=1/data=2/data=5",
+    }
+    command = [sys.executable, "-m", "launch.traffic"]
+    done = subprocess.run(
+        [*command, *(f"--{name}={value}" for name, value in settings.items())],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "impossible: --mesh=data=5 has 5 cores, but trn2.3xlarge has 4" in done.stdout
+    assert "most tokens/s: mesh=data=2" in done.stdout
+    told = json.loads((out / "sweep.json").read_text())
+    assert told["best"] == {"mesh": "data=2"}
+    one, two, five = told["cases"]
+    assert 1.6 < two["knee"]["rate"] / one["knee"]["rate"] < 2.4
+    assert five["knee"] is None
+    assert "5 cores" in five["why"]
+    assert json.loads((out / "2" / "traffic.json").read_text())["knee"] == two["knee"]["rate"]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +328,7 @@ def test_bad_input(tmp_path: Path) -> None:
         read_trace(tmp_path / "none", 100)
     (tmp_path / "timings.json").write_text("[]")
     with pytest.raises(ServingError, match="holds no times"):
-        Timings.read(tmp_path / "timings.json")
+        Timings(tmp_path / "timings.json")
     with pytest.raises(RequestError, match="maximum context length"):
         simulate(LIMITS, seconds, [Arrival(0.0, bytes(300), 1)])
     bucket = Bucket(1, 1, 4)

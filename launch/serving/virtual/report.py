@@ -24,20 +24,20 @@ class Objective:
 
     slo_ttft: float = setting(1.0, "Limit for the time to the first token, in seconds.", lowest=0)
     slo_tpot: float = setting(0.1, "Limit for the time per further token, in seconds.", lowest=0)
-    price: float | None = setting(None, "US dollars per hour for the machine.", lowest=0)
+    price: float | None = setting(None, "US dollars per hour for a machine.", lowest=0)
 
     def __post_init__(self) -> None:
         check_settings(self)
 
 
-def summarise(outcome: Outcome, rate: float, objective: Objective) -> Summary:
-    """The numbers of a run."""
+def summarise(outcome: Outcome, rate: float, objective: Objective, machines: int = 1) -> Summary:
+    """The numbers of a run on so many machines."""
     counters, duration = outcome.counters, outcome.duration
     per_token = outcome.per_token
     good = outcome.to_first <= objective.slo_ttft
     good &= ~(per_token > objective.slo_tpot)  # NaN: one token has no time between tokens
     tokens = int(outcome.tokens.sum())
-    dollars = None if objective.price is None else objective.price / 3600 * duration
+    dollars = None if objective.price is None else objective.price * machines / 3600 * duration
     return Summary(
         rate=rate,
         requests=len(outcome.arrived),
@@ -84,11 +84,22 @@ _COLUMNS: tuple[Column, ...] = (
 )
 
 
+HEADINGS = [name for name, _ in _COLUMNS]
+
+
+def cells(summary: Summary) -> list[str]:
+    """What a table says of a run, below HEADINGS."""
+    return [tell(summary) for _, tell in _COLUMNS]
+
+
 def table(summaries: Sequence[Summary]) -> str:
     """A line for each load."""
-    rows = [[name for name, _ in _COLUMNS]]
-    rows += [[write(summary) for _, write in _COLUMNS] for summary in summaries]
-    widths = [max(len(row[index]) for row in rows) for index in range(len(_COLUMNS))]
+    return aligned([HEADINGS, *map(cells, summaries)])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Lines of columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         for row in rows

@@ -4,12 +4,14 @@ import json
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Sequence as Items
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from launch.quantisation.settings import WEIGHTS
+from launch.run_file import write_json
 from launch.serving.errors import ServingError
 from launch.serving.scheduler.buckets import Bucket
 from launch.serving.scheduler.limits import SchedulerLimits
@@ -36,77 +38,105 @@ class Machine:
     cache_dtype: str | None = setting(None, "Type of keys and values, such as float8_e4m3.")
 
 
-@dataclass(frozen=True)
-class Timings:
-    """Seconds of every bucket of a model on a machine."""
+class Shape(NamedTuple):
+    """What the time of a bucket depends on beside it."""
 
     machine: Machine
     block_size: int
     blocks: int
-    seconds: Mapping[Bucket, float]
-
-    def __call__(self, bucket: Bucket) -> float:
-        """Seconds of one step."""
-        return self.seconds[bucket]
-
-    def fits(self, machine: Machine, limits: SchedulerLimits) -> bool:
-        """Whether these are times of that machine, for all of those buckets."""
-        same = (self.machine, self.block_size, self.blocks) == (
-            machine,
-            limits.block_size,
-            limits.blocks,
-        )
-        return same and set(limits.buckets) <= set(self.seconds)
-
-    def save(self, file: Path) -> None:
-        """As JSON."""
-        rows = [[*bucket, seconds] for bucket, seconds in self.seconds.items()]
-        fields = {"block_size": self.block_size, "blocks": self.blocks, "seconds": rows}
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({"machine": asdict(self.machine), **fields}, indent=0))
-
-    @classmethod
-    def read(cls, file: Path) -> "Timings":
-        """Raises ServingError for a file that `save` has not written."""
-        try:
-            values = json.loads(file.read_text())
-            seconds = {Bucket(*map(int, row[:3])): float(row[3]) for row in values["seconds"]}
-            machine = Machine(**values["machine"])
-            return cls(machine, int(values["block_size"]), int(values["blocks"]), seconds)
-        except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
-            raise ServingError(
-                f"{file} holds no times of buckets ({error!r}). Give another --timings."
-            ) from error
 
 
-def measure(
-    machine: Machine,
-    limits: SchedulerLimits,
-    on_bucket: Callable[[Bucket], None] = lambda bucket: None,
-) -> Timings:
+Estimate = Callable[[Shape, Items[Bucket]], Iterator[tuple[Bucket, float]]]
+"""Buckets with their seconds, as they are known."""
+
+
+class Timings:
+    """Seconds of buckets on machines, kept in a file if one is given."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        """Raises ServingError for a file that is not of this class."""
+        self._file = file
+        self._known: dict[Shape, dict[Bucket, float]] = {}
+        if file is not None and file.exists():
+            self._known = _read(file)
+
+    def of(
+        self,
+        machine: Machine,
+        limits: SchedulerLimits,
+        on_bucket: Callable[[Bucket], None] = lambda bucket: None,
+        estimate: Estimate | None = None,
+    ) -> Mapping[Bucket, float]:
+        """The seconds of all of the limits' buckets; those that are not known are estimated, and
+        saved as they come.
+
+        Raises ServingError with the estimate's words if one is impossible, or does not fit the
+        memory.
+        """
+        shape = Shape(machine, limits.block_size, limits.blocks)
+        known = self._known.setdefault(shape, {})
+        left = []
+        for bucket in limits.buckets:
+            if bucket in known:
+                on_bucket(bucket)
+            else:
+                left.append(bucket)
+        for bucket, seconds in (estimate or measure)(shape, left):
+            known[bucket] = seconds
+            self._save()
+            on_bucket(bucket)
+        return known
+
+    def _save(self) -> None:
+        if self._file is None:
+            return
+        entries = [
+            {
+                "machine": asdict(shape.machine),
+                "block_size": shape.block_size,
+                "blocks": shape.blocks,
+                "seconds": [[*bucket, seconds] for bucket, seconds in known.items()],
+            }
+            for shape, known in self._known.items()
+        ]
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(self._file, {"shapes": entries})
+
+
+def _read(file: Path) -> dict[Shape, dict[Bucket, float]]:
+    try:
+        return {
+            Shape(Machine(**entry["machine"]), int(entry["block_size"]), int(entry["blocks"])): {
+                Bucket(*map(int, row[:3])): float(row[3]) for row in entry["seconds"]
+            }
+            for entry in json.loads(file.read_text())["shapes"]
+        }
+    except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
+        raise ServingError(
+            f"{file} holds no times of buckets ({error!r}). Give another --timings."
+        ) from error
+
+
+def measure(shape: Shape, buckets: Items[Bucket]) -> Iterator[tuple[Bucket, float]]:
     """Estimates every bucket. Raises ServingError with the estimate's words if one is impossible,
     or does not fit the memory."""
     rows: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for bucket in limits.buckets:
+    for bucket in buckets:
         rows[bucket.tokens, bucket.blocks].append(bucket.rows)
-    seconds: dict[Bucket, float] = {}
     for (tokens, blocks), batches in rows.items():
-        for point in _sweep(machine, limits, tokens, blocks, batches):
+        for point in _sweep(shape, tokens, blocks, batches):
             bucket = Bucket(point["batch"], tokens, blocks)
-            seconds[bucket] = seconds_of(point, bucket)
-            on_bucket(bucket)
-    return Timings(machine, limits.block_size, limits.blocks, seconds)
+            yield bucket, seconds_of(point, bucket)
 
 
-def _sweep(
-    machine: Machine, limits: SchedulerLimits, tokens: int, blocks: int, batches: list[int]
-) -> list[dict[str, Any]]:
+def _sweep(shape: Shape, tokens: int, blocks: int, batches: list[int]) -> list[dict[str, Any]]:
+    machine = shape.machine
     settings = {
         "model": machine.model,
         "tokens": tokens,
-        "context": blocks * limits.block_size,
-        "block_size": limits.block_size,
-        "blocks": limits.blocks,
+        "context": blocks * shape.block_size,
+        "block_size": shape.block_size,
+        "blocks": shape.blocks,
         **{name: dtype for name in NARROW if (dtype := getattr(machine, name)) is not None},
     }
     done = subprocess.run(
