@@ -36,16 +36,35 @@ class Function(Operator):
 
 
 def broadcast_to(x: Tensor, shape: tuple[int, ...], dtype: DType = None) -> Tensor:
-    """A view of `x` with free dimensions of size 1 repeated up to `shape`, of the same rank."""
+    """A view of `x` with free dimensions of size 1 repeated up to `shape`, of the same rank; one
+    partition of a tile is copied to others."""
     if x.ndim != len(shape):
         raise UnsupportedProgramError(
             f"{current().line()}: cannot broadcast {x.shape} to {tuple(shape)}; give both the "
             "same number of dimensions."
         )
+    if x.storage.on_chip and x.shape[0] == 1 < shape[0]:
+        x = _on_partitions(x, shape[0])
     for dim, size in enumerate(shape):
         if x.shape[dim] != size:
             x = x.broadcast(dim, size)
     return x if dtype is None else copy(x, dtype)
+
+
+_QUARTER = 32
+"""Partitions that one shuffle reaches."""
+
+
+def _on_partitions(x: Tensor, count: int) -> Tensor:
+    """A tile with the one partition of `x` on all of its own: a shuffle within the first quarter,
+    and copies to the others."""
+    result = ndarray((count, *x.shape[1:]), x.dtype)
+    first = ndarray((_QUARTER, *x.shape[1:]), x.dtype)
+    isa.nc_stream_shuffle(first, x, [0] * _QUARTER)
+    for start in range(0, count, _QUARTER):
+        size = min(_QUARTER, count - start)
+        isa.tensor_copy(result[start : start + size], first[:size])
+    return result
 
 
 def broadcast_operands(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

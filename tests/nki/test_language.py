@@ -383,6 +383,16 @@ def test_constants_of_files(tmp_path: Path) -> None:
     np.testing.assert_array_equal(nki.simulate(kernel)(X), X + X)
 
 
+@pytest.mark.parametrize("count", [2, 40, 128])
+def test_one_partition_is_broadcast_to_others(count: int) -> None:
+    @nki.jit
+    def kernel(x: Tensor) -> Tensor:
+        row = nl.broadcast_to(nl.load(x[0:1]), (count, x.shape[1]))
+        return stored(nl.multiply(row, 2.0))
+
+    np.testing.assert_array_equal(nki.simulate(kernel)(X), np.repeat(2 * X[:1], count, axis=0))
+
+
 @nki.jit
 def printed(x: Tensor) -> Tensor:
     out = nl.ndarray(x.shape, x.dtype, nl.shared_hbm)
