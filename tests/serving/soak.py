@@ -266,9 +266,9 @@ def main() -> int:
     process, port = start(flags)
     try:
         report = asyncio.run(soak(Target(port), process.pid, arguments.minutes))
+        print(json.dumps(report))
         process.send_signal(signal.SIGTERM)
         report["exit_code"] = process.wait(60)
-        print(json.dumps(report))
         return int(report["exit_code"] != 0)
     finally:
         process.kill()

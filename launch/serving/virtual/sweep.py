@@ -15,7 +15,7 @@ from launch.serving.virtual.summary import Summary
 
 _FIRST = 1.0  # requests per second
 _DOUBLINGS = 24
-_HALVINGS = 5  # of a factor of two: the knee is leader to 2.2 %
+_HALVINGS = 5  # of a factor of two: the knee is within 2.2 %
 
 
 class Case(NamedTuple):
@@ -82,8 +82,8 @@ def _is_carried(summary: Summary) -> bool:
 
 def best(cases: Sequence[Case]) -> Case | None:
     """The one with the most tokens per second at its knee; None if none has a knee."""
-    leader = [(at.tokens_per_second, case) for case in cases if (at := knee(case.runs)) is not None]
-    return max(leader, key=lambda pair: pair[0], default=(0.0, None))[1]
+    knees = [(at.tokens_per_second, case) for case in cases if (at := knee(case.runs)) is not None]
+    return max(knees, key=lambda pair: pair[0], default=(0.0, None))[1]
 
 
 def comparison(cases: Sequence[Case]) -> str:
