@@ -59,8 +59,10 @@ def axes(x: LogScale, y: LogScale, x_name: str, y_name: str) -> Iterator[str]:
 
 
 def text(x: float, y: float, words: str, *, anchor: str = "start", size: int = 12) -> str:
-    """Words whose baseline begins, or is centred, or ends at a place."""
+    """Words whose baseline begins, or is centred, or ends at a place, with white around letters:
+    lines stop short of them."""
     return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}">'
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" '
+        'paint-order="stroke" stroke="white" stroke-width="4">'
         f"{escape(words)}</text>"
     )
