@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from absl import flags
@@ -90,7 +91,7 @@ def estimate(
         schedule = make_schedule(config.schedule, config.steps)
         training = make_training(
             model,
-            make_optimizer(config.optimizer, schedule, model.axis_names()),
+            partial(make_optimizer, config.optimizer, schedule),
             parallelism,
             precision,
             mesh=mesh,

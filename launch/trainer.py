@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -100,7 +101,7 @@ class Run:
         self._schedule = make_schedule(config.schedule, config.steps)
         self._training = make_training(
             model,
-            make_optimizer(config.optimizer, self._schedule, model.axis_names()),
+            partial(make_optimizer, config.optimizer, self._schedule),
             parallelism,
             precision,
             mesh=self._mesh,

@@ -7,6 +7,7 @@ does it for groups of queries that are larger than that.
 """
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,7 @@ def llama_train(
     schedule = make_schedule(run.schedule, run.steps)
     training = make_training(
         described,
-        make_optimizer(run.optimizer, schedule, described.axis_names()),
+        partial(make_optimizer, run.optimizer, schedule),
         Parallelism.of(mesh.shape),
         PRECISIONS[_RECIPES[dtype]],
         mesh=mesh,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def job(
     mesh = mesh_of(devices, model.config, config.batch_size)
     return make_training(
         model,
-        make_optimizer(config.optimizer, make_schedule(schedule, config.steps), model.axis_names()),
+        partial(make_optimizer, config.optimizer, make_schedule(schedule, config.steps)),
         Parallelism.of(mesh.shape, scan_layers=scan_layers),
         PRECISIONS[precision],
         mesh=mesh,

@@ -27,7 +27,15 @@ from launch.training.step_functions import StepFunctions
 from models.layers.linear import multiply_in
 from models.parallel.context import AXIS as CONTEXT
 from models.parallel.depth import Order, stack
-from models.parameters import Parameters, amax_histories, axis_names_of, merge, split, statistics
+from models.parameters import (
+    AxisNames,
+    Parameters,
+    amax_histories,
+    axis_names_of,
+    merge,
+    split,
+    statistics,
+)
 from models.pretrained import Described
 from models.sharding import TENSOR_AXES, batch_spec
 
@@ -57,7 +65,7 @@ class Training(NamedTuple):
 
 def make_training(
     model: Described,
-    optimizer: optax.GradientTransformation,
+    optimizer: optax.GradientTransformation | Callable[[AxisNames], optax.GradientTransformation],
     parallelism: Parallelism,
     precision: Precision = PRECISIONS["fp32"],
     *,
@@ -72,7 +80,7 @@ def make_training(
     seed: int,
 ) -> Training:
     """Everything jitted for `mesh`, whose axes are those of `parallelism`; `kernels`, a name of
-    `KERNELS`, compute layers.
+    `KERNELS`, compute layers. The optimizer may be a function of the names of parameters' axes.
 
     `batch` has the shapes of what a step takes, over the whole mesh. `step` donates its state and
     reports `loss` (mean over what counts), `grad_norm` (before clipping), the objective's metrics
@@ -122,7 +130,9 @@ def make_training(
         core=core,
         precision=precision,
         axes=axes,
-        optimizer=optimizer,
+        optimizer=optimizer
+        if isinstance(optimizer, optax.GradientTransformation)
+        else optimizer(axes),
         draw=partial(first.stacked, order) if parallelism.stacks else first.parameters,
         parameters=kinds.parameters,
         histories=kinds.histories,
