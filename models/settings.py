@@ -7,11 +7,12 @@ knows and the reference library's default for a missing one.
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from models.errors import ConfigError
 from models.weights.fields import Fields, read_dtype
 
+T = TypeVar("T")
 SETTING = "setting"
 
 
@@ -102,7 +103,7 @@ def read_layers(values: Fields) -> range:
     return range(count)
 
 
-def read_model(record: type[Any], values: Fields, **given: Any) -> Any:
+def read_model(record: type[T], values: Fields, **given: Any) -> T:
     """A model's config from `values` and `given`; `dtype` is the dtype of the weights."""
     dtype = read_dtype(values)
     everything = {"dtype": dtype, "param_dtype": dtype, **given}

@@ -77,12 +77,11 @@ class BartConfig:
 
     def block(self, *, is_decoder: bool) -> BlockShape:
         """The shape of a block of either side."""
-        return BlockShape(
-            dim=self.dim,
-            hidden_dim=self.decoder_hidden_dim if is_decoder else self.hidden_dim,
-            num_heads=self.num_decoder_heads if is_decoder else self.num_heads,
-            act=self.act,
+        if not is_decoder:
+            return BlockShape.of(self, norm_eps=NORM_EPS)
+        return BlockShape.of(
+            self,
+            hidden_dim=self.decoder_hidden_dim,
+            num_heads=self.num_decoder_heads,
             norm_eps=NORM_EPS,
-            initializer_range=self.initializer_range,
-            param_dtype=self.param_dtype,
         )

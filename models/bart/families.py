@@ -10,17 +10,15 @@ from models.bart.config import BartConfig
 from models.bart.model import Bart
 from models.bart.weights import BIAS, key_table
 from models.errors import ConfigError
-from models.settings import read_settings, write_settings
-from models.weights.fields import Fields, read_dtype
+from models.settings import read_model, write_settings
+from models.weights.fields import Fields
 
 
 def _bart(fields: Fields) -> BartConfig:
     fields.refuse(
         "tie_word_embeddings", True, why="the output layer must share the embedding table"
     )
-    dtype = read_dtype(fields)
-    given = {"dtype": dtype, "param_dtype": dtype}
-    return BartConfig(**read_settings(BartConfig, fields, given=given))
+    return read_model(BartConfig, fields)
 
 
 def _refine(config: BartConfig, tensors: Mapping[str, Any]) -> BartConfig:

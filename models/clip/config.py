@@ -38,15 +38,7 @@ class Tower:
         activation(self.act)
 
     def block(self, param_dtype: str) -> BlockShape:
-        return BlockShape(
-            dim=self.dim,
-            hidden_dim=self.hidden_dim,
-            num_heads=self.num_heads,
-            act=self.act,
-            norm_eps=self.norm_eps,
-            initializer_range=self.initializer_range,
-            param_dtype=param_dtype,
-        )
+        return BlockShape.of(self, param_dtype=param_dtype)
 
 
 @dataclass(frozen=True)

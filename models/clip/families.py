@@ -6,36 +6,21 @@ from models.architecture import Architecture
 from models.clip.config import CLIPConfig, TextConfig, Tower, VisionConfig
 from models.clip.model import CLIP
 from models.clip.weights import key_table
-from models.settings import read_settings
+from models.settings import read_settings, write_settings
 from models.weights.fields import Fields, read_dtype
 
 _OLD_END_TOKEN = 2  # of configs that name a wrong one: the end token is the highest of the text
 
-
+_TEXT_TOWER, _VISION_TOWER = Tower(512, 2048, 12, 8), Tower(768, 3072, 12, 12)
 _TEXT = {
-    "vocab_size": 49408,
-    "hidden_size": 512,
-    "intermediate_size": 2048,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 8,
-    "max_position_embeddings": 77,
-    "hidden_act": "quick_gelu",
-    "layer_norm_eps": 1e-5,
-    "initializer_range": 0.02,
-    "eos_token_id": 49407,
+    **write_settings(_TEXT_TOWER),
+    **write_settings(TextConfig(_TEXT_TOWER)),
+    "eos_token_id": TextConfig.end_token,
     "projection_dim": 512,
 }
 _VISION = {
-    "hidden_size": 768,
-    "intermediate_size": 3072,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "num_channels": 3,
-    "image_size": 224,
-    "patch_size": 32,
-    "hidden_act": "quick_gelu",
-    "layer_norm_eps": 1e-5,
-    "initializer_range": 0.02,
+    **write_settings(VisionConfig(_VISION_TOWER)),
+    **write_settings(_VISION_TOWER),
     "projection_dim": 512,
 }
 _BOTH = {"projection_dim": 512, "logit_scale_init_value": 2.6592}

@@ -8,21 +8,19 @@ from models.architecture import Architecture
 from models.convnext.config import ConvNextConfig
 from models.convnext.model import ConvNext
 from models.convnext.weights import key_table
-from models.settings import read_settings, write_settings
-from models.weights.fields import Fields, count_labels, read_dtype
+from models.settings import read_model, write_settings
+from models.weights.fields import Fields, count_labels
 
 
 def _backbone(fields: Fields, is_second: bool, **changes: Any) -> ConvNextConfig:
     stages = fields.positive("num_stages")
-    dtype = read_dtype(fields)
-    given = {
-        "layer_scale": not is_second and fields.number("layer_scale_init_value") > 0,
-        "response_norm": is_second,
-        "dtype": dtype,
-        "param_dtype": dtype,
+    config = read_model(
+        ConvNextConfig,
+        fields,
+        layer_scale=not is_second and fields.number("layer_scale_init_value") > 0,
+        response_norm=is_second,
         **changes,
-    }
-    config = ConvNextConfig(**read_settings(ConvNextConfig, fields, given=given))
+    )
     if stages != len(config.depths):
         raise fields.fail("num_stages", f"depths has {len(config.depths)} stages")
     return config

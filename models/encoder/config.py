@@ -124,15 +124,7 @@ class EncoderConfig:
     @property
     def block(self) -> BlockShape:
         """The dimensions and constants of a block."""
-        return BlockShape(
-            dim=self.dim,
-            hidden_dim=self.hidden_dim,
-            num_heads=self.num_heads,
-            act=self.act,
-            norm_eps=self.norm_eps,
-            initializer_range=self.initializer_range,
-            param_dtype=self.param_dtype,
-        )
+        return BlockShape.of(self)
 
     @property
     def head_dim(self) -> int:

@@ -1,6 +1,7 @@
 """The pre-norm transformer block that vision, speech and text towers share."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,10 +22,17 @@ class BlockShape:
     act: str  # of the feed-forward block
     norm_eps: float  # added to the variance in LayerNorm
     layer_scale: float | None = None  # what both parts are multiplied by at first; None = nothing
-    bias: bool = True  # of queries, keys and values
+    qkv_bias: bool = True  # of queries, keys and values
     key_bias: bool = True  # of the keys, if the others have one
     initializer_range: float = 0.02  # standard deviation of the initial weights
     param_dtype: str = "float32"
+
+    @classmethod
+    def of(cls, config: Any, **others: Any) -> "BlockShape":
+        """The shape of a config whose fields have the same names, but for `others`."""
+        names = {field.name for field in fields(cls)} - set(others)
+        given = {name: getattr(config, name) for name in names if hasattr(config, name)}
+        return cls(**given, **others)
 
     def norm(self) -> LayerNorm:
         """A norm over the residual stream."""
@@ -39,8 +47,8 @@ class BlockShape:
             num_heads=self.num_heads,
             num_kv_heads=self.num_heads,
             head_dim=self.dim // self.num_heads,
-            bias=self.bias,
-            key_bias=self.bias and self.key_bias,
+            bias=self.qkv_bias,
+            key_bias=self.qkv_bias and self.key_bias,
             out_bias=True,
             stddev=self.initializer_range,
             out_stddev=self.initializer_range,

@@ -96,17 +96,7 @@ class MobileViTConfig:
         activation(self.act)
 
     def block(self, dim: int) -> BlockShape:
-        return BlockShape(
-            dim=dim,
-            hidden_dim=int(self.mlp_ratio * dim),
-            num_heads=self.num_heads,
-            act=self.act,
-            norm_eps=self.norm_eps,
-            bias=self.qkv_bias,
-            key_bias=self.qkv_bias,
-            initializer_range=self.initializer_range,
-            param_dtype=self.param_dtype,
-        )
+        return BlockShape.of(self, dim=dim, hidden_dim=int(self.mlp_ratio * dim))
 
     def shrinking(self, stage: int) -> tuple[int, int]:
         """Stride and dilation of the convolution before a transformer: once the image is as small

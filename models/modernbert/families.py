@@ -11,26 +11,24 @@ from models.layers.text_heads import CLASSES, TextHeadConfig
 from models.modernbert.config import ModernBertConfig
 from models.modernbert.model import ModernBert
 from models.modernbert.weights import key_table
-from models.settings import read_layers, read_settings
-from models.weights.fields import Fields, count_labels, read_dtype
+from models.settings import read_layers, read_model
+from models.weights.fields import Fields, count_labels
 from models.weights.rotary_fields import read_rotary
 
 POOLINGS = {"cls": "first", "mean": "mean"}
 
 
 def _read_config(task: str, fields: Fields) -> ModernBertConfig:
-    dtype = read_dtype(fields)
     rotary, local_rotary = _rotaries(fields)
-    given = {
-        "head": _head(fields, task),
-        "rotary": rotary,
-        "local_rotary": local_rotary,
-        "local_layers": _local_layers(fields),
-        "reach": fields.positive("local_attention") // 2,
-        "dtype": dtype,
-        "param_dtype": dtype,
-    }
-    return ModernBertConfig(**read_settings(ModernBertConfig, fields, given=given))
+    return read_model(
+        ModernBertConfig,
+        fields,
+        head=_head(fields, task),
+        rotary=rotary,
+        local_rotary=local_rotary,
+        local_layers=_local_layers(fields),
+        reach=fields.positive("local_attention") // 2,
+    )
 
 
 def _head(fields: Fields, task: str) -> TextHeadConfig:

@@ -76,8 +76,7 @@ def _read(fields: Fields) -> PatchTSTConfig:
     scaling = fields.values.get("scaling", "std")
     if not isinstance(scaling, str | bool | None) or scaling not in _SCALINGS:
         raise fields.fail("scaling", f"choose one of {', '.join(map(repr, _SCALINGS))}")
-    config: PatchTSTConfig = read_model(PatchTSTConfig, fields, scaling=_SCALINGS[scaling])
-    return config
+    return read_model(PatchTSTConfig, fields, scaling=_SCALINGS[scaling])
 
 
 ARCHITECTURES = (

@@ -6,20 +6,18 @@ from models.architecture import Architecture
 from models.resnet.config import ResNetConfig
 from models.resnet.model import ResNet
 from models.resnet.weights import key_table
-from models.settings import read_settings, write_settings
-from models.weights.fields import Fields, count_labels, read_dtype
+from models.settings import read_model, write_settings
+from models.weights.fields import Fields, count_labels
 
 
 def _backbone(fields: Fields) -> ResNetConfig:
     fields.refuse("layer_type", "basic", "bottleneck", why="choose basic or bottleneck")
-    dtype = read_dtype(fields)
-    given = {
-        "bottleneck": fields.text("layer_type") == "bottleneck",
-        "first_stage_stride": 2 if fields.flag("downsample_in_first_stage") else 1,
-        "dtype": dtype,
-        "param_dtype": dtype,
-    }
-    return ResNetConfig(**read_settings(ResNetConfig, fields, given=given))
+    return read_model(
+        ResNetConfig,
+        fields,
+        bottleneck=fields.text("layer_type") == "bottleneck",
+        first_stage_stride=2 if fields.flag("downsample_in_first_stage") else 1,
+    )
 
 
 def _classifier(fields: Fields) -> ResNetConfig:

@@ -102,14 +102,9 @@ class SwinConfig:
 
     def block(self, stage: int) -> BlockShape:
         width = self.width(stage)
-        return BlockShape(
+        return BlockShape.of(
+            self,
             dim=width,
             hidden_dim=int(self.mlp_ratio * width),
             num_heads=self.num_heads[stage],
-            act=self.act,
-            norm_eps=self.norm_eps,
-            bias=self.qkv_bias,
-            key_bias=self.qkv_bias,
-            initializer_range=self.initializer_range,
-            param_dtype=self.param_dtype,
         )

@@ -105,15 +105,4 @@ class ViTConfig:
 
     @property
     def block(self) -> BlockShape:
-        return BlockShape(
-            dim=self.dim,
-            hidden_dim=self.hidden_dim,
-            num_heads=self.num_heads,
-            act=self.act,
-            norm_eps=self.norm_eps,
-            layer_scale=self.layer_scale,
-            bias=self.qkv_bias,
-            key_bias=self.key_bias,
-            initializer_range=self.initializer_range,
-            param_dtype=self.param_dtype,
-        )
+        return BlockShape.of(self)

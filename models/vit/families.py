@@ -9,19 +9,17 @@ from functools import partial
 from typing import Any
 
 from models.architecture import Architecture
-from models.settings import read_settings, write_settings
+from models.settings import read_model, write_settings
 from models.vit.config import ViTConfig
 from models.vit.model import ViT
 from models.vit.weights import CLASSIFIER, TWO_CLASSIFIERS, key_table
-from models.weights.fields import Fields, count_labels, read_dtype
+from models.weights.fields import Fields, count_labels
 from models.weights.table import Row
 
 
 def read_vit(fields: Fields, **changes: Any) -> ViTConfig:
     """The fields that all variants share; `changes` replaces some."""
-    dtype = read_dtype(fields)
-    given = {"dtype": dtype, "param_dtype": dtype, **changes}
-    return ViTConfig(**read_settings(ViTConfig, fields, given=given))
+    return read_model(ViTConfig, fields, **changes)
 
 
 def read_features(fields: Fields, **changes: Any) -> ViTConfig:

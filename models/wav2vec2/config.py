@@ -127,15 +127,7 @@ class SpeechConfig:
     @property
     def block(self) -> BlockShape:
         """One transformer block."""
-        return BlockShape(
-            dim=self.dim,
-            hidden_dim=self.hidden_dim,
-            num_heads=self.num_heads,
-            act=self.act,
-            norm_eps=self.norm_eps,
-            initializer_range=self.initializer_range,
-            param_dtype=self.param_dtype,
-        )
+        return BlockShape.of(self)
 
     @property
     def stride(self) -> int:

@@ -108,8 +108,7 @@ def _read(head: _Head, fields: Fields) -> SpeechConfig:
     fields.refuse("adapter_attn_dim", why="language adapters are not supported")
     absent = {name: value for name, value in _NO_HEAD.items() if name not in head.sizes}
     labels = {"num_labels": count_labels(fields)} if head.has_labels else {}
-    config: SpeechConfig = read_model(SpeechConfig, fields, **absent, **labels)
-    return config
+    return read_model(SpeechConfig, fields, **absent, **labels)
 
 
 def _architectures() -> Iterator[Architecture]:

@@ -1,6 +1,6 @@
 """Rows of key tables for the layers that most families have."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from models.weights.table import Row, row
@@ -56,11 +56,31 @@ MEMORY_BLOCK = BlockNames(
 )
 
 
+# What fairseq's models hold, and those that were made from them.
+FAIRSEQ_BLOCK = BlockNames(
+    ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "self_attn.out_proj",
+    "fc1",
+    "fc2",
+    ("self_attn_layer_norm", "final_layer_norm"),
+)
+
+
+def attention_rows(
+    key: str,
+    attention: str,
+    heads: Sequence[str] = ("q_proj", "k_proj", "v_proj"),
+    output: str = "out_proj",
+) -> Iterator[Row]:
+    """Queries, keys, values and the output of an attention layer."""
+    for theirs, ours in zip(heads, ("query", "key", "value"), strict=True):
+        yield from dense_rows(f"{key}.{theirs}", f"{attention}.{ours}", bias=FLAT)
+    yield from dense_rows(f"{key}.{output}", f"{attention}.output", OUTPUT_KERNEL)
+
+
 def block_rows(layer: str, block: str, names: BlockNames) -> Iterator[Row]:
     """A block of models/layers/blocks.py."""
-    for theirs, ours in zip(names.heads, ("query", "key", "value"), strict=True):
-        yield from dense_rows(f"{layer}.{theirs}", f"{block}.attention.{ours}", bias=FLAT)
-    yield from dense_rows(f"{layer}.{names.output}", f"{block}.attention.output", OUTPUT_KERNEL)
+    yield from attention_rows(layer, f"{block}.attention", names.heads, names.output)
     yield from dense_rows(f"{layer}.{names.up}", f"{block}.mlp.up")
     yield from dense_rows(f"{layer}.{names.down}", f"{block}.mlp.down")
     for theirs, ours in zip(names.norms, ("attention_norm", "mlp_norm"), strict=True):

@@ -89,13 +89,6 @@ class WhisperConfig:
         return self._block(self.decoder_heads, self.decoder_hidden_dim)
 
     def _block(self, num_heads: int, hidden_dim: int) -> BlockShape:
-        return BlockShape(
-            dim=self.dim,
-            hidden_dim=hidden_dim,
-            num_heads=num_heads,
-            act=self.act,
-            norm_eps=1e-5,
-            key_bias=False,
-            initializer_range=self.initializer_range,
-            param_dtype=self.param_dtype,
+        return BlockShape.of(
+            self, hidden_dim=hidden_dim, num_heads=num_heads, norm_eps=1e-5, key_bias=False
         )

@@ -1,8 +1,8 @@
 """Whisper: from its config.json to the model. Defaults are those of transformers."""
 
 from models.architecture import Architecture
-from models.settings import read_settings, write_settings
-from models.weights.fields import Fields, read_dtype
+from models.settings import read_model, write_settings
+from models.weights.fields import Fields
 from models.whisper.config import WhisperConfig
 from models.whisper.model import Whisper
 from models.whisper.weights import key_table
@@ -12,9 +12,7 @@ def _whisper(fields: Fields) -> WhisperConfig:
     fields.refuse(
         "tie_word_embeddings", True, why="the output layer must share the embedding table"
     )
-    dtype = read_dtype(fields)
-    given = {"dtype": dtype, "param_dtype": dtype}
-    return WhisperConfig(**read_settings(WhisperConfig, fields, given=given))
+    return read_model(WhisperConfig, fields)
 
 
 ARCHITECTURES = (

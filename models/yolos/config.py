@@ -67,14 +67,4 @@ class YolosConfig:
 
     @property
     def block(self) -> BlockShape:
-        return BlockShape(
-            dim=self.dim,
-            hidden_dim=self.hidden_dim,
-            num_heads=self.num_heads,
-            act=self.act,
-            norm_eps=self.norm_eps,
-            bias=self.qkv_bias,
-            key_bias=self.qkv_bias,
-            initializer_range=self.initializer_range,
-            param_dtype=self.param_dtype,
-        )
+        return BlockShape.of(self)
