@@ -111,7 +111,7 @@ def test_first_last_and_early_tokens() -> None:
         (lambda: make(sequences=2), "would be identical"),
         (lambda: make(beams=Beams(2), sequences=3), "2 beams cannot return 3"),
         (lambda: make(beams=Beams(2), sampling=Sampling()), "does not sample"),
-        (lambda: make(beams=Beams(2), boundaries=(7,)), "nor assisted decoding continues past 7 tokens"),
+        (lambda: make(beams=Beams(2), boundaries=(7,)), "decoding continues past 7 tokens"),
     ],
     ids=["beams", "early", "penalty", "ngram", "greedy", "sequences", "draws", "boundary"],
 )
