@@ -110,15 +110,19 @@ class Fusion:
         count = 1 + sum(self.waiting.get(value, 0) for value in dict.fromkeys(roots))
         return count if count <= MOST_WAITING else 0
 
-    def _new(self, op: Op) -> Group:
-        group = Group(len(self.groups), [op])
+    def _new(self) -> Group:
+        group = Group(len(self.groups), [])
         self.groups.append(group)
-        for value in op.results:
-            self.of[value] = group
         return group
 
+    def _add(self, group: Group, op: Op) -> None:
+        group.operations.append(op)
+        for value in op.results:
+            self.of[value] = group
+
     def _alone(self, op: Op) -> None:
-        group = self._new(op)
+        group = self._new()
+        self._add(group, op)
         values = (*op.operands, *op.results)
         if op.name in self.epilogues and all(is_native(value.dtype) for value in values):
             shape = op.result.shape
@@ -137,15 +141,13 @@ class Fusion:
         shape = op.operands[0].shape if kept is not None else op.result.shape
         group, placed = self._joinable(op, shape, kept)
         if group is None:
-            group = self._new(op)
+            group = self._new()
             group.domain = list(shape)
-            group.operations.clear()
             placed = own
         walked = op.operands[:1] if kept is not None else op.operands
         for operand in walked:
             self._enter(group, operand, placed)
-        group.operations.append(op)
-        self.of[op.result] = group
+        self._add(group, op)
         for operand in walked:
             self._note(group, operand, placed)
         for operand in op.operands[len(walked) :]:
@@ -167,9 +169,8 @@ class Fusion:
         for operand in op.operands:
             self._enter(group, operand, placed)
             self._note(group, operand, placed)
-        group.operations.append(op)
+        self._add(group, op)
         group.maps[value] = placed
-        self.of[value] = group
 
     def _note(self, group: Group, operand: Value, placed: Map) -> None:
         base, relation = peel(operand)

@@ -6,7 +6,8 @@ their queue and share the DMA engines, results are there a latency after the ins
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -235,22 +236,37 @@ class Timer:
         """The first iterations of a body, run in order."""
         before = self.before(body, loop)
         jobs = [self.job(node) for node in body] * (len(before) // len(body))
-        clocks = Clocks(self.prices)
-        ends: list[float] = []
         firsts: dict[Line, float] = {}
         iterations: list[Iteration] = []
-        end = 0.0
-        for index, job in enumerate(jobs):
+        latest = 0.0
+        for index, (clocks, start, end) in enumerate(self._run(jobs, before, 0)):
+            for span in jobs[index].spans:
+                firsts.setdefault(span.line, start + span.first)
+            latest = max(latest, end)
+            if (index + 1) % len(body) == 0:
+                iterations.append(Iteration(latest, firsts, dict(clocks.lines)))
+        return iterations
+
+    def ends(self, nodes: tuple[Node, ...], first: int = 0) -> list[float]:
+        """When all nodes from `first` up to each one have run, if they begin alone."""
+        jobs = [self.job(node) for node in nodes]
+        ends = (end for _, _, end in self._run(jobs, self.before(nodes, None), first))
+        return list(itertools.accumulate(ends, max))
+
+    def _run(
+        self, jobs: Sequence[Job], before: Before, first: int
+    ) -> Iterator[tuple[Clocks, float, float]]:
+        """Runs jobs from the number `first` on: the clocks, and each one's start and end."""
+        clocks = Clocks(self.prices)
+        ends = [0.0] * len(jobs)
+        for index in range(first, len(jobs)):
+            job = jobs[index]
             start = clocks.free(job)
             for other, reads in before[index].items():
-                start = max(start, self.ready(jobs[other], job, ends[other], reads))
-            for span in job.spans:
-                firsts.setdefault(span.line, start + span.first)
-            ends.append(clocks.run(job, start))
-            end = max(end, ends[-1])
-            if (index + 1) % len(body) == 0:
-                iterations.append(Iteration(end, firsts, dict(clocks.lines)))
-        return iterations
+                if other >= first:
+                    start = max(start, self.ready(jobs[other], job, ends[other], reads))
+            ends[index] = clocks.run(job, start)
+            yield clocks, start, ends[index]
 
     def ready(self, earlier: Job, job: Job, end: float, reads: bool) -> float:
         """When a job may begin because of an earlier one that ends at `end`."""

@@ -2,9 +2,10 @@
 
 Engines run their instructions in order, and lowering writes one chain after the other: what waits
 for another engine keeps everything behind it waiting. So loops whose iterations leave engines idle
-are written out (`unroll`), tiles that hold several values one after the other become several
-(`webs`), and the nodes of each list come in the order in which a simulated core takes them
-(`greedy`). What is not faster by that in the simulation stays as it was.
+are written out (`unroll`) or have their iterations overlap (`pipelining`), tiles that hold several
+values one after the other become several (`webs`), and the nodes of each list come in the order in
+which a simulated core takes them (`greedy`). What is not faster by that in the simulation stays as
+it was.
 """
 
 from __future__ import annotations

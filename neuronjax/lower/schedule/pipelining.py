@@ -12,8 +12,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from neuronjax.lower.schedule.clocks import Clocks, Timer
-from neuronjax.lower.schedule.precedence import Before
+from neuronjax.lower.schedule.clocks import Timer
 from neuronjax.lower.schedule.unroll import Step, stepped
 from neuronjax.lower.write.rebuild import with_tiles
 from neuronjax.program.operand import Buffer
@@ -85,14 +84,12 @@ def best_cut(timer: Timer, nodes: Nodes, whole: Iterable[Sequence[int]]) -> int 
     places = _places(len(nodes), whole)
     if not places:
         return None
-    before = timer.before(nodes, None)
-    ends = _ends(timer, nodes, before, 0)
-    total = ends[-1]
-    wanted = [total * (index + 1) / (_MOST_CUTS + 1) for index in range(_MOST_CUTS)]
+    ends = timer.ends(nodes)
+    wanted = [ends[-1] * (index + 1) / (_MOST_CUTS + 1) for index in range(_MOST_CUTS)]
     some = {min(places, key=lambda cut: abs(ends[cut - 1] - time)) for time in wanted}
 
     def longer(cut: int) -> float:
-        return max(ends[cut - 1], _ends(timer, nodes, before, cut)[-1])
+        return max(ends[cut - 1], timer.ends(nodes, cut)[-1])
 
     return min(sorted(some), key=longer)
 
@@ -110,20 +107,3 @@ def _places(count: int, whole: Iterable[Sequence[int]]) -> list[int]:
         if place and not cut_through:
             places.append(place)
     return places
-
-
-def _ends(timer: Timer, nodes: Nodes, before: Before, first: int) -> list[float]:
-    """When all nodes from `first` up to each one have run, if they begin alone."""
-    clocks = Clocks(timer.prices)
-    jobs = [timer.job(node) for node in nodes]
-    own: list[float] = []
-    ends: list[float] = []
-    for index in range(first, len(nodes)):
-        job = jobs[index]
-        start = clocks.free(job)
-        for other, reads in before[index].items():
-            if other >= first:
-                start = max(start, timer.ready(jobs[other], job, own[other - first], reads))
-        own.append(clocks.run(job, start))
-        ends.append(max(own[-1], ends[-1] if ends else 0.0))
-    return ends

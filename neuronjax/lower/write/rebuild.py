@@ -64,10 +64,14 @@ class BufferMap:
 
 def with_tiles(nodes: tuple[Node, ...], known: Mapping[str, Buffer]) -> tuple[Node, ...]:
     """Nodes with other buffers in the place of those of these names."""
-    buffers = BufferMap(known)
-    return rebuilt(
-        nodes, lambda node: buffers.instruction(node) if isinstance(node, Instruction) else None
-    )
+    return _renamed(nodes, BufferMap(known))
+
+
+def _renamed(nodes: tuple[Node, ...], names: BufferMap) -> tuple[Node, ...]:
+    def change(node: Node) -> Node | None:
+        return names.instruction(node) if isinstance(node, Instruction) else None
+
+    return rebuilt(nodes, change)
 
 
 def rebuilt(nodes: tuple[Node, ...], change: Callable[[Node], Node | None]) -> tuple[Node, ...]:
@@ -152,12 +156,8 @@ def _function(
 def on_buffers(kernel: Kernel, known: Mapping[str, Buffer]) -> Kernel:
     """A kernel on other buffers, by the names of those it has."""
     names = BufferMap(known)
-
-    def change(node: Node) -> Node | None:
-        return names.instruction(node) if isinstance(node, Instruction) else None
-
     return dataclasses.replace(
         kernel,
         buffers=tuple(map(names.buffer, kernel.buffers)),
-        body=rebuilt(kernel.body, change),
+        body=_renamed(kernel.body, names),
     )
