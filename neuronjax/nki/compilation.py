@@ -31,7 +31,7 @@ from neuronjax.nki.beside import beside
 from neuronjax.nki.building import closed_groups
 from neuronjax.nki.calls import Call, is_array
 from neuronjax.nki.carried import Carried, carried
-from neuronjax.nki.early_reads import with_early
+from neuronjax.nki.early_reads import with_early_reads
 from neuronjax.nki.late_loads import LOADS, PREPARATIONS, with_late
 from neuronjax.nki.loops import Rolling
 from neuronjax.nki.queues import in_turn
@@ -273,7 +273,7 @@ class _Grid:
         """The program without addresses, semaphores, and loops but those over registers."""
         kernels = []
         for trace in self.traces:
-            order = with_early(trace) if measures.is_early else trace.instructions
+            order = with_early_reads(trace) if measures.is_early else trace.instructions
             if measures.late:
                 order = with_late(measures.late, order, trace, self.traces)
             body = Rolling(trace, closed_groups(order), slots=0).body()

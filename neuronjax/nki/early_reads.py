@@ -25,10 +25,10 @@ _WITHOUT_STATE = (TensorCopy, TensorTensor, TensorScalar, ScalarTensorTensor)
 """Instructions whose results depend on their operands alone."""
 
 
-def with_early(trace: Trace) -> Sequence[Instruction]:
-    """The instructions of a trace, in which those that read PSUM are early.
+def with_early_reads(trace: Trace) -> Sequence[Instruction]:
+    """The instructions of a trace, in which those that read PSUM come as early as they can.
 
-    All are where they were if a loop runs as often as a register says, or tiles are also viewed as
+    The order stays as it is if a loop runs as often as a register says, or tiles are also viewed as
     another width.
     """
     if trace.register_loops or trace.aliases:
