@@ -28,6 +28,7 @@ UNKNOWN = "unknown source"
 
 _STRING = r'"((?:[^"\\]|\\.)*)"'
 _FRAME = re.compile(rf"(?:{_STRING}\()?{_STRING}:(\d+):\d+")
+_VALUE_NAME = re.compile(rf"loc\({_STRING}[()]")
 _NAME = re.compile(r'loc\("(?:[^"/]*:"\(")?((?:[^"\\]|\\.)*)"')
 _TRANSFORMED = re.compile(r"(\w+)\((.*)\)")
 _MODULE = re.compile(r"(?:.*\.)?(\w+)\.__call__(?:\..*)?")
@@ -203,6 +204,12 @@ def inlined(op: Any, call: Any) -> ir.Location:
     name = "/".join(filter(None, (_name(call), _name(op))))
     frames_of_both = ir.Location.callsite(op.location, [call.location])
     return ir.Location.name(name, frames_of_both) if name else frames_of_both
+
+
+def name_of_value(value: Any) -> str:
+    """JAX's name of an argument of a function; empty without one."""
+    name = _VALUE_NAME.match(str(value.location))
+    return _unescaped(name[1]) if name else ""
 
 
 def _name(op: Any) -> str:

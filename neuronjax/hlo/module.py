@@ -13,6 +13,7 @@ import numpy as np
 
 from neuronjax.errors import CompileError, UnsupportedProgramError
 from neuronjax.hlo.layouts import LAYOUT_MODE, Order, argument_order, result_order
+from neuronjax.hlo.location import name_of_value
 from neuronjax.jaxlib_api import mlir
 from neuronjax.jaxlib_api.mlir import ir, stablehlo
 
@@ -83,6 +84,8 @@ class Argument:
     type: TensorSpec
     donated: bool = False
     layout: Order | None = None
+    #: The user's, such as ``params['w']``; empty if unknown.
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,8 @@ class Result:
     type: TensorSpec
     memory_kind: str | None = None
     layout: Order | None = None
+    #: Its place in what the user's function returns, such as ``result[0]``; empty if unknown.
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -215,6 +220,9 @@ _MESH_AXIS = re.compile(r'"([^"]+)"=(\d+)')
 """In #sdy.mesh<["data"=2, "model"=4]>."""
 
 
+_RESULT_NAME = "jax.result_info"
+
+
 def signature(module: ir.Module) -> Signature:
     """Name, arguments and results of ``main``."""
     function = main_function(module)
@@ -222,11 +230,12 @@ def signature(module: ir.Module) -> Signature:
     of_results = attributes(function, "res_attrs")
     arguments = tuple(
         Argument(
-            tensor_spec(kind),
+            tensor_spec(value.type),
             "tf.aliasing_output" in attrs or "jax.buffer_donor" in attrs,
             argument_order(function, index, attrs, of_results),
+            name_of_value(value),
         )
-        for index, (kind, attrs) in enumerate(zip(function.type.inputs, of_arguments, strict=True))
+        for index, (value, attrs) in enumerate(zip(function.arguments, of_arguments, strict=True))
     )
     layouts = tuple(argument.layout for argument in arguments)
     results = tuple(
@@ -234,6 +243,7 @@ def signature(module: ir.Module) -> Signature:
             tensor_spec(kind),
             ir.StringAttr(attrs["mhlo.memory_kind"]).value if "mhlo.memory_kind" in attrs else None,
             result_order(function, index, attrs, layouts),
+            ir.StringAttr(attrs[_RESULT_NAME]).value if _RESULT_NAME in attrs else "",
         )
         for index, (kind, attrs) in enumerate(zip(function.type.results, of_results, strict=True))
     )

@@ -6,8 +6,9 @@ may replace them. Then the contract tests say which message looks different.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from jax._src import op_shardings
 from jax._src.lib import xla_client
@@ -73,6 +74,52 @@ def parameter_indices(
         )
         for sharding, shape in zip(shardings, shapes, strict=True)
     ]
+
+
+class Tiling(NamedTuple):
+    """How a sharding splits an array of some number of dimensions."""
+
+    #: Tiles along each dimension.
+    tiles: tuple[int, ...]
+    #: The cores that hold each tile, in row-major order of the tiles.
+    cores: tuple[tuple[int, ...], ...]
+
+
+def tilings(
+    module: bytes, parameters: Sequence[int], results: Sequence[int], cores: int
+) -> tuple[list[Tiling], list[Tiling]]:
+    """How the parameters and the results of a partitioned module are split.
+
+    Args:
+      module: per-core StableHLO bytecode with ``mhlo.spmd_parameters_shardings`` and
+        ``mhlo.spmd_output_sharding``.
+      parameters: number of dimensions of each parameter.
+      results: number of dimensions of each result.
+
+    Relies on ``HloModule.spmd_parameters_shardings`` and ``spmd_output_sharding``, and on the tile
+    assignment of ``HloSharding``. Without them: the texts of the same names in the module.
+    """
+    partitioned = computation(module).get_hlo_module()
+    of_parameters = partitioned.spmd_parameters_shardings
+    of_results = [partitioned.spmd_output_sharding]
+    if of_results[0].type == xla_client.OpSharding.Type.TUPLE:
+        of_results = of_results[0].tuple_shardings
+    return (
+        [_tiling(*each, cores) for each in zip(of_parameters, parameters, strict=False)],
+        [_tiling(*each, cores) for each in zip(of_results, results, strict=False)],
+    )
+
+
+def _tiling(op_sharding: Any, dimensions: int, cores: int) -> Tiling:
+    sharding = xla_client.HloSharding.from_proto(op_sharding)
+    if not sharding.is_tiled():
+        holders = sharding.tile_assignment_devices() or range(cores)
+        return Tiling((1,) * dimensions, (tuple(holders),))
+    tiles = tuple(sharding.tile_assignment_dimensions()[:dimensions])
+    order = sharding.tile_assignment_devices()
+    each = len(order) // math.prod(tiles)
+    starts = range(0, len(order), each)
+    return Tiling(tiles, tuple(tuple(order[start : start + each]) for start in starts))
 
 
 _PROGRAM_SHAPE = 4

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from neuronjax.errors import NeuronError
 from neuronjax.machine.machine import Machine
+from neuronjax.profiling.arrays import NO_INTERFACE, Interface
 from neuronjax.profiling.instructions import Account
 from neuronjax.profiling.memory_use import Live, memories
 from neuronjax.profiling.places import Placed, placed, plain, users_first
@@ -75,7 +76,7 @@ def analyse(
     *,
     fingerprint: str = "",
     model_flops: float = 0.0,
-    mesh: tuple[tuple[str, int], ...] = (),
+    interface: Interface = NO_INTERFACE,
 ) -> ProgramProfile:
     """The profile of an allocated program.
 
@@ -85,6 +86,7 @@ def analyse(
     timed = schedule(program, platform=platform, assumptions=ASSUMPTIONS)
     nodes = dict(placed(program))
     memory = memories(program, [nodes[kernel.path].kernel for kernel in timed.kernels])
+    names = interface.names
     inspect = _Inspector(platform, _times(timed.kernels, nodes))
     kernels: list[KernelProfile] = []
     collectives: list[Collective] = []
@@ -114,7 +116,9 @@ def analyse(
         name=program.name,
         fingerprint=fingerprint,
         ranks=program.ranks,
-        mesh=mesh,
+        mesh=interface.mesh,
+        arrays=interface.arrays,
+        splits=interface.splits,
         total_ns=timed.total_ns,
         launch_ns=timed.launch_ns,
         busy_ns=dict(timed.busy_ns),
@@ -125,7 +129,9 @@ def analyse(
         instructions=account.rows(),
         collectives=tuple(collectives),
         hbm_bytes={kind.value: nbytes for kind, nbytes in memory.use.hbm_by_kind.items()},
-        held=memory.tensors,
+        held=tuple(
+            tensor._replace(name=names.get(tensor.name, tensor.name)) for tensor in memory.tensors
+        ),
         bounds_ns=dict(roofline(program, platform, assumptions=ASSUMPTIONS).bounds_ns),
         assumed=timed.assumed,
     )

@@ -9,6 +9,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
+from neuronjax.profiling import splits
 from neuronjax.profiling.compare import Comparison, compare
 from neuronjax.profiling.costs import Cost, by_layer, by_line
 from neuronjax.profiling.findings import findings
@@ -75,6 +76,7 @@ def _data(profile: Profile) -> dict[str, Any]:
         "programs": [
             {"name": names[number], "count": profile.counts[number], "once": number in aside,
              "mesh": described(profile.programs[number], cores.get(number, ()), profile.machine),
+             "splits": splits.described(profile.programs[number], cores.get(number, ())),
              **_program(profile.programs[number], profile)}
             for number in order
         ],

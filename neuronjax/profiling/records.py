@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from neuronjax.errors import ProfileError, quoted
 
-FORMAT = 4
+FORMAT = 5
 """Version of the JSON."""
 
 
@@ -174,6 +174,31 @@ class Tensor(NamedTuple):
     last: int
 
 
+class Split(NamedTuple):
+    """How the mesh splits some of a program's arrays."""
+
+    #: Tiles along each dimension.
+    tiles: tuple[int, ...]
+    #: The ranks that hold each tile, in row-major order of the tiles.
+    ranks: tuple[tuple[int, ...], ...]
+
+
+class Array(NamedTuple):
+    """An argument or a result of a program as its user knows it."""
+
+    #: The user's, such as ``params['w']`` or ``result[0]``.
+    name: str
+    #: argument or result.
+    kind: str
+    dtype: str
+    #: Of the whole array.
+    shape: tuple[int, ...]
+    #: On each core.
+    nbytes: int
+    #: Position in the program's `splits`.
+    split: int
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProgramProfile:
     """A timed program; `work` is that of one run."""
@@ -183,6 +208,8 @@ class ProgramProfile:
     ranks: int
     #: Axes and sizes of the mesh that it was partitioned for; none if there is none.
     mesh: tuple[tuple[str, int], ...] = ()
+    arrays: tuple[Array, ...] = ()
+    splits: tuple[Split, ...] = ()
     total_ns: float = 0.0
     launch_ns: float = 0.0
     busy_ns: Mapping[str, float] = field(default_factory=dict)
@@ -289,9 +316,21 @@ def _program(given: Mapping[str, Any]) -> ProgramProfile:
             "collectives": tuple(map(_collective, given["collectives"])),
             "assumed": tuple(given["assumed"]),
             "mesh": tuple((name, size) for name, size in given["mesh"]),
+            "arrays": tuple(map(_array, given["arrays"])),
+            "splits": tuple(map(_split, given["splits"])),
             "held": tuple(Tensor(*tensor) for tensor in given["held"]),
         }
     )
+
+
+def _array(given: Sequence[Any]) -> Array:
+    array = Array(*given)
+    return array._replace(shape=tuple(array.shape))
+
+
+def _split(given: Sequence[Any]) -> Split:
+    tiles, ranks = given
+    return Split(tuple(tiles), tuple(map(tuple, ranks)))
 
 
 def _instructions(given: Sequence[Any]) -> Instructions:

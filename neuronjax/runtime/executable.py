@@ -37,7 +37,7 @@ else:
     native_kernels = Lazy("neuronjax.native_kernels")
 
 _MAGIC = b"NEURONJX"
-_FORMAT = 7
+_FORMAT = 8
 
 
 @dataclass(frozen=True)
@@ -187,9 +187,12 @@ class LoadedProgram:
 
     def _deleted(self, arrays: list[Any]) -> DeletedBufferError:
         index = next(index for index, array in enumerate(arrays) if array is None)
+        signature = self.program.signature
+        name = signature.arguments[index].name
+        argument = f"argument {index} ({name})" if name else f"argument {index}"
         return DeletedBufferError(
-            f"argument {index} of program {self.program.signature.name!r} has already been "
-            "deleted or donated; keep a copy, or do not donate it."
+            f"{argument} of program {signature.name!r} has already been deleted or donated; keep a "
+            "copy, or do not donate it."
         )
 
     def intercept(self, around: Around | None) -> None:
@@ -252,11 +255,11 @@ def serialize(program: CompiledProgram, host: HostExecutable, options: bytes) ->
         "format": _FORMAT,
         "name": program.signature.name,
         "arguments": [
-            [*_spec_to_json(argument.type), argument.donated, argument.layout]
+            [*_spec_to_json(argument.type), argument.donated, argument.layout, argument.name]
             for argument in program.signature.arguments
         ],
         "results": [
-            [*_spec_to_json(result.type), result.memory_kind, result.layout]
+            [*_spec_to_json(result.type), result.memory_kind, result.layout, result.name]
             for result in program.signature.results
         ],
         "num_replicas": program.num_replicas,
@@ -301,12 +304,12 @@ def deserialize(data: bytes) -> tuple[CompiledProgram, bytes, bytes]:
             signature=Signature(
                 name=header["name"],
                 arguments=tuple(
-                    Argument(_spec_from_json(entry[:2]), entry[2], _order_from_json(entry[3]))
-                    for entry in header["arguments"]
+                    Argument(_spec_from_json(entry[:2]), entry[2], _order_from_json(entry[3]), name)
+                    for *entry, name in header["arguments"]
                 ),
                 results=tuple(
-                    Result(_spec_from_json(entry[:2]), entry[2], _order_from_json(entry[3]))
-                    for entry in header["results"]
+                    Result(_spec_from_json(entry[:2]), entry[2], _order_from_json(entry[3]), name)
+                    for *entry, name in header["results"]
                 ),
                 mesh=tuple((axis, size) for axis, size in header["mesh"]),
             ),

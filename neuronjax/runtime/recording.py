@@ -22,6 +22,7 @@ from neuronjax.machine.machine import Machine
 from neuronjax.planning.flops import model_flops
 from neuronjax.profiling import store
 from neuronjax.profiling.analyse import analyse, facts, failed
+from neuronjax.profiling.arrays import interface
 from neuronjax.profiling.records import Profile, ProgramProfile, Run
 from neuronjax.program.program import Program, Target
 from neuronjax.runtime.executable import LoadedProgram
@@ -142,7 +143,9 @@ def profile_of(seen: Any, machine: Machine) -> ProgramProfile:
             machine,
             fingerprint=compiled.fingerprint,
             model_flops=flops,
-            mesh=compiled.signature.mesh,
+            interface=interface(
+                compiled.per_core, compiled.signature, ranks, compiled.num_partitions
+            ),
         )
     except NeuronError as error:
         return failed(name, compiled.fingerprint, ranks, error)

@@ -97,7 +97,7 @@ def test_a_recording_that_raises_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [(None, "there is no profile"), ("no json", "is not a profile"), ("{}", "format None"),
-     ('{"format": 4}', "damaged"), ('{"format": 3}', "record it again")],
+     ('{"format": 5}', "damaged"), ('{"format": 4}', "record it again")],
 )  # fmt: skip
 def test_folders_that_are_no_profiles(tmp_path: Path, text: str | None, message: str) -> None:
     if text is not None:

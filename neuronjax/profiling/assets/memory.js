@@ -70,3 +70,14 @@ function meshPicture(program) {
   return section("mesh", axes.length ? `The mesh ${axes.join(", ")} on the machine` : "Cores on the machine",
     `${topology[0].toUpperCase()}${topology.slice(1)}. ${axes.length ? "Cores are labelled with their mesh coordinates and coloured by its first axis. " : ""}${note}`, make("div", { class: "scroll" }, document.importNode(drawn, true)));
 }
+function splitCards(program) { // how the mesh splits arguments and results
+  const cards = program.splits.map(({ spec, svg, copies, count, nbytes, arrays }) => {
+    const rows = arrays.map(([name, type, each, kind]) => make("tr", { title: kind }, make("td", { class: "text" }, make("code", {}, name)), make("td", { class: "text" }, make("code", {}, type)), make("td", {}, bytes(each))));
+    if (count > arrays.length) rows.push(make("tr", {}, make("td", { class: "text", colspan: 3 }, `and ${count - arrays.length} more`)));
+    const picture = svg ? document.importNode(new DOMParser().parseFromString(svg, "image/svg+xml").documentElement, true) : null;
+    return make("div", { class: "split" }, make("h3", {}, make("code", {}, spec)),
+      make("p", { class: "note" }, `${counted(count, "array")}, ${bytes(nbytes)} on each core; ${copies === 1 ? "no part is held twice" : `every part is on ${copies} cores`}.`),
+      picture, make("details", {}, make("summary", {}, "Arrays"), make("div", { class: "scroll" }, make("table", {}, rows))));
+  });
+  return section("splits", "How arrays are split", "Arguments and results by their PartitionSpec. A tile is labelled with the cores that hold it and coloured by the first axis of the mesh; it is grey where cores of several colours hold it.", make("div", { class: "splits" }, cards));
+}

@@ -117,6 +117,7 @@ function renderProgram(program) {
     section("maps", "Maps of the memories", "Where the largest tensors lie, and for how long. Click one to see the kernel that first needs it.", memoryMaps(program, machine)),
     section("tensors", "HBM at its fullest", "Each line makes a tensor, or is the first to read an argument.", tensorTable(program)),
     program.mesh ? meshPicture(program) : make("span"),
+    program.splits.length ? splitCards(program) : make("span"),
     section("kernels", "Cost by kernel", "Click a kernel to see it in the timeline; click a heading to sort.", kernelTable(program, timeline)),
     section("layers", "Cost by layer", "Name scopes and modules, or else functions, with all that lies within them.", layerTable(program)),
     section("lines", "Cost by source line", null, lineTable(program)),
