@@ -105,8 +105,14 @@ def tilings(
     if of_results[0].type == xla_client.OpSharding.Type.TUPLE:
         of_results = of_results[0].tuple_shardings
     return (
-        [_tiling(*each, cores) for each in zip(of_parameters, parameters, strict=False)],
-        [_tiling(*each, cores) for each in zip(of_results, results, strict=False)],
+        [
+            _tiling(sharding, rank, cores)
+            for sharding, rank in zip(of_parameters, parameters, strict=False)
+        ],
+        [
+            _tiling(sharding, rank, cores)
+            for sharding, rank in zip(of_results, results, strict=False)
+        ],
     )
 
 
@@ -117,9 +123,9 @@ def _tiling(op_sharding: Any, dimensions: int, cores: int) -> Tiling:
         return Tiling((1,) * dimensions, (tuple(holders),))
     tiles = tuple(sharding.tile_assignment_dimensions()[:dimensions])
     order = sharding.tile_assignment_devices()
-    each = len(order) // math.prod(tiles)
-    starts = range(0, len(order), each)
-    return Tiling(tiles, tuple(tuple(order[start : start + each]) for start in starts))
+    copies = len(order) // math.prod(tiles)
+    starts = range(0, len(order), copies)
+    return Tiling(tiles, tuple(tuple(order[start : start + copies]) for start in starts))
 
 
 _PROGRAM_SHAPE = 4
