@@ -20,13 +20,13 @@ import jax
 from absl import app, flags
 
 from neuronjax.host.client import HostClient
-from tests.lower.model_cases import MEDIA, MODELS, check, on_eight_cores, on_one_core
+from tests.lower.model_cases import MODELS, MORE, check, on_eight_cores, on_one_core
 
 
 def main(_: list[str]) -> None:
     host = HostClient(8)
     rows = []
-    for name in (*MODELS, *MEDIA):
+    for name in (*MODELS, *MORE):
         if flags.FLAGS.match not in name:
             continue
         for cores in (1, 8):

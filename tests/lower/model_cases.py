@@ -56,6 +56,7 @@ from tests.models.parity.media_cases import (
     XVECTOR,
     YOLOS,
 )
+from tests.models.parity.text_cases import T5
 from tests.models.test_decoder_families import CASES
 from tests.models.test_encoders import FAMILIES
 from tests.models.test_media import MODELS as MEDIA_MODELS
@@ -136,6 +137,13 @@ def encoder() -> Model:
     return _of(random_model(values), lambda m, t: m(tokens=t)["logits"], (TOKENS,))
 
 
+def encoder_decoder() -> Model:
+    """Logits of a T5 that reads one text and writes another."""
+    model = random_model({**T5, "architectures": ["T5ForConditionalGeneration"]})
+    texts = (TOKENS, TOKENS[:, ::-1].copy())
+    return _of(model, lambda m, t, s: m(t, source=s), texts)
+
+
 def _with_images(name: str, config: dict[str, Any]) -> Model:
     """Logits of texts with an image in each."""
     model = random_model({**config, "architectures": [name]})
@@ -186,7 +194,8 @@ MODELS: dict[str, Callable[[], Model]] = {
 }
 """Name -> model, of those that every run of the tests lowers."""
 
-MEDIA: dict[str, Callable[[], Model]] = {
+MORE: dict[str, Callable[[], Model]] = {
+    "T5": encoder_decoder,
     "MobileNetV2": lambda: _media("MobileNetV2ForSemanticSegmentation", MOBILENET),
     "CvT": lambda: _media("CvtForImageClassification", CVT),
     "LeViT": lambda: _media("LevitForImageClassification", LEVIT, LARGE),
@@ -238,7 +247,7 @@ class Built:
 @functools.cache
 def on_one_core(name: str, lnc: int = 1) -> Built:
     """A model on one logical core of so many physical ones."""
-    model = {**MODELS, **MEDIA}[name]()
+    model = {**MODELS, **MORE}[name]()
     arguments = (model.parameters, *model.inputs)
     code = sent(jax.jit(model.function, keep_unused=True).trace(*arguments))
     arrays = [np.asarray(each) for each in jax.tree.leaves(arguments)]
@@ -248,7 +257,7 @@ def on_one_core(name: str, lnc: int = 1) -> Built:
 
 def on_eight_cores(name: str, devices: Sequence[jax.Device], host: HostClient) -> Built:
     """A model whose batch is split over four rows of cores, its parameters over two columns."""
-    model = {**MODELS, **MEDIA}[name]()
+    model = {**MODELS, **MORE}[name]()
     mesh = Mesh(np.array(devices).reshape(*MESH.values()), tuple(MESH))
     placed = jax.device_put(
         model.parameters, parameter_shardings(mesh, model.parameters, model.axes)
