@@ -56,9 +56,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--target", help="machine, such as trn2.48xlarge (default: as configured)")
     add("--port", type=ports, help="port where process 0 meets the others (default: a free one)")
     add("--logs", type=Path, metavar="FOLDER", help="also write the output to files in this folder")
-    add("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
-    add("script", metavar="SCRIPT", help="the script, or a module with -m")
-    add("arguments", nargs=argparse.REMAINDER, metavar="ARG", help="its arguments")
+    scripts.add_arguments(parser)
 
 
 @dataclass

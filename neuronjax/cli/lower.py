@@ -76,9 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", metavar="DIR", help="also write the texts of all stages to this folder"
     )
-    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
-    parser.add_argument("script", metavar="SCRIPT", help="the script, or a module with -m")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARG", help="its arguments")
+    scripts.add_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

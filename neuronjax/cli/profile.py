@@ -57,9 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--least_change", type=percent, default=compare.LEAST_CHANGE, metavar="PERCENT",
         help="smaller changes are left out of a comparison's tables (default: 1)",
     )  # fmt: skip
-    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
-    parser.add_argument("script", metavar="SCRIPT", help="the script, or a module with -m")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARG", help="its arguments")
+    scripts.add_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -25,9 +25,7 @@ Example: neuronjax run --target=trn2.48xlarge softmax.py
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", help="machine, such as trn1.32xlarge (default: as configured)")
-    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
-    parser.add_argument("script", metavar="SCRIPT", help="the script, or a module with -m")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARG", help="its arguments")
+    scripts.add_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib.util
 import os
+import re
 import runpy
 import signal
 import sys
@@ -47,6 +49,40 @@ def stdout_on_stderr() -> Iterator[IO[str]]:
         sys.stdout.flush()
         os.dup2(real, 1)
         os.close(real)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A script and its arguments, to be added after the command's own options."""
+    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
+    parser.add_argument("script", metavar="SCRIPT", help="the script, or a module with -m")
+    parser.add_argument(
+        "arguments",
+        nargs=argparse.REMAINDER,
+        metavar="ARG",
+        action=_ScriptArguments,
+        help="its arguments",
+    )
+
+
+class _ScriptArguments(argparse.Action):
+    """Keeps the script's arguments, and notes those that look like options of the command."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        setattr(namespace, self.dest, values)
+        own = set(re.findall(r"--\w+", parser.format_usage()))
+        for value in values or ():
+            if value.partition("=")[0] in own:
+                print(
+                    f"note: {value} stands after the script and goes to it; options of "
+                    f"{parser.prog} go before the script.",
+                    file=sys.stderr,
+                )
 
 
 def check(script: str, is_module: bool) -> None:

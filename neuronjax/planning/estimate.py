@@ -250,6 +250,7 @@ def _estimate(
         price=price_for(machine.target, price, {}),
         advice=tuple(advice(memory, machine.core_hbm_bytes)),
         assumed=(*measurement.assumed, *([assumed] if assumed else [])),
+        idle_axes=measurement.idle_axes,
         remarks=tuple(map(_remark, measurement.findings)),
     )
 

@@ -102,6 +102,10 @@ def _on_gpsimd(estimate: Estimate) -> Iterator[Limit]:
         )
 
 
+def _idle_axes(estimate: Estimate) -> Iterator[Limit]:
+    yield from (Limit(problem, remedy) for problem, remedy in table.idle(estimate))
+
+
 def _far_from_roofline(estimate: Estimate) -> Iterator[Limit]:
     ratio = (estimate.step_ns - estimate.launch_ns) / estimate.roofline_ns
     if ratio > FAR_FROM_ROOFLINE:
@@ -128,6 +132,7 @@ _RULES: tuple[Callable[[Estimate], Iterator[Limit]], ...] = (
     _instructions,
     _left_to_host,
     _on_gpsimd,
+    _idle_axes,
     _far_from_roofline,
 )
 

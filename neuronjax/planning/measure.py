@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
@@ -26,6 +27,8 @@ from neuronjax.planning.flops import model_flops
 from neuronjax.planning.memory import kind_of
 from neuronjax.planning.tracing import Traced
 from neuronjax.planning.traffic import CORES, JOINT
+from neuronjax.profiling.arrays import interface
+from neuronjax.profiling.splits import idle_axes
 from neuronjax.program.operand import Kind
 from neuronjax.program.program import Program, Target
 from neuronjax.timing.calibration import CALIBRATION, Calibration
@@ -58,6 +61,8 @@ class Measurement:
     kernels: Mapping[Place, tuple[float, float]] = field(default_factory=dict)
     """Time on the engines in ns, and runs."""
     assumed: tuple[str, ...] = ()
+    idle_axes: tuple[str, ...] = ()
+    """Axes of the mesh that split no argument or result, and along which nothing is sent."""
     findings: tuple[Finding, ...] = ()
 
 
@@ -132,7 +137,24 @@ def measure_compiled(
         numbers=numbers,
         kernels=_by_place(timeline.kernels),
         assumed=timeline.assumed,
+        idle_axes=tuple(_idle_axes(program, setting.mesh or {}, numbers)),
     )
+
+
+def _idle_axes(
+    program: CompiledProgram, mesh: Mapping[str, int], numbers: Mapping[str, float]
+) -> Iterator[str]:
+    ranks = math.prod(mesh.values())
+    if ranks == 1 or ranks != program.num_partitions:
+        return
+    used = {
+        axis
+        for name, nbytes in numbers.items()
+        if nbytes and name.startswith(_TRAFFIC)
+        for axis in name.removeprefix(_TRAFFIC).split(JOINT)
+    }
+    split = interface(program.per_core, program.signature, ranks, ranks).splits
+    yield from (axis for axis in idle_axes(split, list(mesh.items())) if axis not in used)
 
 
 def time_of(program: Program, setting: Setting) -> Timeline:
@@ -163,11 +185,14 @@ def of_timeline(timeline: Timeline, call_ns: float) -> dict[str, float]:
     }
 
 
+_TRAFFIC = "traffic."
+
+
 def _traffic(timeline: Timeline, mesh: Mapping[str, int]) -> dict[str, float]:
     by_axes: Counter[str] = Counter()
     for group, nbytes in timeline.traffic.items():
         by_axes[JOINT.join(axes_of(group, mesh))] += nbytes
-    return {f"traffic.{axes}": float(nbytes) for axes, nbytes in by_axes.items() if axes}
+    return {f"{_TRAFFIC}{axes}": float(nbytes) for axes, nbytes in by_axes.items() if axes}
 
 
 def _by_place(kernels: tuple[KernelTime, ...]) -> dict[Place, tuple[float, float]]:

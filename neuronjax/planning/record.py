@@ -91,6 +91,8 @@ class Estimate(Displayed):
     advice: tuple[str, ...] = ()
     """What to change if it does not fit."""
     assumed: tuple[str, ...] = field(default=())
+    idle_axes: tuple[str, ...] = ()
+    """Axes of the mesh that split no argument or result, and along which nothing is sent."""
     remarks: tuple[Remark, ...] = ()
     """Of the compiler, where they were asked for."""
 
@@ -200,6 +202,7 @@ class Estimate(Displayed):
             "remarks": tuple(Remark(**entry) for entry in given["remarks"]),
             "advice": tuple(given["advice"]),
             "assumed": tuple(given["assumed"]),
+            "idle_axes": tuple(given["idle_axes"]),
         }
         price = Price(**given["price"]) if given["price"] else None
         return cls(**{**given, **lists, "price": price})

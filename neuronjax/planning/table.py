@@ -34,6 +34,8 @@ def parts(estimate: Estimate) -> Iterator[str | Table]:
     """The whole of it, from top to bottom."""
     yield _heading(estimate)
     yield Table([*_summary(estimate)])
+    if estimate.idle_axes:
+        yield "Unused\n" + _listed(f"{problem}; {remedy}" for problem, remedy in idle(estimate))
     yield Table([*_busy(estimate)], title="Busy, of the step (they overlap)")
     yield Table([*_memory(estimate)], title="HBM of a core")
     if estimate.traffic:
@@ -48,6 +50,16 @@ def parts(estimate: Estimate) -> Iterator[str | Table]:
 def traffic(estimate: Estimate) -> Table:
     """What a core sends along each axis of the mesh."""
     return Table([*_traffic(estimate)], title="Sent by a core, by mesh axis")
+
+
+def idle(estimate: Estimate) -> Iterator[tuple[str, str]]:
+    """For each axis of the mesh that is not used, what that means and what to do."""
+    for axis in estimate.idle_axes:
+        yield (
+            f"mesh axis {axis}={estimate.mesh[axis]} splits no argument or result: the cores "
+            "along it do the same work",
+            "split something by it, or leave it out",
+        )
 
 
 def duration(ns: float) -> str:

@@ -68,6 +68,24 @@ def spec(split: Split, mesh: Sequence[tuple[str, int]]) -> str:
     return f"P({', '.join(names)}{',' if len(names) == 1 else ''})"
 
 
+def idle_axes(program_splits: Sequence[Split], mesh: Sequence[tuple[str, int]]) -> list[str]:
+    """The axes of the mesh that split none of the arrays, so that cores along them hold the same.
+
+    Ranks are in row-major order of the mesh.
+    """
+    sizes = [size for _, size in mesh]
+    coordinates = list(itertools.product(*map(range, sizes)))
+    placed = [_places(split) for split in program_splits]
+
+    def is_idle(axis: int) -> bool:
+        first = [_index([*at[:axis], 0, *at[axis + 1 :]], sizes) for at in coordinates]
+        return all(
+            places[rank] == places[twin] for places in placed for rank, twin in enumerate(first)
+        )
+
+    return [name for axis, (name, size) in enumerate(mesh) if size > 1 and is_idle(axis)]
+
+
 def _places(split: Split) -> list[tuple[int, ...]]:
     """The tile of each rank, by its position along each dimension."""
     tiles = itertools.product(*map(range, split.tiles))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import signal
 import sys
 from collections.abc import Iterator
@@ -37,6 +38,18 @@ def test_sees_what_python_would_show_it(tmp_path: Path, capsys: pytest.CaptureFi
     assert run(tmp_path, code, "--a", "b").error is None
     assert capsys.readouterr().out == (
         f"__main__ ['--a', 'b'] beside {tmp_path.resolve() / 'script.py'}\n"
+    )
+
+
+def test_options_after_the_script_are_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser(prog="neuronjax command")
+    parser.add_argument("--target")
+    scripts.add_arguments(parser)
+    given = parser.parse_args(["--target=a", "train.py", "--target=b", "--steps", "3"])
+    assert (given.target, given.arguments) == ("a", ["--target=b", "--steps", "3"])
+    assert capsys.readouterr().err == (
+        "note: --target=b stands after the script and goes to it; options of neuronjax command go "
+        "before the script.\n"
     )
 
 

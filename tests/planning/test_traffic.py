@@ -78,3 +78,30 @@ def test_links_between_cores(target: str, cores: list[int], links: list[str]) ->
     assert len(described) == len(links)
     for text, beginning in zip(described, links, strict=True):
         assert text.startswith(beginning)
+
+
+AXES = {
+    "batch over data": ("data=2,model=4", P("data"), P("data"), ("model",)),
+    "both": ("data=2,model=4", P("data", "model"), P("data", "model"), ()),
+    "neither": ("data=2,model=4", P(), P(), ("data", "model")),
+    "an axis of one core": ("data=4,model=1", P("data"), P("data"), ()),
+    "only the result": ("data=4", P(), P("data"), ()),
+    "gathered over model": ("data=2,model=2", P(("data", "model")), P("data"), ()),
+}
+
+
+@pytest.mark.parametrize("case", AXES)
+def test_axes_that_do_nothing(case: str) -> None:
+    sizes, given, result, idle = AXES[case]
+    mesh = abstract_mesh(sizes)
+    fn = jax.jit(
+        lambda x: x * 2,
+        in_shardings=jax.NamedSharding(mesh, given),
+        out_shardings=jax.NamedSharding(mesh, result),
+    )
+    estimate = neuronjax.estimate(
+        fn, jax.ShapeDtypeStruct((64, 64), "float32"), target="trn1.32xlarge", mesh=mesh
+    )
+    assert estimate.idle_axes == idle
+    assert [axis in str(estimate).partition("Unused")[2] for axis in idle] == [True] * len(idle)
+    assert ("Unused" in str(estimate)) == bool(idle)
