@@ -7,6 +7,7 @@ from typing import Any
 from launch.data.config import DataConfig
 from launch.monitoring import MonitorSettings
 from launch.settings import setting
+from launch.training.dropout import DropoutSettings
 from launch.training.kernels import COMPILER, KERNELS
 from launch.training.objectives import LabelLoss
 from launch.training.optimizers import OptimizerSettings
@@ -46,6 +47,7 @@ class TrainConfig:
     parallelism: Parallelism = field(default_factory=Parallelism)
     of_labels: LabelLoss = field(default_factory=LabelLoss)
     router: RouterSettings = field(default_factory=RouterSettings)
+    dropout: DropoutSettings = field(default_factory=DropoutSettings)
     kernels: str = setting(
         COMPILER,
         "What computes attention and RMSNorm: the compiler's own code, or kernels written in NKI.",
@@ -69,6 +71,6 @@ class TrainConfig:
 
     def optimizer_settings(self) -> dict[str, Any]:
         """The settings that affect the updates; a resumed run may change them."""
-        records = (self.schedule, self.optimizer, self.precision, self.of_labels)
+        records = (self.schedule, self.optimizer, self.precision, self.of_labels, self.dropout)
         named = {name: value for record in records for name, value in asdict(record).items()}
         return {"steps": self.steps, "clip_norm": self.clip_norm, **named}

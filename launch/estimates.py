@@ -98,6 +98,7 @@ def estimate(
             batch=work.batch,
             objective=work.objective,
             router=config.router,
+            dropout=config.dropout,
             kernels=config.kernels,
             trained=trained,
             clip_norm=config.clip_norm or None,

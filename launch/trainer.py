@@ -108,6 +108,7 @@ class Run:
             batch=self._data.shapes(config.batch_size),
             objective=job.objective,
             router=config.router,
+            dropout=config.dropout,
             kernels=config.kernels,
             trained=job.trained,
             clip_norm=config.clip_norm or None,

@@ -6,13 +6,14 @@ import jax
 from flax import nnx
 from jax.sharding import AbstractMesh, Mesh
 
-from launch.errors import MeshError
+from launch.errors import MeshError, ModelError
 from launch.meshes import batch_sharding
 from launch.training.gradients import rows_of
 from launch.training.kernels import COMPILER
 from launch.training.objectives import Batch
 from launch.training.parallelism import Parallelism
 from models.errors import ShardingError
+from models.layers.attention import Attention
 from models.layers.moe import MoE
 from models.parallel.context import ContextParallel
 from models.pretrained import Described
@@ -28,10 +29,10 @@ def check_combination(
     kernels: str = COMPILER,
 ) -> None:
     """Raises MeshError if rows or positions cannot be shared equally, or if a model cannot be
-    shared in these ways."""
+    shared in these ways, ModelError if no kernel computes its layers."""
     _check_pipeline(parallelism)
     if kernels != COMPILER:
-        _check_kernels(model, mesh, kernels)
+        _check_kernels(model, module, mesh, kernels)
     batch_sharding(mesh, rows_of(batch))
     _check_rows(parallelism, mesh, rows_of(batch))
     if model.architecture.sharing is not None:
@@ -45,6 +46,11 @@ def check_combination(
             "not support. Use a mesh without context."
         )
     for _, layer in nnx.iter_modules(module):
+        if isinstance(layer, Attention) and layer.dropout is not None:
+            raise MeshError(
+                f"context={size} does not support --attention_dropout. Leave it out, or use a mesh "
+                "without context; --hidden_dropout is supported."
+            )
         if isinstance(layer, MoE) and layer.experts.capacity_factor is not None:
             raise MeshError(
                 f"context={size}: experts with capacity_factor="
@@ -80,8 +86,15 @@ def _check_pipeline(parallelism: Parallelism) -> None:
         )
 
 
-def _check_kernels(model: Described, mesh: Mesh | AbstractMesh, kernels: str) -> None:
-    """Raises MeshError where cores share what a kernel has to see whole."""
+def _check_kernels(
+    model: Described, module: nnx.Module, mesh: Mesh | AbstractMesh, kernels: str
+) -> None:
+    """Raises ModelError for what no kernel computes, MeshError where cores share what one has to
+    see whole."""
+    if any(isinstance(m, Attention) and m.dropout for _, m in nnx.iter_modules(module)):
+        raise ModelError(
+            f"--kernels={kernels} has no attention with --attention_dropout. Leave one of them out."
+        )
     if mesh.shape.get("context", 1) > 1:
         raise MeshError(
             f"--kernels={kernels}: attention that context={mesh.shape['context']} shares among "

@@ -12,6 +12,7 @@ from launch.training.parallelism import Parallelism
 from launch.training.pipeline import AXIS as STAGE
 from launch.training.router_losses import PATH as ROUTER_LOSSES
 from models.layers.attention import Attention
+from models.layers.dropout import share_positions
 from models.layers.moe import MoE
 from models.layers.norms import BatchNorm
 from models.parallel import context, experts
@@ -89,6 +90,7 @@ class CoreModel:
         if self.context is None:
             return
         model.context = self.context
+        share_positions(model, self.context)
         for _, module in nnx.iter_modules(model):
             if isinstance(module, Attention):
                 module.mix = self.context.attend

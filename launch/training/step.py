@@ -13,6 +13,7 @@ from launch.errors import MeshError, ModelError
 from launch.meshes import state_shardings
 from launch.training.combinations import check_combination
 from launch.training.core_model import CoreModel, parts_of
+from launch.training.dropout import NO_DROPOUT, DropoutSettings
 from launch.training.gradients import CoreStep
 from launch.training.initialisation import initialisation
 from launch.training.kernels import COMPILER
@@ -73,6 +74,7 @@ def make_training(
     batch: Batch,
     objective: Objective | None = None,
     router: RouterSettings = NO_ROUTER_LOSSES,
+    dropout: DropoutSettings = NO_DROPOUT,
     kernels: str = COMPILER,
     clip_norm: float | None = None,
     trained: Collection[str] | None = None,
@@ -88,9 +90,9 @@ def make_training(
     `trained` alone, all but running statistics if it is None; the others stay as they are, and the
     statistics move as the model moves them, by their mean over micro-batches. Raises MeshError if
     the mesh fits neither model nor batch, ModelError if its blocks are not alike, but are to be
-    stacked, or if there are no routers to be charged.
+    stacked, or if there are no routers to be charged or layers to drop.
     """
-    first = initialisation(partial(_build, model, precision, seed))
+    first = initialisation(partial(_build, model, precision, dropout, seed))
     abstract = merge(first.graph, first.shapes)
     axes = axis_names_of(first.graph, first.shapes)
     left = _left_axes(model, mesh)
@@ -215,8 +217,11 @@ def _if_permuted(order: Sequence[int | None]) -> Order | None:
     return None if list(order) == list(range(len(order))) else order
 
 
-def _build(model: Described, precision: Precision, seed: int) -> nnx.Module:
+def _build(
+    model: Described, precision: Precision, dropout: DropoutSettings, seed: int
+) -> nnx.Module:
     module = model.architecture.build(precision.configure(model.config), seed)
+    dropout.put_into(module, model.architecture.name)
     if (matmul := precision.make_matmul()) is not None:
         multiply_in(module, matmul)
     return module

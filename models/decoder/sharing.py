@@ -25,6 +25,8 @@ def _share_block(block: Any, tensor: TensorParallel) -> None:
     block.attention_norm = Gathered(block.attention_norm, tensor)
     if block.mlp_norm is not None:
         block.mlp_norm = Gathered(block.mlp_norm, tensor)
+    if block.attention.dropout is not None:
+        block.attention.dropout.axes = tensor.axes
     block.attention.output = AddedUp(block.attention.output, tensor)
     if isinstance(block.mlp, MoE):
         block.mlp = AddedUp(block.mlp, tensor)

@@ -82,7 +82,7 @@ class SpanAttention(Attention):
     def look(self, x: jax.Array, mask: jax.Array | None) -> jax.Array:
         """x [B, T, D], mask as in `dot_product_attention` -> [B, T, D]."""
         query = self.query(x)
-        attended = self.mix(query, self.key(x), self.value(x), mask)
+        attended = self.mix(query, self.key(x), self.value(x), mask, **self.dropping)
         return self.output(jnp.concatenate([attended, self._spans(x, query)], axis=2))
 
     def _spans(self, x: jax.Array, query: jax.Array) -> jax.Array:

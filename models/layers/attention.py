@@ -5,7 +5,7 @@ key-value head, N = K·G query heads, H = head_dim, D model width.
 """
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.typing import ArrayLike, DTypeLike
 
 from models.layers.cache import Cache, KVCache
+from models.layers.dropout import Dropout
 from models.layers.linear import Linear, fused_linear
 from models.layers.masks import Visibility
 from models.layers.norms import LayerNorm, RMSNorm
@@ -46,6 +47,7 @@ def dot_product_attention(
     scale: float | None = None,
     softcap: float | None = None,
     sinks: jax.Array | None = None,
+    dropout: Dropout | None = None,
 ) -> jax.Array:
     """softmax(cap(scale · query · keys + bias)) · values, the softmax in FP32.
 
@@ -54,6 +56,7 @@ def dot_product_attention(
     without one it looks everywhere. bias [N, T, S] or [B, N, T, S] is added to the scores. The
     scale is 1 / sqrt(H) unless given; cap(x) = softcap · tanh(x / softcap). sinks [N] are scores
     of one more key of each head, whose value is zero (Xiao et al., "Attention Sinks", 2023).
+    `dropout` is that of the softmax, drawn for [B, T, N, S].
     """
     batch, length, num_heads, head_dim = query.shape
     num_keys, num_kv_heads = keys.shape[1:3]
@@ -83,6 +86,9 @@ def dot_product_attention(
     total = jnp.sum(weights, axis=-1, keepdims=True)
     if sinks is not None:
         total = total + jnp.exp(by_row[..., None] - largest)
+    if dropout is not None:
+        by_head = weights.reshape(batch, num_heads, length, num_keys)
+        weights = dropout.drop(by_head, (0, 2, 1, 3)).reshape(weights.shape)
     # Dividing by the sum after the product touches H numbers per query instead of S.
     attended = einsum_fp32("bkqs,bskh->bkqh", weights.astype(values.dtype), values)
     attended = checkpoint_name(attended, STATISTICS)
@@ -122,13 +128,15 @@ class Attention(nnx.Module):
     self-attention make queries, keys and values by one product. `axes` are what the axes of query
     heads and of key-value heads are called. With `has_sinks` each query head has a score of one
     more key, whose value is zero. `cache_scales`, None at first, are
-    for caches of fewer bits; attention itself does not look at them.
+    for caches of fewer bits; attention itself does not look at them. `dropout`, None at first, is
+    that of the softmax.
     """
 
     mix: Attend
     fused: bool
     cache_scales: CacheScales | None
     sinks: nnx.Param[jax.Array] | None
+    dropout: Dropout | None
 
     def __init__(
         self,
@@ -167,7 +175,7 @@ class Attention(nnx.Module):
             )
 
         self.mix, self.fused = dot_product_attention, False
-        self.cache_scales = nnx.data(None)
+        self.cache_scales, self.dropout = nnx.data(None), nnx.data(None)
         self.scale, self.softcap = scale, softcap
         heads, kv_heads = {axes[0]: num_heads}, {axes[1]: num_kv_heads}
         self.query = project(dim, heads, bias, query_stddev or stddev)
@@ -297,7 +305,13 @@ class Attention(nnx.Module):
             scale=self.scale,
             softcap=self.softcap,
             sinks=None if self.sinks is None else self.sinks[...],
+            **self.dropping,
         )
+
+    @property
+    def dropping(self) -> dict[str, Any]:
+        """What `mix` is told where weights are dropped."""
+        return {} if self.dropout is None else {"dropout": self.dropout}
 
 
 def add_cache_scales(model: nnx.Module) -> None:

@@ -1,12 +1,14 @@
 """Dropout whose draws belong to rows of the batch and to places in the model: no mesh, and no way
 of running blocks, changes them."""
 
+import math
 import zlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 _BITS = 16
@@ -15,37 +17,62 @@ _CHANCES = 1 << _BITS
 BLOCKS = "blocks"  # the attribute of a model with its blocks, one after the other
 
 
+class Positions(Protocol):
+    """How the cores of a group share positions."""
+
+    @property
+    def size(self) -> int:
+        """The number of cores."""
+
+    def own(self, tree: jax.Array, /) -> jax.Array:
+        """This core's positions of what every core has whole, [B, T, ...]."""
+
+
 class Dropout(nnx.Module):
     """Zeroes a share `rate` of x [B, T, ...] and divides the rest by 1 - rate, in training.
 
     Srivastava et al., 2014. The share is a multiple of 2^-16. Nothing is dropped until
     `set_dropout` has given the model its keys. Along mesh `axes`, () at first, each core has a part
-    of the third dimension of x.
+    of the third dimension of x; `positions`, () at first, say how groups of cores share the second.
     """
 
     keys: jax.Array | None
     axes: tuple[str, ...]
+    positions: tuple[Positions, ...]
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
-        self.axes = ()
+        self.axes, self.positions = (), ()
         self.keys = nnx.data(None)
 
     def __call__(self, x: jax.Array) -> jax.Array:
+        return self.drop(x, (0, 1, *range(2, x.ndim)))
+
+    def drop(self, x: jax.Array, order: Sequence[int]) -> jax.Array:
+        """As a call, of x whose axes, in this order, are [B, T, ...]."""
         if self.keys is None or not self.rate:
             return x
-        kept = round((1 - self.rate) * _CHANCES)
-        half = -(-x.shape[1] // 2)
-        words = jax.vmap(lambda key: self._draw(key, (half, *x.shape[2:])))(self.keys)
+        kept = self._kept(tuple(x.shape[axis] for axis in order))
+        kept = kept.transpose(np.argsort(order))
+        return jnp.where(kept, x / self._share, 0).astype(x.dtype)
+
+    @property
+    def _share(self) -> float:
+        """Of what is kept."""
+        return round((1 - self.rate) * _CHANCES) / _CHANCES
+
+    def _kept(self, shape: tuple[int, ...]) -> jax.Array:
+        """What of [B, T, ...] is kept."""
+        assert self.keys is not None
+        length = shape[1] * math.prod(group.size for group in self.positions)
+        half = -(-length // 2)
+        words = jax.vmap(lambda key: self._draw(key, (half, *shape[2:])))(self.keys)
         # A word decides about two elements: half of the work of drawing.
-        decided = [
-            jnp.where(bits < kept, part / (kept / _CHANCES), 0)
-            for bits, part in (
-                (words & (_CHANCES - 1), x[:, :half]),
-                ((words >> _BITS)[:, : x.shape[1] - half], x[:, half:]),
-            )
-        ]
-        return jnp.concatenate(decided, axis=1).astype(x.dtype)
+        bits = [words & (_CHANCES - 1), (words >> _BITS)[:, : length - half]]
+        kept = jnp.concatenate([part < round(self._share * _CHANCES) for part in bits], axis=1)
+        for group in self.positions:
+            kept = group.own(kept)
+        return kept
 
     def _draw(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """Words of 32 random bits for a row."""
@@ -80,6 +107,12 @@ def set_block_dropout(block: nnx.Module, keys: jax.Array) -> None:
     """The same for one block, whose keys are those of its stack folded with its number."""
     for number, (_, layer) in enumerate(_layers(block)):
         layer.keys = fold(keys, number)
+
+
+def share_positions(model: nnx.Module, group: Positions) -> None:
+    """Lets every Dropout of the model draw for positions that cores share."""
+    for _, layer in _layers(model):
+        layer.positions = (*layer.positions, group)
 
 
 def fold(keys: jax.Array, number: Any) -> jax.Array:

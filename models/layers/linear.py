@@ -10,6 +10,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from models.layers.axes import axes_of, make_bias
+from models.layers.dropout import Dropout
 from models.layers.fp8 import AmaxHistory
 from models.layers.low_rank import LowRank, StackedLowRank
 from models.layers.narrow import HasNarrow, Narrow
@@ -39,13 +40,15 @@ class Linear(nnx.Module, HasNarrow):
     bias are stored in `param_dtype` and used in the dtype of `x`; the kernel's values are drawn
     from a normal distribution with standard deviation `stddev`, the bias is zero. `matmul`, None
     at first, may say how to multiply instead; `lora`, None at first, may be an adapter, whose
-    result is added. `kernel_narrow`, None at first, makes it a narrow kernel.
+    result is added. `kernel_narrow`, None at first, makes it a narrow kernel. `dropout`, None at
+    first, drops some of y.
     """
 
     matmul: Matmul | None
     amax_history: AmaxHistory | None
     lora: LowRank | StackedLowRank | None
     kernel_narrow: Narrow | None
+    dropout: Dropout | None
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class Linear(nnx.Module, HasNarrow):
         self.amax_history = nnx.data(None)
         self.lora = nnx.data(None)
         self.kernel_narrow = nnx.data(None)
+        self.dropout = nnx.data(None)
         shape = (*in_axes.values(), *out_axes.values())
         self.kernel = nnx.Param(
             stddev * jax.random.normal(rngs.params(), shape, param_dtype),
@@ -91,10 +95,11 @@ class Linear(nnx.Module, HasNarrow):
         return {"kernel": (self.num_in_axes, False)}
 
     def _finished(self, y: jax.Array, x: jax.Array) -> jax.Array:
-        """Adds the adapter's result and the bias to the product y of x."""
+        """Adds the adapter's result and the bias to the product y of x, and drops some of it."""
         if self.lora is not None and self.lora.enabled:
             y = y + self.lora(x)
-        return y if self.bias is None else y + self.bias[...].astype(x.dtype)
+        y = y if self.bias is None else y + self.bias[...].astype(x.dtype)
+        return y if self.dropout is None else self.dropout(y)
 
 
 def fused_linear(x: jax.Array, linears: Sequence[Linear]) -> list[jax.Array]:

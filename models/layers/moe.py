@@ -17,6 +17,7 @@ from jax.typing import DTypeLike
 from models.errors import ConfigError
 from models.layers.activations import activation
 from models.layers.axes import make_bias
+from models.layers.dropout import Dropout
 from models.layers.mlp import GatedMLP
 from models.layers.narrow import HasNarrow, Narrow, narrow_name
 from models.layers.router_losses import RouterCharge
@@ -97,7 +98,8 @@ class MoE(nnx.Module, HasNarrow):
     `mix`, the function of that name at first, takes tokens to experts and back. `experts_…_narrow`,
     None at first, make narrow kernels of the experts'. `axes`, () at first, are mesh axes whose
     cores have a part of each expert's width, and add up what they make. `router_charge`, None at
-    first, is what its router is charged with in training.
+    first, is what its router is charged with in training. `dropout`, None at first, drops some of
+    y.
     """
 
     mix: Mix
@@ -105,6 +107,7 @@ class MoE(nnx.Module, HasNarrow):
     router_charge: RouterCharge | None
     router_bias: nnx.Param[jax.Array] | None
     shared: GatedMLP | None
+    dropout: Dropout | None
 
     def __init__(
         self,
@@ -125,7 +128,7 @@ class MoE(nnx.Module, HasNarrow):
 
         self.experts, self.act = experts, act
         self.mix, self.axes = mix, ()
-        self.router_charge = nnx.data(None)
+        self.router_charge, self.dropout = nnx.data(None), nnx.data(None)
         count, outside = {"experts": experts.count}, {"dim": dim}
         inside = {"hidden_dim": experts.hidden_dim}
         self.router = kernel({"residual": dim, "choice": experts.count})
@@ -162,7 +165,8 @@ class MoE(nnx.Module, HasNarrow):
         y = self.mix(self.experts, x, weights, chosen, self._visit).astype(x.dtype)
         if self.router_charge is not None:
             y = self.router_charge.charge(y, logits, chosen, self.axes)
-        return y if self.shared is None else y + self.shared(x)
+        y = y if self.shared is None else y + self.shared(x)
+        return y if self.dropout is None else self.dropout(y)
 
     def route(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """x [..., D] -> the weights, FP32, and numbers of each token's experts [..., K]."""

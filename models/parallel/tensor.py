@@ -21,6 +21,7 @@ from jax.typing import DTypeLike
 
 from models.layers.dropout import Dropout
 from models.layers.embedding import Embedding
+from models.layers.linear import Linear
 from models.layers.moe import MoE
 
 
@@ -33,6 +34,11 @@ class TensorParallel:
     #: Further axes over which the vocabulary alone is split: of cores with the same residual stream
     #: behind the embedding and before the head.
     stages: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The number of cores that share positions between layers."""
+        return int(jax.lax.axis_size(self.axes)) if self.sequence else 1
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
@@ -81,21 +87,27 @@ class Gathered(nnx.Module):
 
 
 class AddedUp(nnx.Module):
-    """A layer that makes partial sums, whose bias is added to the sums."""
+    """A layer that makes partial sums, whose bias is added to the sums, of which some are dropped
+    if it drops any."""
 
-    def __init__(self, inner: Any, tensor: TensorParallel) -> None:
-        bias = getattr(inner, "bias", None)
-        if bias is not None:
+    def __init__(self, inner: Linear | MoE, tensor: TensorParallel) -> None:
+        bias = inner.bias if isinstance(inner, Linear) else None
+        if isinstance(inner, Linear):
             inner.bias = None
+        dropout, inner.dropout = inner.dropout, nnx.data(None)
+        if dropout is not None and tensor.sequence:
+            dropout.positions = (*dropout.positions, tensor)
         for _, module in nnx.iter_modules(inner):
             if isinstance(module, Dropout | MoE):
                 module.axes = tensor.axes
         self.inner, self.bias, self.tensor = inner, bias, tensor
+        self.dropout = nnx.data(dropout)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """[B, T, …] -> [B, T/cores, D]."""
         y = self.tensor.add_up(self.inner(x))
-        return y if self.bias is None else y + self.bias[...].astype(y.dtype)
+        y = y if self.bias is None else y + self.bias[...].astype(y.dtype)
+        return y if self.dropout is None else self.dropout(y)
 
 
 class OwnEmbedding(nnx.Module):

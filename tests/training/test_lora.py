@@ -298,6 +298,7 @@ MESHES = {
     "data, tensor, scanned, recomputed": Parallelism(
         data_parallel_size=2, tensor_parallel_size=2, scan_layers=True, recompute="full"
     ),
+    "ring": Parallelism(context_parallel_size=2),
 }
 
 
