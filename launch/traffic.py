@@ -21,10 +21,14 @@ from launch.errors import LaunchError
 from launch.meshes import parse_mesh, text_of
 from launch.program import run, say
 from launch.serving.config import CACHE_DTYPES, EngineConfig
-from launch.serving.copies import COPIES, with_split_cache
+from launch.serving.copies import COPIES, check_copies, with_split_cache
 from launch.serving.errors import ServingError
 from launch.serving.runner.sizes import choose_buckets
 from launch.serving.scheduler.limits import SchedulerLimits
+from launch.serving.virtual.costs import Costs, seconds_of_steps, speculation_of
+from launch.serving.virtual.disaggregation import simulate_disaggregated
+from launch.serving.virtual.guessing import Guessing
+from launch.serving.virtual.one_copy import Pace
 from launch.serving.virtual.report import Objective, knee, summarise, table, write
 from launch.serving.virtual.simulation import simulate
 from launch.serving.virtual.summary import Summary
@@ -97,16 +101,27 @@ def _simulated(values: Mapping[str, Any], timings: Timings) -> Sequence[Summary]
     config = from_flags(EngineConfig, values)
     machine, copies, machines = _machine(from_flags(Machine, values), config)
     objective, traffic = from_flags(Objective, values), from_flags(TrafficConfig, values)
+    _check(config, traffic, copies)
     limits = _limits(config)
-    requests = _requests(traffic, limits.longest)
+    requests = _requests(traffic, limits.longest, config.max_loras if config.enable_lora else 0)
     rates = _rates(requests)  # known before buckets are timed, which takes minutes
-    with tqdm(total=len(list(limits.buckets)), desc="buckets", dynamic_ncols=True) as bar:
-        seconds = timings.of(machine, limits, lambda bucket: bar.update())
-    ahead = 1 if config.async_scheduling else 0
+    costs = Costs.of(machine, limits, config)
+    with tqdm(total=costs.count, desc="buckets", dynamic_ncols=True) as bar:
+        seconds = seconds_of_steps(costs, timings, lambda bucket: bar.update())
+    pace = Pace(
+        seconds.plain.__getitem__,
+        1 if config.async_scheduling else 0,
+        None
+        if traffic.acceptance_rate is None
+        else Guessing(traffic.acceptance_rate, seconds.checked.__getitem__, traffic.seed),
+    )
 
     def run_at(rate: float) -> Summary:
-        outcome = simulate(
-            limits, seconds.__getitem__, requests(rate), steps_ahead=ahead, copies=copies
+        arrivals = requests(rate)
+        outcome = (
+            simulate_disaggregated(limits, pace, seconds.moving, arrivals)
+            if config.disaggregated_prefill
+            else simulate(limits, pace, arrivals, copies=copies)
         )
         say(f"{rate:g} requests per second: {outcome.duration:.1f} s on {machine.target}")
         return summarise(outcome, rate, objective, machines)
@@ -129,11 +144,8 @@ def _show(summaries: Sequence[Summary], values: Mapping[str, Any], folder: Path 
 
 def _machine(machine: Machine, config: EngineConfig) -> tuple[Machine, int, int]:
     """What runs one copy of the model, with what the engine's settings say of its cores and its
-    cache; how many copies there are, and how many machines they take. Raises ServingError for
-    settings whose cost is not known, and for a mesh that no number of machines has."""
-    for name in ("speculative_config", "disaggregated_prefill", "enable_lora", "lora_modules"):
-        if getattr(config, name):
-            raise ServingError(f"--{name} cannot be simulated. Leave it out.")
+    cache; how many copies there are, and how many machines they take. Raises ServingError for a
+    mesh that no number of machines has."""
     sizes = parse_mesh(machine.mesh)
     copies = sizes[COPIES]
     needed, there = math.prod(sizes.values()), cores_of(machine.target)
@@ -147,9 +159,26 @@ def _machine(machine: Machine, config: EngineConfig) -> tuple[Machine, int, int]
     return replace(machine, mesh=mesh, cache_dtype=dtype), copies, -(-needed // there)
 
 
+def _check(config: EngineConfig, traffic: TrafficConfig, copies: int) -> None:
+    """Raises ServingError for settings that do not go together."""
+    wanted = speculation_of(config)
+    check_copies(config, copies, wanted)
+    if config.lora_modules:
+        raise ServingError(
+            "--lora_modules names files, which a simulation does not read: write --enable_lora "
+            "--num_adapters=2"
+        )
+    if (wanted is None) != (traffic.acceptance_rate is None):
+        raise ServingError(
+            "--speculative_config and --acceptance_rate need each other: the one says how tokens "
+            "are guessed, the other how often a guess is right"
+        )
+
+
 def _limits(config: EngineConfig) -> SchedulerLimits:
     context = config.max_model_len or _CONTEXT
     groups = config.attention_data_parallel_size
+    wanted = speculation_of(config)
     of_group = -(-config.max_num_seqs // groups) * -(-context // config.block_size)
     return SchedulerLimits(
         context=context,
@@ -158,16 +187,28 @@ def _limits(config: EngineConfig) -> SchedulerLimits:
         buckets=choose_buckets(config, context),
         prefix_caching=config.prefix_caching,
         prefills_per_decode=config.prefills_per_decode,
+        guesses=0 if wanted is None else wanted.num_speculative_tokens,
         groups=groups,
     )
 
 
-def _requests(traffic: TrafficConfig, longest: int) -> Callable[[float], list[Arrival]]:
-    """What comes at a rate: drawn, or of the trace whatever the rate."""
+def _requests(
+    traffic: TrafficConfig, longest: int, adapters: int
+) -> Callable[[float], list[Arrival]]:
+    """What comes at a rate: drawn, or of the trace whatever the rate. Raises ServingError for what
+    cannot be, also with room for so many adapters."""
     if _TRACE.value is None:
-        draw_traffic(traffic, 1.0, longest)  # raises for what cannot be
+        arrivals, asked = draw_traffic(traffic, 1.0, longest), traffic.num_adapters
+    else:
+        arrivals = read_trace(Path(_TRACE.value), longest)
+        asked = max((arrival.adapter for arrival in arrivals), default=0)
+    if asked > adapters:
+        raise ServingError(
+            f"requests ask for {asked} adapters, but there is room for {adapters}: give "
+            f"--enable_lora --max_loras={asked}"
+        )
+    if _TRACE.value is None:
         return lambda rate: draw_traffic(traffic, rate, longest)
-    arrivals = read_trace(Path(_TRACE.value), longest)
     return lambda rate: arrivals
 
 

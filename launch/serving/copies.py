@@ -9,6 +9,7 @@ from jax.sharding import Mesh, NamedSharding
 from launch.meshes import make_mesh, parse_mesh, text_of
 from launch.serving.config import EngineConfig
 from launch.serving.errors import ServingError
+from launch.serving.speculation.config import SpeculativeConfig
 from models.parallel.cache_split import CacheSplit
 from models.parallel.paged_split import PagedSplit
 from models.parallel.row_split import RowSplit
@@ -58,6 +59,27 @@ def with_split_cache(mesh_text: str, config: EngineConfig) -> str:
             f"tokens of a block (--block_size={config.block_size})"
         )
     return text_of(sizes)
+
+
+def check_copies(config: EngineConfig, count: int, wanted: SpeculativeConfig | None) -> None:
+    """Raises ServingError for settings that do not go with so many copies of a model."""
+    if config.disaggregated_prefill and count != 2:
+        raise ServingError(
+            f"--disaggregated_prefill needs two copies of the model, not {count}: one for prompts, "
+            "one for answers. Write --mesh=data=2"
+        )
+    if count > 1 and (config.enable_lora or config.lora_modules):
+        raise ServingError(f"adapters need --mesh=data=1; there are {count} copies of the model")
+    if config.attention_data_parallel_size > 1 and (config.disaggregated_prefill or wanted):
+        raise ServingError(
+            "--attention_data_parallel_size goes neither with --disaggregated_prefill nor with "
+            "--speculative_config: leave one of them out"
+        )
+    if count > 1 and wanted is not None and wanted.method != "ngram":
+        raise ServingError(
+            f"{count} copies of the model can guess by ngram alone, not by {wanted.method}: use "
+            "--mesh=data=1"
+        )
 
 
 def cache_split(mesh: Mesh) -> PagedSplit | None:

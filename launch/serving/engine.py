@@ -17,8 +17,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from launch.serving.answering import Deliver, Load
-from launch.serving.cache.blocks import SCRATCH, Prefix
-from launch.serving.cache.prefixes import Key, text_keys
+from launch.serving.cache.blocks import Prefix
+from launch.serving.cache.prefixes import Key
 from launch.serving.device_clock import DeviceClock
 from launch.serving.errors import OverloadedError, RequestError, ServingError
 from launch.serving.requests import FinishReason, Logprobs, Output, Request, Times
@@ -135,35 +135,16 @@ class Engine:
 
     def cached(self, request: Request) -> int:
         """How many tokens of a prompt lie in the cache at the moment."""
-        keys = self._keys(request.prompt, root_of(request))
-        known = max(pool.prefix(keys).length for pool in self._scheduler.pools)
-        return known * self.limits.block_size
+        known = self._scheduler.known(request.prompt, root_of(request))
+        return known.length * self.limits.block_size
 
     def known_blocks(self, text: Items[int], root: Key) -> Prefix:
-        """What holds the beginning of a text below a root; it stays what it is until the next step
-        is planned. Of an engine with one group of slots."""
-        (pool,) = self._scheduler.pools
-        return pool.prefix(self._keys(text, root))
+        """As of the scheduler; it stays what it is until the next step is planned."""
+        return self._scheduler.known(text, root)
 
     def adopt_blocks(self, text: Items[int], root: Key, prefix: Prefix) -> list[int] | None:
-        """Blocks that are taken to hold from now on what those of `prefix` hold in another engine,
-        in the order of `Prefix.blocks`; None if there is no room. Of an engine with one group of
-        slots, for its thread."""
-        (pool,) = self._scheduler.pools
-        count = len(prefix.blocks)
-        if count > pool.available:
-            return None
-        blocks = pool.take(count)
-        keys, left = self._keys(text, root), iter(blocks)
-        for group, table in enumerate(prefix.tables):
-            ours = [SCRATCH if theirs == SCRATCH else next(left) for theirs in table]
-            pool.publish(group, keys[: prefix.length], ours)
-        pool.release(reversed(blocks))
-        return blocks
-
-    def _keys(self, text: Items[int], root: Key) -> list[Key]:
-        """Of the blocks of a text that others may have computed: its last token is to be seen."""
-        return text_keys(text[:-1], self.limits.block_size, root)
+        """As of the scheduler, for the engine's thread."""
+        return self._scheduler.adopt(text, root, prefix)
 
     def cancel(self, request_id: str, reason: FinishReason = "cancelled") -> None:
         """Ends a request early, if it is under way; nothing more is delivered for it."""

@@ -17,7 +17,13 @@ from launch.serving.adapters.stacks import Stacks
 from launch.serving.answering import Answering, Deliver
 from launch.serving.backend import Backend
 from launch.serving.config import EngineConfig, ModelNames
-from launch.serving.copies import cache_split, copies, split_mesh, with_split_cache
+from launch.serving.copies import (
+    cache_split,
+    check_copies,
+    copies,
+    split_mesh,
+    with_split_cache,
+)
 from launch.serving.desk import EngineDesk
 from launch.serving.disaggregated import Disaggregated
 from launch.serving.engine import Engine
@@ -53,7 +59,7 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
     modules, adapters = config.adapters(), {}
     mesh_text, count = split_mesh(mesh_text)
     mesh_text = with_split_cache(mesh_text, config)
-    check_copies(config, count)
+    check_copies(config, count, read_speculative_config(config.speculative_config))
     check_clock(config)
     writer = (
         load_run(checkpoint_dir, mesh_text)
@@ -174,28 +180,6 @@ def make_engine(
     if len(runners) > 1:
         return Replicas(runners, limits, deliver, max_waiting=waiting, steps_ahead=ahead)
     return Engine(runners[0], limits, deliver, max_waiting=waiting, steps_ahead=ahead)
-
-
-def check_copies(config: EngineConfig, count: int) -> None:
-    """Raises ServingError for settings that do not go with so many copies of a model."""
-    if config.disaggregated_prefill and count != 2:
-        raise ServingError(
-            f"--disaggregated_prefill needs two copies of the model, not {count}: one for prompts, "
-            "one for answers. Write --mesh=data=2"
-        )
-    if count > 1 and (config.enable_lora or config.lora_modules):
-        raise ServingError(f"adapters need --mesh=data=1; there are {count} copies of the model")
-    wanted = read_speculative_config(config.speculative_config)
-    if config.attention_data_parallel_size > 1 and (config.disaggregated_prefill or wanted):
-        raise ServingError(
-            "--attention_data_parallel_size goes neither with --disaggregated_prefill nor with "
-            "--speculative_config: leave one of them out"
-        )
-    if count > 1 and wanted is not None and wanted.method != "ngram":
-        raise ServingError(
-            f"{count} copies of the model can guess by ngram alone, not by {wanted.method}: use "
-            "--mesh=data=1"
-        )
 
 
 def check_clock(config: EngineConfig) -> None:

@@ -14,6 +14,7 @@ from launch.serving.engine import Engine
 from launch.serving.requests import Output, Request
 from launch.serving.runner.runner import Runner
 from launch.serving.scheduler.buckets import Bucket
+from launch.serving.virtual.one_copy import Pace
 from launch.serving.virtual.simulation import simulate
 from launch.serving.virtual.traffic import Arrival
 from tests.serving import http_server
@@ -61,9 +62,7 @@ def engine_beside_simulation(ahead: int) -> dict[str, Any]:
         answers = clients.wait(map(str, range(TEXTS)))
         assert not any(answer.error for answer in answers), answers
     arrivals = [Arrival(0.0, prompt, n) for prompt, n in zip(prompts, lengths, strict=True)]
-    outcome = simulate(
-        LIMITS, lambda bucket: greedy_step(runner, bucket), arrivals, steps_ahead=ahead
-    )
+    outcome = simulate(LIMITS, Pace(lambda bucket: greedy_step(runner, bucket), ahead), arrivals)
     times = [clients.seconds[str(index)] for index in range(TEXTS)]
     return {
         "first": [seconds[0] for seconds in times],

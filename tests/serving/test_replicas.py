@@ -14,6 +14,9 @@ from launch.serving.errors import OverloadedError, RequestError
 from launch.serving.replicas import Replicas
 from launch.serving.requests import Request, SamplingParameters
 from launch.serving.scheduler.steps import Counters
+from launch.serving.virtual.disaggregation import simulate_disaggregated
+from launch.serving.virtual.one_copy import Pace
+from launch.serving.virtual.traffic import Arrival
 from tests.serving.engines import GREEDY, LIMITS, Clients, Model, ask, random_requests, tiny_model
 from tests.serving.test_engine import FULL, VOCABULARY, greedy_tokens
 
@@ -106,7 +109,7 @@ def test_a_request_goes_where_its_beginning_lies(runners: list[Any]) -> None:
         assert min(loads) > 0
 
 
-def test_blocks_move_and_what_is_full_is_told(runners: list[Any]) -> None:
+def test_blocks_move(runners: list[Any]) -> None:
     clients = Clients()
     with Disaggregated(*runners, SMALL, clients.deliver) as engine:
         ask(engine, clients, [Request("a", list(range(30)), 6, GREEDY)])
@@ -114,6 +117,38 @@ def test_blocks_move_and_what_is_full_is_told(runners: list[Any]) -> None:
         # The second engine computed what is left of the last block, and the answer.
         counters = engine._decode.load().counters
         assert counters.prefix_hits == 28
+
+
+def test_the_simulation_does_what_two_engines_do(runners: list[Any]) -> None:
+    """Texts that come one after the other; the third is one that was there before."""
+    clients = Clients()
+    texts = [(30, 6, 0), (9, 5, 1), (30, 6, 0), (3, 1, 2), (21, 9, 3)]
+    requests = [
+        Request(str(index), [value, *range(length)], count, GREEDY)
+        for index, (length, count, value) in enumerate(texts)
+    ]
+    with Disaggregated(*runners, SMALL, clients.deliver) as engine:
+        for request in requests:
+            ask(engine, clients, [request])
+        counters = engine.load().counters
+        moved = engine.moved_blocks
+    arrivals = [
+        Arrival(float(index), bytes(request.prompt), request.max_tokens)
+        for index, request in enumerate(requests)
+    ]
+    blocks: list[int] = []
+
+    def moving(count: int) -> float:
+        blocks.append(count)
+        return 1e-3
+
+    outcome = simulate_disaggregated(SMALL, Pace(lambda bucket: 1e-3), moving, arrivals)
+    assert outcome.counters == counters
+    assert sum(blocks) == moved
+
+
+def test_a_full_queue_is_told(runners: list[Any]) -> None:
+    clients = Clients()
     with (
         Disaggregated(*runners, SMALL, clients.deliver, max_waiting=0) as engine,
         pytest.raises(OverloadedError, match="0 requests are already waiting"),

@@ -139,7 +139,8 @@ def test_each_answer_is_the_answer_alone(
         assert all(pool.held <= blocks for pool in scheduler.pools)
         slots = scheduler.slots
         for slot in slots.limit.nonzero()[0].tolist():
-            most = most_blocks(scheduler.limits, int(slots.length[slot]))
+            length = int(slots.length[slot]) + guesses * int(slots.speculates[slot])
+            most = most_blocks(scheduler.limits, min(length, int(slots.limit[slot])))
             assert len(slots.held_blocks(slot)) <= most
     for each, tokens in zip(sequences, expected, strict=True):
         if each.finished == "cancelled":

@@ -192,7 +192,7 @@ def test_heads_from_a_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
         ("[]", "write an object"),
         ('{"method": "ngram"}', "with num_speculative_tokens"),
         ('{"num_speculative_tokens": "4"}', "num_speculative_tokens='4'"),
-        ('{"num_speculative_tokens": 4}', "all but ngram need one"),
+        ('{"num_speculative_tokens": 4}', "model is for draft_model, medusa, eagle, which need it"),
         ('{"num_speculative_tokens": 99, "method": "ngram"}', "must be 1 to 16"),
         ('{"num_speculative_tokens": 4, "method": "x"}', "'x' is unknown"),
     ],

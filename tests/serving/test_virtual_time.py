@@ -17,6 +17,7 @@ from launch.serving.scheduler.buckets import Bucket, Buckets
 from launch.serving.scheduler.limits import SchedulerLimits
 from launch.serving.virtual.curves import curves
 from launch.serving.virtual.latencies import Latencies
+from launch.serving.virtual.one_copy import Pace
 from launch.serving.virtual.report import Objective, knee, summarise, table, write
 from launch.serving.virtual.simulation import simulate
 from launch.serving.virtual.summary import Summary
@@ -25,7 +26,7 @@ from launch.serving.virtual.timings import (
     WORKLOAD,
     Estimate,
     Machine,
-    Shape,
+    Program,
     Timings,
     seconds_of,
 )
@@ -53,7 +54,7 @@ def seconds(bucket: Bucket) -> float:
 def test_one_request_takes_the_sum_of_its_steps() -> None:
     # 100 tokens are chunks of 64 and 36; then nine steps of decoding, at first with 7 blocks.
     arrival = Arrival(2.0, bytes(100), 10)
-    outcome = simulate(LIMITS, seconds, [arrival])
+    outcome = simulate(LIMITS, Pace(seconds), [arrival])
     first = 2.0 + seconds(Bucket(1, 64, 4)) + seconds(Bucket(1, 64, 16))
     assert outcome.first_token[0] == pytest.approx(first, rel=1e-12)
     assert outcome.finished[0] == pytest.approx(first + 9 * seconds(Bucket(1, 1, 16)), rel=1e-12)
@@ -64,7 +65,7 @@ def test_every_step_takes_what_the_table_says() -> None:
     arrivals = draw_traffic(TrafficConfig(num_requests=60, lengths="40:12"), 50.0, LIMITS.longest)
     ends: list[tuple[Bucket, float]] = []
     outcome = simulate(
-        LIMITS, seconds, arrivals, on_step=lambda step, end: ends.append((step.bucket, end))
+        LIMITS, Pace(seconds), arrivals, on_step=lambda step, end: ends.append((step.bucket, end))
     )
     times = np.array([end for _, end in ends])
     assert (np.diff(times) >= 0).all()
@@ -85,9 +86,9 @@ def test_leaps_over_equal_steps_change_nothing(rate: float, ahead: int) -> None:
     arrivals = draw_traffic(config, rate, limits.longest)
     steps = []
     slow = simulate(
-        limits, seconds, arrivals, steps_ahead=ahead, on_step=lambda *step: steps.append(step)
+        limits, Pace(seconds, ahead), arrivals, on_step=lambda *step: steps.append(step)
     )
-    quick = simulate(limits, seconds, arrivals, steps_ahead=ahead)
+    quick = simulate(limits, Pace(seconds, ahead), arrivals)
     assert slow.steps == quick.steps == len(steps)
     assert slow.counters == quick.counters
     assert slow.busy == quick.busy
@@ -101,7 +102,7 @@ def test_a_queue_of_one_place_is_an_m_d_1_queue() -> None:
     limits = SchedulerLimits(64, 4, 16, Buckets((1,), (1,), (16,), (4,), 16))
     service, load = 0.01, 0.7
     arrivals = draw_traffic(TrafficConfig(num_requests=10_000, lengths="8:1"), load / service, 64)
-    outcome = simulate(limits, lambda bucket: service, arrivals, steps_ahead=0)
+    outcome = simulate(limits, Pace(lambda bucket: service, 0), arrivals)
     wait = (outcome.to_first - service).mean()
     assert wait == pytest.approx(load * service / (2 * (1 - load)), rel=0.08)
 
@@ -123,7 +124,7 @@ def test_traffic_has_the_lengths_and_rates_that_were_asked_for() -> None:
 
 def test_a_shared_prefix_is_computed_once() -> None:
     config = TrafficConfig(num_requests=50, lengths="20:4", shared_prefix=64)
-    outcome = simulate(LIMITS, seconds, draw_traffic(config, 1.0, LIMITS.longest))
+    outcome = simulate(LIMITS, Pace(seconds), draw_traffic(config, 1.0, LIMITS.longest))
     assert outcome.counters.prefix_hits == 49 * 64
 
 
@@ -131,7 +132,7 @@ def test_more_load_is_slower_and_the_knee_is_where_it_breaks(tmp_path: Path) -> 
     objective = Objective(slo_ttft=0.05, slo_tpot=0.02, price=3.6)
     config = TrafficConfig(num_requests=300, lengths="40:20")
     runs = [
-        summarise(simulate(LIMITS, seconds, draw_traffic(config, rate, 256)), rate, objective)
+        summarise(simulate(LIMITS, Pace(seconds), draw_traffic(config, rate, 256)), rate, objective)
         for rate in (1.0, 10.0, 1000.0)
     ]
     assert runs[0].ttft[0] < runs[2].ttft[0]
@@ -152,7 +153,9 @@ def test_more_load_is_slower_and_the_knee_is_where_it_breaks(tmp_path: Path) -> 
     assert f"p50 time to first token, s: {runs[2].ttft[0]:.4g} at 1000 requests per second" in marks
     assert len(marks) == 3 * (3 + 3 + 1 + 1)
     assert len(table(runs).splitlines()) == 4
-    on_two = summarise(simulate(LIMITS, seconds, draw_traffic(config, 1.0, 256)), 1.0, objective, 2)
+    on_two = summarise(
+        simulate(LIMITS, Pace(seconds), draw_traffic(config, 1.0, 256)), 1.0, objective, 2
+    )
     assert on_two.usd_per_million_tokens == pytest.approx(runs[0].duration * 2e3 / tokens)
 
 
@@ -171,20 +174,21 @@ def test_latencies_have_their_quantiles() -> None:
 def test_the_times_are_those_of_the_estimate(tmp_path: Path) -> None:
     machine = Machine(model="1b", target="trn2.3xlarge", mesh="model=1")
     limits = SchedulerLimits(64, 16, 32, Buckets((2,), (1,), (32,), (2,), 32))
+    program = Program(machine, limits.block_size, limits.blocks)
     file = tmp_path / "timings.json"
-    timings = Timings(file).of(machine, limits)
+    timings = Timings(file).of(program, limits.buckets)
     factory = load(WORKLOAD, {"model": "1b", "context": 64, "blocks": 16})
     mesh = abstract_mesh("model=1")
     estimate = of_factory(factory, setting_of("trn2.3xlarge", None), mesh, batch=2)
     assert timings[Bucket(2, 1, 2)] == estimate.step_seconds
     assert timings[Bucket(1, 32, 2)] > 0
-    assert Timings(file).of(machine, limits, estimate=by_hand([])) == timings
+    assert Timings(file).of(program, limits.buckets, estimate=by_hand([])) == timings
 
 
 def by_hand(asked: list[Bucket]) -> Estimate:
     """Gives the times of `seconds`, and notes what is asked for."""
 
-    def estimate(shape: Shape, buckets: Sequence[Bucket]) -> Iterator[tuple[Bucket, float]]:
+    def estimate(program: Program, buckets: Sequence[Bucket]) -> Iterator[tuple[Bucket, float]]:
         for bucket in buckets:
             asked.append(bucket)
             yield bucket, seconds(bucket)
@@ -197,14 +201,14 @@ def test_times_that_are_known_are_not_estimated_again(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "timings.json"
     few = replace(LIMITS, buckets=replace(BUCKETS, decode_rows=(4,)))
     asked: list[Bucket] = []
-    Timings(file).of(Machine(), few, estimate=by_hand(asked))
+    Timings(file).of(Program(Machine(), 16, 64), few.buckets, estimate=by_hand(asked))
     assert asked == list(few.buckets)
-    known = Timings(file).of(Machine(), LIMITS, estimate=by_hand(asked))
+    known = Timings(file).of(Program(Machine(), 16, 64), BUCKETS, estimate=by_hand(asked))
     assert sorted(asked) == sorted(LIMITS.buckets)
     assert known == {bucket: seconds(bucket) for bucket in LIMITS.buckets}
-    Timings(file).of(Machine(mesh="model=32"), LIMITS, estimate=by_hand(asked))
+    Timings(file).of(Program(Machine(mesh="model=32"), 16, 64), BUCKETS, estimate=by_hand(asked))
     assert len(asked) == 2 * len(list(LIMITS.buckets))
-    assert Timings(file).of(Machine(), LIMITS, estimate=by_hand(asked)) == known
+    assert Timings(file).of(Program(Machine(), 16, 64), BUCKETS, estimate=by_hand(asked)) == known
     assert len(asked) == 2 * len(list(LIMITS.buckets))
 
 
@@ -213,9 +217,9 @@ def test_two_copies_do_twice_the_work_of_one(ahead: int) -> None:
     """Every request comes twice: each copy answers it when one copy would answer it alone."""
     config = TrafficConfig(num_requests=60, lengths="alpaca", shared_prefix=20)
     arrivals = draw_traffic(config, 30.0, LIMITS.longest)
-    alone = simulate(LIMITS, seconds, arrivals, steps_ahead=ahead)
+    alone = simulate(LIMITS, Pace(seconds, ahead), arrivals)
     twice = [arrival for arrival in arrivals for _ in range(2)]
-    both = simulate(LIMITS, seconds, twice, steps_ahead=ahead, copies=2)
+    both = simulate(LIMITS, Pace(seconds, ahead), twice, copies=2)
     np.testing.assert_array_equal(both.first_token.reshape(-1, 2).T, [alone.first_token] * 2)
     np.testing.assert_array_equal(both.finished.reshape(-1, 2).T, [alone.finished] * 2)
     assert (both.steps, both.busy) == (2 * alone.steps, alone.busy)
@@ -225,7 +229,7 @@ def test_two_copies_do_twice_the_work_of_one(ahead: int) -> None:
 def test_requests_go_to_the_copy_that_has_their_beginning() -> None:
     first, other = bytes(64), bytes([1] * 64)
     arrivals = [Arrival(number, first if number % 2 else other, 4) for number in range(12)]
-    outcome = simulate(LIMITS, seconds, arrivals, copies=2)
+    outcome = simulate(LIMITS, Pace(seconds), arrivals, copies=2)
     assert outcome.counters.prefix_hits == 10 * 48  # the last of four blocks holds the last token
 
 
@@ -237,7 +241,7 @@ def test_the_knee_is_searched_for() -> None:
 
     def run(rate: float) -> Summary:
         arrivals = [Arrival(number / rate, bytes(8), 1) for number in range(200)]
-        return summarise(simulate(limits, lambda bucket: 0.02, arrivals), rate, objective)
+        return summarise(simulate(limits, Pace(lambda bucket: 0.02), arrivals), rate, objective)
 
     best = knee(search(run))
     assert best is not None
@@ -261,7 +265,7 @@ def test_settings_are_compared(tmp_path: Path) -> None:
     one on five cores is no mesh of it."""
     machine = Machine(model="1b", target="trn2.3xlarge", mesh="data=1,model=1")
     file, out = tmp_path / "timings.json", tmp_path / "out"
-    Timings(file).of(machine, replace(LIMITS, blocks=64), estimate=by_hand([]))
+    Timings(file).of(Program(machine, 16, 64), BUCKETS, estimate=by_hand([]))
     settings = {
         "model": "1b",
         "target": "trn2.3xlarge",
@@ -306,6 +310,10 @@ def test_settings_are_compared(tmp_path: Path) -> None:
     [
         ("--trace=/nowhere", "the trace /nowhere cannot be read"),
         ("--model=80b", "<1b|8b|70b>"),
+        ("--acceptance_rate=0.7", "--speculative_config and --acceptance_rate need each other"),
+        ("--num_adapters=2", "give --enable_lora --max_loras=2"),
+        ("--lora_modules=a=b", "write --enable_lora --num_adapters=2"),
+        ("--disaggregated_prefill", "needs two copies of the model, not 1"),
     ],
 )
 def test_bad_flags_are_told_before_buckets_are_timed(flag: str, message: str) -> None:
@@ -330,7 +338,7 @@ def test_bad_input(tmp_path: Path) -> None:
     with pytest.raises(ServingError, match="holds no times"):
         Timings(tmp_path / "timings.json")
     with pytest.raises(RequestError, match="maximum context length"):
-        simulate(LIMITS, seconds, [Arrival(0.0, bytes(300), 1)])
+        simulate(LIMITS, Pace(seconds), [Arrival(0.0, bytes(300), 1)])
     bucket = Bucket(1, 1, 4)
     with pytest.raises(ServingError, match="cannot be estimated: no such mesh"):
         seconds_of({"estimate": None, "error": "no such mesh"}, bucket)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
+from jax.typing import DTypeLike
 
 from launch.errors import LaunchError
 from launch.finetuning.adapter_files import load_adapter
@@ -35,15 +36,10 @@ class Stacks:
     def of(cls, model: Pretrained, adapters: int, rank: int) -> "Stacks":
         """Room for so many adapters, and for texts without one."""
         base = Described(model.architecture, model.config, model.fields)
-        wide = nnx.eval_shape(lambda: base.architecture.build(base.config))
-        axes = {path: linear.axes() for path, linear in linear_maps(wide)}
 
         def with_stacks(parameters: Parameters) -> nnx.Module:
             module: nnx.Module = merge(model.graph, parameters)
-            for path, linear in linear_maps(module):
-                linear.lora = StackedLowRank(
-                    1 + adapters, *axes[path], rank=rank, dtype=model.config.dtype
-                )
+            add_stacks(module, _plain(base), adapters, rank, model.config.dtype)
             return module
 
         shapes = {
@@ -90,6 +86,22 @@ class Stacks:
             name: _padded(value, name, self.rank, scales[name.rpartition(".lora.")[0]])
             for name, value in stored.items()
         }
+
+
+def _plain(base: Described) -> nnx.Module:
+    """The model in shapes, with weights that are not narrow."""
+    module: nnx.Module = nnx.eval_shape(lambda: base.architecture.build(base.config))
+    return module
+
+
+def add_stacks(
+    module: nnx.Module, plain: nnx.Module, adapters: int, rank: int, dtype: DTypeLike
+) -> None:
+    """Makes room for so many adapters, and for texts without one, beside every linear map of a
+    model; `plain` is the same model with weights that are not narrow."""
+    axes = {path: linear.axes() for path, linear in linear_maps(plain)}
+    for path, linear in linear_maps(module):
+        linear.lora = StackedLowRank(1 + adapters, *axes[path], rank=rank, dtype=dtype)
 
 
 def put(

@@ -94,9 +94,7 @@ class Programs:
         if not self._guesses:
             return keys
         width = 1 + self._guesses
-        checked = [
-            Guesses(bucket._replace(tokens=width)) for bucket in self._buckets if bucket.tokens == 1
-        ]
+        checked = [Guesses(bucket) for bucket in self._buckets.verifying(self._guesses)]
         more = [(v, r * width) for v in range(STATELESS) for r in self._buckets.decode_rows]
         return [*keys, *checked, *(key for key in more if key not in drawn)]
 

@@ -65,6 +65,11 @@ class Buckets:
         """The smallest bucket for so many sequences that decode, with guesses."""
         return self.decode(rows, blocks)._replace(tokens=1 + guesses)
 
+    def verifying(self, guesses: int) -> list[Bucket]:
+        """Every bucket that a step with guesses may have."""
+        decode = (bucket for bucket in self if bucket.tokens == 1)
+        return [bucket._replace(tokens=1 + guesses) for bucket in decode]
+
     def rows_of(self, tokens: int) -> int:
         """How many pieces of prompts of so many tokens fit one step."""
         width = _fitting(self.prefill_tokens, tokens)

@@ -103,6 +103,14 @@ class Placement:
         enough = self._extend(where[lacking], ends[lacking])
         assert enough
 
+    def widen(self, where: np.ndarray, ends: np.ndarray) -> None:
+        """Gives these slots the blocks for texts of up to `ends` tokens [n], if nobody has to give
+        any up for that."""
+        lacking = self.slots.capacity[where] < ends
+        if lacking.any():
+            self.drop_passed(where[lacking])
+            self._extend(where[lacking], ends[lacking])
+
     def drop_passed(self, where: np.ndarray) -> None:
         """Takes the blocks away from these slots that no layer will look at again."""
         for layers in self._partial:

@@ -11,10 +11,12 @@ lowest rank gives its own back, and is computed again later (preemption by recom
 """
 
 from collections.abc import Callable
+from collections.abc import Sequence as Items
 
 import numpy as np
 
-from launch.serving.cache.blocks import BlockPool
+from launch.serving.cache.blocks import SCRATCH, BlockPool, Prefix
+from launch.serving.cache.prefixes import Key, text_keys
 from launch.serving.requests import FinishReason
 from launch.serving.scheduler.buckets import Bucket
 from launch.serving.scheduler.limits import SchedulerLimits
@@ -88,6 +90,32 @@ class Scheduler:
         self._arrivals += 1
         self.counters.prompt_tokens += len(sequence.tokens)
         self._waiting.add(sequence)
+
+    def known(self, text: Items[int], root: Key) -> Prefix:
+        """What the cache holds of the beginning of a text below a root, in the group of slots that
+        has most of it."""
+        keys = self._keys(text, root)
+        return max((pool.prefix(keys) for pool in self.pools), key=lambda prefix: prefix.length)
+
+    def adopt(self, text: Items[int], root: Key, prefix: Prefix) -> list[int] | None:
+        """Blocks that are taken to hold from now on what those of `prefix` hold in another
+        scheduler, in the order of `Prefix.blocks`; None if there is no room. With one group of
+        slots."""
+        (pool,) = self.pools
+        count = len(prefix.blocks)
+        if count > pool.available:
+            return None
+        blocks = pool.take(count)
+        keys, left = self._keys(text, root), iter(blocks)
+        for group, table in enumerate(prefix.tables):
+            ours = [SCRATCH if theirs == SCRATCH else next(left) for theirs in table]
+            pool.publish(group, keys[: prefix.length], ours)
+        pool.release(reversed(blocks))
+        return blocks
+
+    def _keys(self, text: Items[int], root: Key) -> list[Key]:
+        """Of the blocks of a text that others may have computed: its last token is to be seen."""
+        return text_keys(text[:-1], self.limits.block_size, root)
 
     def end(self, sequence: Sequence, reason: FinishReason) -> None:
         """Takes a sequence out, wherever it is; what is under way for it is ignored."""
@@ -219,6 +247,9 @@ class Scheduler:
         """The slots of the next step, and how many guesses each has; None if there are none. Steps
         with and without take turns where there are sequences of both kinds."""
         slots = self.slots
+        guessing = ready[slots.speculates[ready]]
+        ends = slots.computed[guessing] + 1 + self.limits.guesses
+        self._placement.widen(guessing, np.minimum(ends, slots.limit[guessing]))
         room = np.minimum(
             slots.capacity[ready] - slots.computed[ready],
             slots.limit[ready] - slots.length[ready],

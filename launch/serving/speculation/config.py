@@ -1,12 +1,15 @@
 """What users ask for: `--speculative_config` is JSON with vLLM's names."""
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from launch.serving.errors import ServingError
 
 METHODS = ("ngram", "draft_model", "medusa", "eagle")
+WITH_MODEL = METHODS[1:]
+"""Methods that need a directory of a model, or of heads."""
 MOST_GUESSES = 16
 
 
@@ -25,8 +28,6 @@ class SpeculativeConfig:
             raise _fault(f"method={self.method!r} is unknown; choose one of {', '.join(METHODS)}")
         if not 1 <= self.num_speculative_tokens <= MOST_GUESSES:
             raise _fault(f"num_speculative_tokens must be 1 to {MOST_GUESSES}")
-        if (self.model is None) != (self.method == "ngram"):
-            raise _fault(f"method={self.method!r}, model={self.model!r}: all but ngram need one")
         if not 1 <= self.prompt_lookup_min <= self.prompt_lookup_max:
             raise _fault("prompt_lookup_min must be positive, and at most prompt_lookup_max")
 
@@ -37,8 +38,11 @@ class SpeculativeConfig:
         return Path(self.model)
 
 
-def read_speculative_config(text: str | None) -> SpeculativeConfig | None:
-    """None for nothing. Raises ServingError for anything that is no such JSON."""
+def read_speculative_config(
+    text: str | None, with_model: Collection[str] = WITH_MODEL
+) -> SpeculativeConfig | None:
+    """None for nothing. `with_model`: the methods that need a model. Raises ServingError for
+    anything that is no such JSON."""
     if text is None:
         return None
     try:
@@ -52,7 +56,13 @@ def read_speculative_config(text: str | None) -> SpeculativeConfig | None:
         kind = int if name not in ("method", "model") else str
         if name not in types or type(value) is not kind:
             raise _fault(f"{name}={value!r}: the fields are {', '.join(types)}")
-    return SpeculativeConfig(**values)
+    config = SpeculativeConfig(**values)
+    if (config.model is not None) != (config.method in with_model):
+        raise _fault(
+            f"method={config.method!r}, model={config.model!r}: model is for "
+            f"{', '.join(with_model)}, which need it"
+        )
+    return config
 
 
 def _fault(why: str) -> ServingError:

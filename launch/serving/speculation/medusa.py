@@ -79,9 +79,9 @@ class Medusa:
         empty = jnp.zeros((limits.slots + 1, dim), dtype)
         self._outputs = jax.device_put(empty, replicated)
         self._jit = partial(jax.jit, out_shardings=replicated)
-        self._remember = self._jit(_remember, donate_argnums=0)
+        self._remember = self._jit(remember, donate_argnums=0)
         self._guess = self._jit(guess)
-        self._keep = self._jit(_keep, donate_argnums=0)
+        self._keep = self._jit(keep, donate_argnums=0)
 
     def compile_all(self) -> Iterator[Any]:
         """Compiled as they are called first: they are small."""
@@ -121,11 +121,12 @@ def guess(heads: Heads, outputs: jax.Array, slots: jax.Array) -> jax.Array:
     return jnp.argmax(jnp.einsum("rkd,kvd->rkv", x, heads.tables), axis=-1).astype(jnp.int32)
 
 
-def _remember(kept: jax.Array, slots: jax.Array, outputs: jax.Array) -> jax.Array:
+def remember(kept: jax.Array, slots: jax.Array, outputs: jax.Array) -> jax.Array:
+    """The outputs [S + 1, D] with others [R, D] for slots [R]."""
     return kept.at[slots].set(outputs.astype(kept.dtype))
 
 
-def _keep(
+def keep(
     kept: jax.Array,
     slots: jax.Array,
     counts: jax.Array,
@@ -133,7 +134,9 @@ def _keep(
     tokens: jax.Array,
     outputs: jax.Array,
 ) -> jax.Array:
+    """The outputs [S + 1, D] with those before the last token that is right, of the outputs
+    [R, T, D] of a step whose rows had counts [R] new tokens."""
     drawn = tokens.reshape(len(slots), -1)[:, :-1]
     right = (guesses == drawn) & (jnp.arange(guesses.shape[1]) < counts[:, None] - 1)
     place = jnp.sum(jnp.cumprod(right.astype(jnp.int32), axis=1), axis=1)
-    return _remember(kept, slots, jnp.take_along_axis(outputs, place[:, None, None], axis=1)[:, 0])
+    return remember(kept, slots, jnp.take_along_axis(outputs, place[:, None, None], axis=1)[:, 0])

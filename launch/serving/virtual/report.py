@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from launch.serving.virtual.curves import curves, page
-from launch.serving.virtual.simulation import Outcome
+from launch.serving.virtual.outcome import Outcome
 from launch.serving.virtual.summary import Summary
 from launch.settings import check_settings, setting
 

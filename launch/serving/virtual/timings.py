@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Items
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +14,6 @@ from launch.quantisation.settings import WEIGHTS
 from launch.run_file import write_json
 from launch.serving.errors import ServingError
 from launch.serving.scheduler.buckets import Bucket
-from launch.serving.scheduler.limits import SchedulerLimits
 from launch.settings import setting
 from launch.workloads import MODELS
 
@@ -38,15 +37,19 @@ class Machine:
     cache_dtype: str | None = setting(None, "Type of keys and values, such as float8_e4m3.")
 
 
-class Shape(NamedTuple):
-    """What the time of a bucket depends on beside it."""
+class Program(NamedTuple):
+    """What is timed in all of its buckets."""
 
     machine: Machine
     block_size: int
     blocks: int
+    name: str = "step"  # of `workloads.PROGRAMS`
+    guesses: int = 0
+    adapters: int = 0
+    lora_rank: int = 0
 
 
-Estimate = Callable[[Shape, Items[Bucket]], Iterator[tuple[Bucket, float]]]
+Estimate = Callable[[Program, Items[Bucket]], Iterator[tuple[Bucket, float]]]
 """Buckets with their seconds, as they are known."""
 
 
@@ -56,32 +59,31 @@ class Timings:
     def __init__(self, file: Path | None = None) -> None:
         """Raises ServingError for a file that is not of this class."""
         self._file = file
-        self._known: dict[Shape, dict[Bucket, float]] = {}
+        self._known: dict[Program, dict[Bucket, float]] = {}
         if file is not None and file.exists():
             self._known = _read(file)
 
     def of(
         self,
-        machine: Machine,
-        limits: SchedulerLimits,
+        program: Program,
+        buckets: Iterable[Bucket],
         on_bucket: Callable[[Bucket], None] = lambda bucket: None,
         estimate: Estimate | None = None,
     ) -> Mapping[Bucket, float]:
-        """The seconds of all of the limits' buckets; those that are not known are estimated, and
-        saved as they come.
+        """The seconds of a program in all of these buckets; those that are not known are estimated,
+        and saved as they come.
 
         Raises ServingError with the estimate's words if one is impossible, or does not fit the
         memory.
         """
-        shape = Shape(machine, limits.block_size, limits.blocks)
-        known = self._known.setdefault(shape, {})
+        known = self._known.setdefault(program, {})
         left = []
-        for bucket in limits.buckets:
+        for bucket in buckets:
             if bucket in known:
                 on_bucket(bucket)
             else:
                 left.append(bucket)
-        for bucket, seconds in (estimate or measure)(shape, left):
+        for bucket, seconds in (estimate or measure)(program, left):
             known[bucket] = seconds
             self._save()
             on_bucket(bucket)
@@ -92,52 +94,54 @@ class Timings:
             return
         entries = [
             {
-                "machine": asdict(shape.machine),
-                "block_size": shape.block_size,
-                "blocks": shape.blocks,
+                **program._asdict(),
+                "machine": asdict(program.machine),
                 "seconds": [[*bucket, seconds] for bucket, seconds in known.items()],
             }
-            for shape, known in self._known.items()
+            for program, known in self._known.items()
         ]
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        write_json(self._file, {"shapes": entries})
+        write_json(self._file, {"programs": entries})
 
 
-def _read(file: Path) -> dict[Shape, dict[Bucket, float]]:
+def _read(file: Path) -> dict[Program, dict[Bucket, float]]:
     try:
-        return {
-            Shape(Machine(**entry["machine"]), int(entry["block_size"]), int(entry["blocks"])): {
-                Bucket(*map(int, row[:3])): float(row[3]) for row in entry["seconds"]
-            }
-            for entry in json.loads(file.read_text())["shapes"]
-        }
+        return dict(map(_entry, json.loads(file.read_text())["programs"]))
     except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
         raise ServingError(
             f"{file} holds no times of buckets ({error!r}). Give another --timings."
         ) from error
 
 
-def measure(shape: Shape, buckets: Items[Bucket]) -> Iterator[tuple[Bucket, float]]:
+def _entry(entry: Mapping[str, Any]) -> tuple[Program, dict[Bucket, float]]:
+    values = {**entry, "machine": Machine(**entry["machine"])}
+    seconds = values.pop("seconds")
+    return Program(**values), {Bucket(*map(int, row[:3])): float(row[3]) for row in seconds}
+
+
+def measure(program: Program, buckets: Items[Bucket]) -> Iterator[tuple[Bucket, float]]:
     """Estimates every bucket. Raises ServingError with the estimate's words if one is impossible,
     or does not fit the memory."""
     rows: dict[tuple[int, int], list[int]] = defaultdict(list)
     for bucket in buckets:
         rows[bucket.tokens, bucket.blocks].append(bucket.rows)
     for (tokens, blocks), batches in rows.items():
-        for point in _sweep(shape, tokens, blocks, batches):
+        for point in _sweep(program, tokens, blocks, batches):
             bucket = Bucket(point["batch"], tokens, blocks)
             yield bucket, seconds_of(point, bucket)
 
 
-def _sweep(shape: Shape, tokens: int, blocks: int, batches: list[int]) -> list[dict[str, Any]]:
-    machine = shape.machine
+def _sweep(program: Program, tokens: int, blocks: int, batches: list[int]) -> list[dict[str, Any]]:
+    machine = program.machine
     settings = {
+        "program": program.name,
         "model": machine.model,
         "tokens": tokens,
-        "context": blocks * shape.block_size,
-        "block_size": shape.block_size,
-        "blocks": shape.blocks,
+        "context": blocks * program.block_size,
+        "block_size": program.block_size,
+        "blocks": program.blocks,
         **{name: dtype for name in NARROW if (dtype := getattr(machine, name)) is not None},
+        **{name: getattr(program, name) for name in ("guesses", "adapters", "lora_rank")},
     }
     done = subprocess.run(
         [

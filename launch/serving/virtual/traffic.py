@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from launch.serving.cache.prefixes import ROOT, Key, adapter_root
 from launch.serving.errors import ServingError
 from launch.settings import check_settings, setting
 
@@ -19,6 +20,12 @@ class Arrival(NamedTuple):
     seconds: float  # since the start
     prompt: bytes  # tokens: what they are does not matter, only which texts begin alike
     max_tokens: int  # of the answer: it ends there
+    adapter: int = 0  # its number; 0 = none
+
+    @property
+    def root(self) -> Key:
+        """What the keys of its text begin with."""
+        return adapter_root(self.adapter) if self.adapter else ROOT
 
 
 class Lengths(NamedTuple):
@@ -50,10 +57,21 @@ class TrafficConfig:
         "sharegpt", "sharegpt, alpaca, or tokens of prompt and answer such as 512:128."
     )
     shared_prefix: int = setting(0, "Tokens that all prompts begin with.", lowest=0)
+    num_adapters: int = setting(
+        0, "Adapters that requests ask for, one as often as the other; 0 = none.", lowest=0
+    )
+    acceptance_rate: float | None = setting(
+        None,
+        "With --speculative_config: the probability that a guessed token is right if all before it "
+        "are.",
+        lowest=0,
+    )
     seed: int = setting(0, "Seed of the traffic.", lowest=0)
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if self.acceptance_rate is not None and self.acceptance_rate > 1:
+            raise ServingError(f"--acceptance_rate={self.acceptance_rate} must be at most 1")
 
 
 def draw_traffic(config: TrafficConfig, rate: float, longest: int) -> list[Arrival]:
@@ -69,16 +87,15 @@ def draw_traffic(config: TrafficConfig, rate: float, longest: int) -> list[Arriv
     prompts = np.clip(prompts + config.shared_prefix, 1, longest - 1)
     answers = np.clip(answers, 1, longest - prompts)
     prefix = rng.bytes(config.shared_prefix)
-    return [
-        Arrival(when, prefix[:length] + rng.bytes(max(length - len(prefix), 0)), answer)
-        for when, length, answer in zip(
-            seconds.tolist(), prompts.tolist(), answers.tolist(), strict=True
-        )
-    ]
+    texts = [prefix[:n] + rng.bytes(max(n - len(prefix), 0)) for n in prompts.tolist()]
+    most = config.num_adapters
+    adapters = rng.integers(min(most, 1), most + 1, count)
+    return list(map(Arrival, seconds.tolist(), texts, answers.tolist(), adapters.tolist()))
 
 
 def read_trace(file: Path, longest: int) -> list[Arrival]:
-    """The requests of a JSONL file with `seconds`, `prompt_tokens` and `answer_tokens` per line.
+    """The requests of a JSONL file with `seconds`, `prompt_tokens`, `answer_tokens` and, if one is
+    asked for, the number of an `adapter` per line.
 
     Raises ServingError for other lines.
     """
@@ -93,7 +110,8 @@ def read_trace(file: Path, longest: int) -> list[Arrival]:
             values = json.loads(line)
             seconds = float(values["seconds"])
             prompt, answer = int(values["prompt_tokens"]), int(values["answer_tokens"])
-        except (ValueError, TypeError, KeyError) as error:
+            adapter = int(values.get("adapter", 0))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ServingError(
                 f"{file}:{number} is not a request: {line[:60]!r} needs seconds, prompt_tokens and "
                 "answer_tokens"
@@ -103,7 +121,11 @@ def read_trace(file: Path, longest: int) -> list[Arrival]:
                 f"{file}:{number}: {prompt} + {answer} tokens after {seconds} s; tokens must be "
                 f"positive and at most {longest} together"
             )
-        arrivals.append(Arrival(seconds, rng.bytes(prompt), answer))
+        if adapter < 0:
+            raise ServingError(
+                f"{file}:{number}: adapter={adapter}; adapters count from 1, 0 = none"
+            )
+        arrivals.append(Arrival(seconds, rng.bytes(prompt), answer, adapter))
     return sorted(arrivals)
 
 

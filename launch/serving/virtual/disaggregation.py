@@ -1,0 +1,76 @@
+"""Prompts on one copy of the model, answers on another: see `launch.serving.disaggregated`."""
+
+import math
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+from dataclasses import replace
+
+import numpy as np
+
+from launch.serving.scheduler.limits import SchedulerLimits
+from launch.serving.scheduler.sequences import Sequence
+from launch.serving.virtual.latencies import Latencies
+from launch.serving.virtual.one_copy import Coming, Copy, Pace
+from launch.serving.virtual.outcome import Outcome
+from launch.serving.virtual.traffic import Arrival
+
+
+def simulate_disaggregated(
+    limits: SchedulerLimits,
+    pace: Pace,
+    moving: Callable[[int], float],
+    arrivals: Items[Arrival],
+) -> Outcome:
+    """Answers all arrivals, which are in order of time. The first copy draws one token of each; so
+    many blocks then take `moving` seconds over the link, one text after the other, and the second
+    copy goes on.
+
+    Raises RequestError for a request that does not fit the limits.
+    """
+    count, between = len(arrivals), Latencies()
+    moved: list[tuple[int, Coming]] = []  # numbers of the requests whose texts go on
+    link = _Link(moving)
+
+    def go_on(sequence: Sequence, now: float) -> None:
+        arrival = arrivals[sequence.number]
+        if arrival.max_tokens > 1:
+            known = prefill.scheduler.known(sequence.tokens, arrival.root)
+            rest = Arrival(
+                link.moved(known.length, now),
+                bytes(sequence.tokens),
+                arrival.max_tokens - 1,
+                arrival.adapter,
+            )
+            moved.append((sequence.number, Coming(rest, known)))
+
+    alone = replace(limits, guesses=0)
+    prefill = Copy(alone, pace._replace(guessing=None), count, between, on_end=go_on)
+    for arrival in arrivals:
+        limits.check(len(arrival.prompt), arrival.max_tokens)
+        prefill.take(Coming(arrival._replace(max_tokens=1)))
+    prefill.advance(math.inf)
+
+    decode = Copy(limits, pace, len(moved), between)
+    for _, coming in moved:
+        decode.take(coming)
+    decode.advance(math.inf)
+
+    numbers = np.array([number for number, _ in moved], np.int64)
+    between.add(decode.first - prefill.first[numbers])
+    finished = prefill.finished.copy()
+    finished[numbers] = decode.finished
+    return Outcome.of([prefill, decode], arrivals, prefill.first, finished, between)
+
+
+class _Link:
+    """Carries one text after the other."""
+
+    def __init__(self, moving: Callable[[int], float]) -> None:
+        self._moving, self._free = moving, 0.0
+
+    def moved(self, blocks: int, now: float) -> float:
+        """When so many blocks that are ready now have arrived."""
+        if not blocks:
+            return now
+        self._free = max(now, self._free) + self._moving(blocks)
+        return self._free
