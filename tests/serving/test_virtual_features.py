@@ -186,7 +186,7 @@ def test_a_step_takes_what_its_programs_take(
 
 def test_blocks_move_between_the_meshes_of_two_copies() -> None:
     costs = Costs.of(Machine(mesh="model=8"), LIMITS, EngineConfig(disaggregated_prefill=True))
-    (part,) = costs.moved
+    (part,) = costs.transfer
     assert (part.program.name, part.program.machine.mesh) == ("moving", "data=2,model=8")
     timed = seconds_of_steps(
         costs,

@@ -49,7 +49,7 @@ class Costs:
 
     plain: tuple[Part, ...]
     checked: tuple[Part, ...] = ()  # steps with guesses
-    moved: tuple[Part, ...] = ()  # the blocks of a text, from one copy of the model to another
+    transfer: tuple[Part, ...] = ()  # the blocks of a text, from one copy of the model to another
 
     @classmethod
     def of(cls, machine: Machine, limits: SchedulerLimits, config: EngineConfig) -> "Costs":
@@ -59,9 +59,9 @@ class Costs:
         room = (config.max_loras, config.max_lora_rank) if config.enable_lora else (0, 0)
         ours = Program(machine, limits.block_size, limits.blocks, "step", 0, *room)
         plain = {bucket: bucket for bucket in limits.buckets}
-        moved = _moved(ours, limits) if config.disaggregated_prefill else ()
+        transfer = _transfer(ours, limits) if config.disaggregated_prefill else ()
         if wanted is None:
-            return cls((Part(ours, plain),), moved=moved)
+            return cls((Part(ours, plain),), transfer=transfer)
         proposing, guesses = PROPOSING[wanted.method], wanted.num_speculative_tokens
         theirs = Program(_guesser(machine, wanted), limits.block_size, limits.blocks)
         checked = {bucket: bucket for bucket in limits.buckets.verifying(guesses)}
@@ -78,11 +78,11 @@ class Costs:
                 *parts(proposing.guessing, first),
                 *parts(proposing.checked, checked),
             ),
-            moved,
+            transfer,
         )
 
     def __iter__(self) -> Iterator[Part]:
-        yield from (*self.plain, *self.checked, *self.moved)
+        yield from (*self.plain, *self.checked, *self.transfer)
 
     @property
     def count(self) -> int:
@@ -95,13 +95,13 @@ class Seconds(NamedTuple):
 
     plain: Mapping[Bucket, float]
     checked: Mapping[Bucket, float]
-    moved: Mapping[Bucket, float]
+    transfer: Mapping[Bucket, float]
 
     def moving(self, blocks: int) -> float:
         """What so many blocks take, as many as the next bucket has."""
         return min(
             (bucket.blocks, seconds)
-            for bucket, seconds in self.moved.items()
+            for bucket, seconds in self.transfer.items()
             if bucket.blocks >= blocks
         )[1]
 
@@ -122,7 +122,7 @@ def seconds_of_steps(
                 sums[bucket] = sums.get(bucket, 0.0) + known[own]
         return sums
 
-    return Seconds(total(costs.plain), total(costs.checked), total(costs.moved))
+    return Seconds(total(costs.plain), total(costs.checked), total(costs.transfer))
 
 
 def speculation_of(config: EngineConfig) -> SpeculativeConfig | None:
@@ -141,7 +141,7 @@ def _guesser(machine: Machine, wanted: SpeculativeConfig) -> Machine:
     return replace(machine, model=model, weights=None, cache_dtype=None)
 
 
-def _moved(ours: Program, limits: SchedulerLimits) -> tuple[Part, ...]:
+def _transfer(ours: Program, limits: SchedulerLimits) -> tuple[Part, ...]:
     """Between the meshes of two copies, side by side where a machine has room for both."""
     sizes = {**parse_mesh(ours.machine.mesh), COPIES: 2}
     both = replace(ours.machine, mesh=text_of(sizes))

@@ -28,7 +28,7 @@ def simulate_disaggregated(
     Raises RequestError for a request that does not fit the limits.
     """
     count, between = len(arrivals), Latencies()
-    moved: list[tuple[int, Coming]] = []  # numbers of the requests whose texts go on
+    handed_over: list[tuple[int, Coming]] = []  # numbers of the requests whose texts go on
     link = _Link(moving)
 
     def go_on(sequence: Sequence, now: float) -> None:
@@ -36,12 +36,12 @@ def simulate_disaggregated(
         if arrival.max_tokens > 1:
             known = prefill.scheduler.known(sequence.tokens, arrival.root)
             rest = Arrival(
-                link.moved(known.length, now),
+                link.carried(known.length, now),
                 bytes(sequence.tokens),
                 arrival.max_tokens - 1,
                 arrival.adapter,
             )
-            moved.append((sequence.number, Coming(rest, known)))
+            handed_over.append((sequence.number, Coming(rest, known)))
 
     alone = replace(limits, guesses=0)
     prefill = Copy(alone, pace._replace(guessing=None), count, between, on_end=go_on)
@@ -50,12 +50,12 @@ def simulate_disaggregated(
         prefill.take(Coming(arrival._replace(max_tokens=1)))
     prefill.advance(math.inf)
 
-    decode = Copy(limits, pace, len(moved), between)
-    for _, coming in moved:
+    decode = Copy(limits, pace, len(handed_over), between)
+    for _, coming in handed_over:
         decode.take(coming)
     decode.advance(math.inf)
 
-    numbers = np.array([number for number, _ in moved], np.int64)
+    numbers = np.array([number for number, _ in handed_over], np.int64)
     between.add(decode.first - prefill.first[numbers])
     finished = prefill.finished.copy()
     finished[numbers] = decode.finished
@@ -68,7 +68,7 @@ class _Link:
     def __init__(self, moving: Callable[[int], float]) -> None:
         self._moving, self._free = moving, 0.0
 
-    def moved(self, blocks: int, now: float) -> float:
+    def carried(self, blocks: int, now: float) -> float:
         """When so many blocks that are ready now have arrived."""
         if not blocks:
             return now

@@ -176,8 +176,8 @@ def _moving(shapes: Shapes) -> Traced:
     def move(blocks: jax.Array) -> jax.Array:
         return jax.lax.ppermute(blocks, COPIES, [(0, 1)])
 
-    moved = jax.shard_map(move, mesh=shapes.mesh, in_specs=spec, out_specs=spec)
-    return jax.jit(moved), (shapes.array(shape, shapes.cache_dtype, *spec),)
+    transfer = jax.shard_map(move, mesh=shapes.mesh, in_specs=spec, out_specs=spec)
+    return jax.jit(transfer), (shapes.array(shape, shapes.cache_dtype, *spec),)
 
 
 def _likeliest(logits: jax.Array) -> jax.Array:
