@@ -31,9 +31,11 @@ COMPANIONS = (
     MERGES_FILE,
     *OTHER_FILES,
     "chat_template.jinja",
+    "preprocessor_config.json",
+    "processor_config.json",
     GENERATION_FILE,
 )
-"""Files that belong to a language model besides its config and weights."""
+"""Files that belong to a model besides its config and weights."""
 
 
 class Tokenizer(Protocol):
@@ -217,8 +219,8 @@ def find_tokenizer(directory: Path, vocab_size: int) -> Tokenizer:
 
 
 def copy_companions(source: Path | None, target: Path) -> None:
-    """Copies the tokenizer's files, its chat template and the generation settings from one
-    directory to another, except for those that are already there."""
+    """Copies the files of the tokenizer and of the preprocessing, the chat template and the
+    generation settings from one directory to another, except for those that are already there."""
     if source is None:
         return
     for name in COMPANIONS:

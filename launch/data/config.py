@@ -23,7 +23,8 @@ class DataConfig:
         "source's share of the rows. Default: the topics of the Python language reference.",
     )
     data_format: str | None = setting(
-        None, "text, jsonl, parquet, arrow or images; default: inferred from the file names."
+        None,
+        "text, jsonl, parquet, arrow, images or sounds; default: what the file names say.",
     )
     held_out_data: str | None = setting(
         None, "Like --data, for evaluation; default: a held-out part of --data."

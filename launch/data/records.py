@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from launch.errors import DataError
@@ -12,6 +13,12 @@ class Record(NamedTuple):
 
     fields: Mapping[str, Any]
     place: str  # where it stands, such as "train.jsonl, line 7"
+    folder: Path | None = None  # that relative paths in it start from
+
+    def file(self, path: str) -> Path:
+        """A file that it names: in its own folder if it is there, else as it is."""
+        own = None if self.folder is None else self.folder / path
+        return Path(path) if own is None or not own.is_file() else own
 
 
 class RecordError(DataError):
@@ -77,6 +84,25 @@ def field_of(record: Record, name: str) -> Any:
     if name not in record.fields:
         raise missing_field(record.place, name, record.fields)
     return record.fields[name]
+
+
+def text_field(record: Record, names: Sequence[str]) -> str:
+    """The text in the first field of these names that is there. Raises RecordError if there is
+    none, or something else in it."""
+    value = first_field(record, names)
+    if not isinstance(value, str):
+        raise RecordError(
+            f"{record.place}: expected a string in {names[0]!r}, not {shortened(value)}."
+        )
+    return value
+
+
+def first_field(record: Record, names: Sequence[str]) -> Any:
+    """The first field of these names that is there. Raises RecordError if there is none."""
+    for name in names:
+        if record.fields.get(name) is not None:
+            return record.fields[name]
+    raise missing_field(record.place, names[:3], record.fields)
 
 
 def shortened(value: Any, limit: int = 60) -> str:

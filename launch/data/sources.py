@@ -10,6 +10,7 @@ from pathlib import Path
 
 from launch.data.formats import FORMATS, format_of
 from launch.data.readers.bundled import BUNDLED, PYTHON_REFERENCE
+from launch.data.readers.folders import TRANSCRIPT
 from launch.data.records import Item
 from launch.errors import DataError
 
@@ -110,7 +111,8 @@ def _files(path: Path, format_name: str | None) -> Sequence[Path]:
         return _arrow_files(path)
     files = sorted(file for file in path.rglob("*") if file.is_file() and _visible(file, path))
     wanted = [format_name] if format_name else list(FORMATS)
-    known = [file for file in files if format_of(file) in wanted]
+    sounds = {file.with_suffix(TRANSCRIPT) for file in files if format_of(file) == "sounds"}
+    known = [file for file in files if format_of(file) in wanted and file not in sounds]
     chosen = known or (files if format_name else [])
     if not chosen:
         suffixes = [suffix for form in FORMATS.values() for suffix in form.suffixes]

@@ -14,17 +14,20 @@ from launch.data.records import Counts, Record
 from launch.data.text_data import open_text
 from launch.errors import DataError, MeshError, ModelError, SettingsError
 from launch.finetuning.conversations import Writer
+from launch.finetuning.letter_examples import heard_row
 from launch.finetuning.media_examples import image_row, preprocessing_for, sound_row
 from launch.finetuning.packing import packed
 from launch.finetuning.settings import TuningSettings
+from launch.finetuning.sounds import Hearing, hearing_of, sized
 from launch.finetuning.starting import described_for
 from launch.finetuning.task_data import Finish, open_examples, read_records
-from launch.finetuning.tasks import TASKS, Subject, Task, labels_of
+from launch.finetuning.tasks import LETTERS, TASKS, Subject, Task, labels_of
 from launch.finetuning.text_examples import Reading
 from launch.finetuning.tuned_model import TunedModel
 from launch.job import Job, row_length, with_capacity, write_sample
 from launch.meshes import parse_mesh
-from launch.text import ByteTokenizer, Tokenizer, find_tokenizer
+from launch.source import tokenizer_directory
+from launch.text import ByteTokenizer, Tokenizer, find_tokenizer, needed_tokenizer
 from launch.training.parallelism import Parallelism
 from models.parameters import statistics
 from models.pretrained import Described, describe
@@ -47,15 +50,24 @@ def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainCon
     _check_mesh(name, task, config)
     _check_packing(name, task, config)
     _check_loss(name, task, config)
+    _check_samples(name, task, config)
     files = path if path.is_dir() else path.parent
+    texts = _texts(path, files, settings)
     records = [] if task.read is None else read_records(config.data, counts)
     base = _base(task, path, records, config)
     tuned = TunedModel.of(base, settings, reference=task.reference)
-    tokenizer = _tokenizer(base, files)
+    tokenizer = _tokenizer(base, texts)
     context = getattr(base.config, "max_seq_len", None)
+    hearing = None
+    if task.head == LETTERS:
+        skips = config.data.bad_records == "skip"
+        hearing = sized(
+            hearing_of(base, files), records, settings.max_duration_in_seconds, skips=skips
+        )
     length = 1 if context is None else row_length(config.seq_len, context)
+    length = length if hearing is None else hearing.frames
     writer = Writer(
-        tokenizer, read_chat_template(files, settings.chat_template), _end(base, files, tokenizer)
+        tokenizer, read_chat_template(texts, settings.chat_template), _end(base, texts, tokenizer)
     )
     read = task.read
     if read is None:
@@ -68,12 +80,12 @@ def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainCon
             reader=writer.read,
         )
     else:
-        reading = _reading(task, base, files, writer, length, settings, config, counts)
+        reading = _reading(base, files, writer, length, settings, config, counts, hearing)
         data = open_examples(
             records,
             config.data,
             lambda record: read(record, reading),
-            _finish(base, files),
+            _finish(base, files, hearing),
             counts,
             seed=config.seed,
             pack=packed if config.data.packing == "first_fit" else list,
@@ -85,14 +97,16 @@ def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainCon
         texts=task.texts,
         unit=task.unit,
         loss_unit=task.loss_unit,
-        objective=task.objective(settings, _subject(task, base, tokenizer), config.of_labels),
+        objective=task.objective(
+            settings, _subject(task, base, tokenizer, hearing), config.of_labels
+        ),
         trained=tuned.trained,
         first_weights=lambda model, mesh, targets: tuned.first_weights(
             path if path.is_dir() else None, config.seed, mesh, targets
         ),
         identity={"task": name, **settings.identity},
         record={"tuned": tuned.record},
-        files=files,
+        files=texts,
         sample=partial(write_sample, tuned.model, tokenizer, config),
         finish=lambda parameters, step: tuned.save(
             config.checkpoint_dir, step, parameters, merge=settings.merge_lora, source=path
@@ -146,8 +160,18 @@ def _check_loss(name: str, task: Task, config: TrainConfig) -> None:
     given = [f"--{key}={value:g}" for key, value in asdict(config.of_labels).items() if value]
     if given and not task.has_labels:
         raise SettingsError(
-            f"{' '.join(given)} is for cross entropies of labels, but {name} compares answers. "
-            "Leave it out."
+            f"{' '.join(given)} is for cross entropies of labels, which the loss of {name} is "
+            "not. Leave it out."
+        )
+
+
+def _check_samples(name: str, task: Task, config: TrainConfig) -> None:
+    """Raises SettingsError for samples of text by models that write none."""
+    every = config.monitor.sample_every
+    if every is not None and task.head != "text-generation":
+        raise SettingsError(
+            f"--sample_every={every} prints text that goes on from a prompt, which models for "
+            f"{name} do not write. Leave it out."
         )
 
 
@@ -162,8 +186,23 @@ def _base(task: Task, path: Path, records: list[list[Record]], config: TrainConf
     return base._replace(config=config.precision.resolve().configure(base.config))
 
 
+def _texts(path: Path, files: Path, settings: TuningSettings) -> Path:
+    """The directory with the model's tokenizer. Raises ModelError if there are two, DataError if
+    that of --tokenizer holds none."""
+    if settings.tokenizer is None:
+        return files
+    if path.is_dir():
+        raise ModelError(
+            f"--model={path} defines the tokenizer, too, so --tokenizer={settings.tokenizer} "
+            "cannot be given. Leave it out, or give a config.json as --model."
+        )
+    directory = tokenizer_directory(settings.tokenizer)
+    needed_tokenizer(directory)
+    return directory
+
+
 def _tokenizer(base: Described, files: Path) -> Tokenizer:
-    if not hasattr(base.config, "vocab_size"):
+    if not hasattr(base.config, "vocab_size") or base.architecture.task == LETTERS:
         return ByteTokenizer()  # of models that read no text
     return find_tokenizer(files, base.config.vocab_size)
 
@@ -180,7 +219,6 @@ def _end(base: Described, files: Path, tokenizer: Tokenizer) -> int | None:
 
 
 def _reading(
-    task: Task,
     base: Described,
     files: Path,
     writer: Writer,
@@ -188,6 +226,7 @@ def _reading(
     settings: TuningSettings,
     config: TrainConfig,
     counts: Counts,
+    hearing: Hearing | None,
 ) -> Reading:
     model = base.config
     return Reading(
@@ -198,6 +237,7 @@ def _reading(
         has_types=getattr(model, "type_vocab_size", 0) >= 2,
         start=getattr(model, "start_token", 0),
         opening=_opening(files, settings) if base.architecture.family == "whisper" else (),
+        hearing=hearing,
         drops=config.data.long_documents == "drop",
         counts=counts,
     )
@@ -219,8 +259,10 @@ def _opening(files: Path, settings: TuningSettings) -> tuple[int, ...]:
     return known
 
 
-def _finish(base: Described, files: Path) -> Finish | None:
+def _finish(base: Described, files: Path, hearing: Hearing | None) -> Finish | None:
     """What makes rows of examples when they are needed."""
+    if hearing is not None:
+        return lambda row: heard_row(row, hearing)
     if base.architecture.task == "image-classification":
         preprocessing = preprocessing_for(files, base.config)
         return lambda row: image_row(row, preprocessing)
@@ -231,7 +273,7 @@ def _finish(base: Described, files: Path) -> Finish | None:
     return None
 
 
-def _subject(task: Task, base: Described, tokenizer: Tokenizer) -> Subject:
+def _subject(task: Task, base: Described, tokenizer: Tokenizer, hearing: Hearing | None) -> Subject:
     masks = (tokenizer.token(mask) for mask in MASKS)
     mask = next((number for number in masks if number is not None), None)
     if task.head == "fill-mask" and mask is None:
@@ -243,5 +285,6 @@ def _subject(task: Task, base: Described, tokenizer: Tokenizer) -> Subject:
     return Subject(
         vocab_size=getattr(base.config, "vocab_size", 0),
         mask_token=mask,
+        blank=None if hearing is None else hearing.letters.blank_number,
         has_statistics=bool(statistics(module)),
     )

@@ -11,8 +11,8 @@ from PIL import Image
 
 from launch.data.records import Record, RecordError, field_of
 from launch.errors import DataError
+from launch.finetuning.sounds import samples_of_sound, transcribed
 from launch.finetuning.text_examples import Reading, Row
-from launch.sound import read_sound
 from models.errors import ModelsError
 from models.images import (
     PREPROCESSOR_FILE,
@@ -24,7 +24,6 @@ from models.images import (
 from models.images import pixels_of as pixels_of_image
 from models.whisper.features import Spectrogram, log_mel
 
-AUDIO = "audio"
 _HALF = (0.5, 0.5, 0.5)
 
 
@@ -32,7 +31,7 @@ def labelled_image(record: Record, reading: Reading) -> Row:
     """The image as it is stored, `labels` and `weights` []."""
     image = field_of(record, "image")
     if isinstance(image, str):
-        image = Path(image)
+        image = record.file(image)
     known = isinstance(image, Path | np.ndarray) or (isinstance(image, Mapping) and image)
     if not known:
         raise RecordError(
@@ -68,12 +67,7 @@ def preprocessing_for(directory: Path | None, config: Any) -> Preprocessing:
 
 def transcribed_sound(record: Record, reading: Reading) -> Row | None:
     """The sound as it is stored, and `tokens`, `targets`, `weights` [T] of what is said."""
-    sound, text = field_of(record, AUDIO), field_of(record, "text")
-    if not isinstance(sound, str | Path | Mapping) or not isinstance(text, str):
-        raise RecordError(
-            f"{record.place}: expected `text`, and `audio` as the path of a WAV file or an "
-            "`array` with its `sampling_rate`."
-        )
+    sound, text = transcribed(record)
     opening = np.array(reading.opening, np.int32)
     said = reading.writer.tokenizer.encode(text, marks=False)
     tokens = np.concatenate([opening, said, [reading.writer.end or 0]]).astype(np.int32)
@@ -91,17 +85,7 @@ def transcribed_sound(record: Record, reading: Reading) -> Row | None:
 
 def sound_row(row: Row, settings: Spectrogram) -> Row:
     """`features` [F, M], FP32, in place of the sound. Raises DataError if it cannot be read."""
-    sound = row["sound"]
-    if isinstance(sound, Mapping):
-        rate = sound.get("sampling_rate")
-        if rate != settings.sampling_rate or sound.get("array") is None:
-            raise DataError(
-                f"a sound has {rate} samples per second, but the model needs "
-                f"{settings.sampling_rate}. Resample the records."
-            )
-        samples = np.asarray(sound["array"], np.float64)
-    else:
-        samples = read_sound(Path(sound), settings.sampling_rate)
+    samples = samples_of_sound(row["sound"], settings.sampling_rate)
     others = {name: value for name, value in row.items() if name != "sound"}
     return {"features": log_mel(samples, settings), **others}
 

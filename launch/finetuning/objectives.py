@@ -7,13 +7,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from launch.training.objectives import PLAIN, Batch, LabelLoss, Loss
 from models.hashed_random import HASHED
 from models.layers.dropout import set_dropout
 from models.losses import TokenLosses
+from models.varying import vary, varying_axes
 
 ENCODER_INPUTS = ("tokens", "real", "types", "segments", "positions")
+_LEAST = -1e5  # the logarithm of no chance
 _MASKED, _REPLACED = 0.8, 0.1  # of the chosen tokens; the rest stay as they are
 
 
@@ -115,6 +118,29 @@ class SequenceToSequence:
         names = ("tokens", "source", "real", "features")
         logits = model(**{name: batch[name] for name in names if name in batch})
         return _labelled(self.of_labels, logits, batch["targets"], batch["weights"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Letters:
+    """The chance that frames spell the letters of a transcript, in whatever way. Graves et al.,
+    "Connectionist Temporal Classification", 2006."""
+
+    blank: int  # the token of no letter
+
+    def __call__(self, model: Any, batch: Batch, keys: jax.Array | None) -> Loss:
+        """The mean over letters, of a batch of `sound` [B, N], of which the first `frames` [B] are
+        heard, and `letters` [B, L], of which the first `count` [B] are said."""
+        _start(model, keys)
+        logits = model(batch["sound"], batch["frames"])
+        count, letters = batch["count"], batch["letters"]
+        silence = jnp.arange(logits.shape[1]) >= batch["frames"][:, None]
+        unsaid = jnp.arange(letters.shape[1]) >= count[:, None]
+        # optax has what a loop carries vary as this does.
+        least = vary(jnp.float32(_LEAST), tuple(varying_axes(logits)))
+        flags = (silence.astype(jnp.float32), letters, unsaid.astype(jnp.float32))
+        nats = optax.ctc_loss(logits, *flags, blank_id=self.blank, log_epsilon=least)
+        counted = count.astype(jnp.float32)
+        return Loss(jnp.sum(jnp.where(count > 0, nats, 0.0)), jnp.sum(counted), {})
 
 
 def _start(model: Any, keys: jax.Array | None) -> None:

@@ -46,6 +46,17 @@ class TuningSettings:
     language: str | None = setting(
         None, "Language of the transcripts, such as en; default: the checkpoint's."
     )
+    max_duration_in_seconds: float = setting(
+        20.0,
+        "Longest sound to learn letters from, for ctc-speech-recognition; longer ones are left "
+        "out.",
+        lowest=0.0,
+    )
+    tokenizer: str | None = setting(
+        None,
+        "Directory with a tokenizer.json, for models with random weights; default: that beside "
+        "the config.json, or one token per byte.",
+    )
     mlm_probability: float = setting(
         0.15, "Probability of masking a token, for fill-mask.", lowest=0.0
     )

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from launch.data.records import Record
-from launch.finetuning import media_examples, text_examples
+from launch.finetuning import letter_examples, media_examples, text_examples
 from launch.finetuning.objectives import (
     Classification,
     ImageClassification,
+    Letters,
     MaskedLanguageModelling,
     QuestionAnswering,
     SequenceToSequence,
@@ -17,6 +18,8 @@ from launch.finetuning.preferences import DirectPreference, OddsRatio
 from launch.finetuning.settings import TuningSettings
 from launch.finetuning.text_examples import Reading, Row
 from launch.training.objectives import LabelLoss, LanguageModelling, Objective
+
+LETTERS = "ctc-speech-recognition"
 
 MakeObjective = Callable[[TuningSettings, "Subject", LabelLoss], Objective]
 
@@ -27,6 +30,7 @@ class Subject:
 
     vocab_size: int = 0
     mask_token: int | None = None
+    blank: int | None = None  # the token of no letter
     has_statistics: bool = False
 
 
@@ -44,7 +48,7 @@ class Task:
       reference: whether the objective compares with the model that training began with.
       packs: whether labels are of tokens, so that several texts may share a row.
       texts: how many texts a row holds, each of the row's length.
-      has_labels: whether the loss is a cross entropy of labels; else it compares answers.
+      has_labels: whether the loss is a cross entropy of labels.
       unit: what is counted, in messages.
       loss_unit: what the loss is a mean over.
     """
@@ -104,6 +108,11 @@ def _sequence_to_sequence(
     settings: TuningSettings, subject: Subject, of_labels: LabelLoss
 ) -> Objective:
     return SequenceToSequence(of_labels=of_labels)
+
+
+def _letters(settings: TuningSettings, subject: Subject, of_labels: LabelLoss) -> Objective:
+    assert subject.blank is not None
+    return Letters(blank=subject.blank)
 
 
 TASKS: Mapping[str, Task] = {
@@ -183,10 +192,18 @@ TASKS: Mapping[str, Task] = {
     ),
     "speech-recognition": Task(
         "automatic-speech-recognition",
-        "audio, a WAV file, and text",
+        "audio, a sound file, and text; or a folder of sounds with a text file for each",
         media_examples.transcribed_sound,
         _sequence_to_sequence,
         loss_unit="token",
+    ),
+    LETTERS: Task(
+        LETTERS,
+        "audio, a sound file, and text; or a folder of sounds with a text file for each",
+        letter_examples.spelled_sound,
+        _letters,
+        has_labels=False,
+        loss_unit="letter",
     ),
 }
 

@@ -7,8 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from launch.data.records import Counts, Record, RecordError, field_of, missing_field, shortened
+from launch.data.records import (
+    Counts,
+    Record,
+    RecordError,
+    field_of,
+    first_field,
+    missing_field,
+    text_field,
+)
 from launch.finetuning.conversations import ANSWERS, Learnt, Writer, checked_messages
+from launch.finetuning.sounds import Hearing
 from launch.text import Spans
 
 Row = Mapping[str, Any]  # arrays without the leading dimension of batches
@@ -32,6 +41,7 @@ class Reading:
       has_types: whether the model tells first and second texts apart.
       start: the token that a decoder's text begins with.
       opening: the tokens that a transcription begins with.
+      hearing: what a model of letters hears and writes.
       drops: whether records that are longer than a row are left out, or lose their ends.
       counts: what becomes of records.
     """
@@ -43,6 +53,7 @@ class Reading:
     has_types: bool = False
     start: int = 0
     opening: Sequence[int] = ()
+    hearing: Hearing | None = None
     drops: bool = False
     counts: Counts = field(default_factory=Counts)
 
@@ -87,7 +98,7 @@ def preference(record: Record, reading: Reading) -> Row | None:
 
 def labelled_text(record: Record, reading: Reading) -> Row | None:
     """An encoder's inputs of one text or two, `labels` and `weights` []."""
-    first = _text(record, FIRST_TEXTS)
+    first = text_field(record, FIRST_TEXTS)
     second = next((record.fields[n] for n in SECOND_TEXTS if record.fields.get(n)), None)
     label = reading.label(record, field_of(record, "label"))
     row = _encoder_row(reading.writer.tokenizer.spans(first, second, marks=True), reading)
@@ -97,7 +108,7 @@ def labelled_text(record: Record, reading: Reading) -> Row | None:
 def labelled_words(record: Record, reading: Reading) -> Row | None:
     """An encoder's inputs of `tokens`, a list of words; `labels` and `weights` [T] stand at the
     first token of each word."""
-    words, labels = field_of(record, "tokens"), _first(record, TOKEN_LABELS)
+    words, labels = field_of(record, "tokens"), first_field(record, TOKEN_LABELS)
     lists = isinstance(words, list) and isinstance(labels, list) and len(words) == len(labels)
     if not (lists and all(isinstance(word, str) for word in words)):
         raise RecordError(
@@ -126,7 +137,7 @@ def labelled_words(record: Record, reading: Reading) -> Row | None:
 def answered_question(record: Record, reading: Reading) -> Row | None:
     """An encoder's inputs of question and context, and `begins` and `ends` []: the answer's first
     and last token, or 0, the very first, for a question without an answer."""
-    question, context = _text(record, ("question",)), _text(record, ("context",))
+    question, context = text_field(record, ("question",)), text_field(record, ("context",))
     first, last = _answer(record, context)
     spans = reading.writer.tokenizer.spans(question, context, marks=True)
     row = _encoder_row(spans, reading)
@@ -151,7 +162,7 @@ def answered_question(record: Record, reading: Reading) -> Row | None:
 
 def hidden_text(record: Record, reading: Reading) -> Row | None:
     """An encoder's inputs of a text, and `choosable` [T]: its tokens but the marks."""
-    spans = reading.writer.tokenizer.spans(_text(record, FIRST_TEXTS), marks=True)
+    spans = reading.writer.tokenizer.spans(text_field(record, FIRST_TEXTS), marks=True)
     row = _encoder_row(spans, reading)
     return row and {**row, "choosable": reading.filled(spans.parts >= 0, False)}
 
@@ -159,8 +170,8 @@ def hidden_text(record: Record, reading: Reading) -> Row | None:
 def source_and_target(record: Record, reading: Reading) -> Row | None:
     """`source`, `real` [T], and `tokens`, `targets`, `weights` [T] of the target."""
     tokenizer = reading.writer.tokenizer
-    source = tokenizer.encode(_text(record, SOURCES), marks=True)
-    target = tokenizer.encode(_text(record, TARGETS), marks=True)
+    source = tokenizer.encode(text_field(record, SOURCES), marks=True)
+    target = tokenizer.encode(text_field(record, TARGETS), marks=True)
     if not reading.fits(max(len(source), len(target))):
         return None
     before = np.concatenate([[reading.start], target[:-1]]).astype(np.int32)
@@ -248,20 +259,3 @@ def _answer(record: Record, context: str) -> tuple[int, int]:
             f"the answer is {texts[0]!r}."
         )
     return first, last
-
-
-def _text(record: Record, names: Sequence[str]) -> str:
-    value = _first(record, names)
-    if not isinstance(value, str):
-        raise RecordError(
-            f"{record.place}: expected a string in {names[0]!r}, not {shortened(value)}."
-        )
-    return value
-
-
-def _first(record: Record, names: Sequence[str]) -> Any:
-    """The first field of these names that is there."""
-    for name in names:
-        if record.fields.get(name) is not None:
-            return record.fields[name]
-    raise missing_field(record.place, names[:3], record.fields)

@@ -15,6 +15,7 @@ from launch.finetuning.reference import PREFIX, with_reference, without_copies
 from launch.finetuning.settings import TuningSettings
 from launch.finetuning.starting import first_parameters, random_parameters
 from launch.program import say
+from launch.text import copy_companions
 from models import pretrained
 from models.parameters import Parameters
 from models.pretrained import Described, Pretrained
@@ -104,7 +105,8 @@ class TunedModel:
         self, directory: Path, step: int, parameters: Parameters, *, merge: bool, source: Path
     ) -> None:
         """Writes the adapters in PEFT's layout, or the whole model in that of Hugging Face, into a
-        new folder of the directory; one that is there already is left as it is."""
+        new folder of the directory; one that is there already is left as it is. Files that the
+        directory has besides weights belong to the whole model, too."""
         whole = self.adapted is None or merge
         target = directory / f"{'model' if whole else 'adapter'}-{step}"
         if target.exists():
@@ -114,6 +116,7 @@ class TunedModel:
             save_adapter(target, self.adapted, parameters, base=str(source))
         else:
             pretrained.save(target, self.merged(parameters))
+            copy_companions(directory, target)
         say(f"{target} now holds {'the model' if whole else 'the adapters'}")
 
     def merged(self, parameters: Parameters) -> Pretrained:

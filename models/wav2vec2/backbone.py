@@ -12,6 +12,7 @@ from models.layers.activations import activation
 from models.layers.blocks import Block
 from models.layers.convolution import LAYOUTS, Conv
 from models.layers.linear import Linear
+from models.layers.masks import padding_mask
 from models.layers.norms import BatchNorm, GroupNorm, LayerNorm
 from models.layers.relative import RelativeBias
 from models.wav2vec2.config import SpeechConfig
@@ -204,9 +205,10 @@ class SpeechBackbone(nnx.Module):
         )
         self.blocks = nnx.List([SpeechBlock(config, rngs=rngs) for _ in range(config.num_layers)])
 
-    def layers(self, sounds: jax.Array) -> list[jax.Array]:
+    def layers(self, sounds: jax.Array, frames: jax.Array | None = None) -> list[jax.Array]:
         """What goes into the first block and what each puts out, [B, T, D]; before the last norm,
-        where there is one."""
+        where there is one. Of each sound the first `frames` [B] count: attention sees no others,
+        and the convolution over frames sees zeros there."""
         shortest = self.config.shortest
         if sounds.ndim != 2 or sounds.shape[1] < shortest:
             raise InputError(
@@ -217,16 +219,20 @@ class SpeechBackbone(nnx.Module):
         for layer in self.convolutions:
             x = layer(x)
         x = self.projection(x if self.feature_norm is None else self.feature_norm(x))
+        mask = None
+        if frames is not None:
+            real = jnp.arange(x.shape[1]) < frames[:, None]
+            x, mask = jnp.where(real[..., None], x, 0), padding_mask(real)
         normed = x if self.position_norm is None else self.position_norm(x)
         x = x + activation(self.config.conv_act)(self.position_conv(normed))
         states = [x if self.config.pre_norm else self.norm(x)]
-        frames = jnp.arange(x.shape[1])
-        bias = None if self.relative is None else self.relative(frames, frames)
+        places = jnp.arange(x.shape[1])
+        bias = None if self.relative is None else self.relative(places, places)
         for block in self.blocks:
-            states.append(block(states[-1], bias=bias))
+            states.append(block(states[-1], mask, bias))
         return states
 
-    def __call__(self, sounds: jax.Array) -> jax.Array:
-        """The last frames [B, T, D] of sounds [B, N], normed."""
-        last = self.layers(sounds)[-1]
+    def __call__(self, sounds: jax.Array, frames: jax.Array | None = None) -> jax.Array:
+        """The last frames [B, T, D] of sounds [B, N], normed; `frames` as above."""
+        last = self.layers(sounds, frames)[-1]
         return self.norm(last) if self.config.pre_norm else last

@@ -137,6 +137,12 @@ class SpeechConfig:
             samples *= stride
         return samples
 
+    def frames(self, samples: int) -> int:
+        """The number of frames of a sound."""
+        for window, stride in zip(self.conv_windows, self.conv_strides, strict=True):
+            samples = (samples - window) // stride + 1
+        return max(samples, 0)
+
     @property
     def shortest(self) -> int:
         """Samples of the shortest sound, from which there is a frame; two for an x-vector."""

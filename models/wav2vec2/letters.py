@@ -4,11 +4,12 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from models.errors import ConfigError
+from models.errors import ConfigError, InputError
 from models.weights.fields import Fields, read_fields
 
 VOCABULARY_FILE = "vocab.json"
@@ -33,6 +34,35 @@ class Letters:
         spelled = [self.space if letter == self.between_words else letter for letter in letters]
         text = "".join(spelled).strip()
         return text.lower() if self.lower_case else text
+
+    @cached_property
+    def numbers(self) -> Mapping[str, int]:
+        """The token of each letter and mark."""
+        return {text: number for number, text in self.texts.items()}
+
+    @property
+    def blank_number(self) -> int:
+        """The token of no letter. Raises ConfigError if there is none."""
+        if self.blank not in self.numbers:
+            raise ConfigError(
+                f"{VOCABULARY_FILE} has no {self.blank!r}, which frames without a letter stand "
+                f"for. Name the right one as `pad_token` in {TOKENIZER_FILE}."
+            )
+        return self.numbers[self.blank]
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text. Raises InputError for letters without a token if the unknown has
+        none either."""
+        text = text.upper() if self.lower_case else text
+        numbers = self.numbers
+        letters = [self.between_words if letter == self.space else letter for letter in text]
+        unknown = sorted({letter for letter in letters if letter not in numbers})
+        if unknown and self.unknown not in numbers:
+            raise InputError(
+                f"{VOCABULARY_FILE} has no token for {', '.join(map(repr, unknown))}, nor for "
+                f"{self.unknown!r}"
+            )
+        return [numbers[letter if letter in numbers else self.unknown] for letter in letters]
 
 
 def read_letters(directory: Path) -> Letters:

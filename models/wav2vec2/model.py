@@ -61,9 +61,10 @@ class SpeechRecognizer(SpeechModel):
         super().__init__(config, rngs=rngs)
         self.letters = self._linear(config.dim, {"vocab": _needed(config.vocab_size)}, rngs)
 
-    def __call__(self, sounds: jax.Array) -> jax.Array:
-        """Logits FP32 [B, T, V] of sounds [B, N]."""
-        return self.letters(self.backbone(sounds)).astype(jnp.float32)
+    def __call__(self, sounds: jax.Array, frames: jax.Array | None = None) -> jax.Array:
+        """Logits FP32 [B, T, V] of sounds [B, N], of each of which the first `frames` [B] frames
+        are sound."""
+        return self.letters(self.backbone(sounds, frames)).astype(jnp.float32)
 
 
 class _Heard(SpeechModel):

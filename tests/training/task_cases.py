@@ -5,6 +5,7 @@ import wave
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,28 @@ HEARING = {
     "chunk_length": 1,
     "feature_extractor_type": "WhisperFeatureExtractor",
 }
+WAV2VEC2 = {
+    "architectures": ["Wav2Vec2ForCTC"],
+    "model_type": "wav2vec2",
+    "vocab_size": 32,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "conv_dim": [8, 8],
+    "conv_kernel": [5, 3],
+    "conv_stride": [3, 2],
+    "num_conv_pos_embeddings": 4,
+    "num_conv_pos_embedding_groups": 2,
+    "do_stable_layer_norm": True,
+    "feat_extract_norm": "layer",
+    "conv_bias": True,
+    "ctc_loss_reduction": "sum",
+    "pad_token_id": 0,
+}
+LETTERS = {
+    letter: number for number, letter in enumerate(["<pad>", "<unk>", "|", *ascii_lowercase])
+}
 TEXT = "the cat sat on a mat and one dog ran to two red hats in town good bad film was so"
 WORDS = TEXT.split(" ")
 SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]"]
@@ -168,6 +191,18 @@ def _sounds(directory: Path) -> list[dict[str, Any]]:
     return records * 3
 
 
+def _words_said(directory: Path) -> list[dict[str, Any]]:
+    """Sounds of several lengths, as records hold them."""
+    return [
+        {
+            "audio": {"array": np.sin(np.arange(400 + 50 * i) * (0.1 + 0.1 * i)).tolist(),
+                      "sampling_rate": 16000},
+            "text": f"the {WORDS[i]}",
+        }
+        for i in range(4)
+    ] * 3  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Case:
     """What a task is tried with; without records, on the bundled digits."""
@@ -196,6 +231,9 @@ CASES = {
     "image-classification, resnet": Case("image-classification", RESNET),
     "speech-recognition": Case(
         "speech-recognition", WHISPER, _sounds, files={"preprocessor_config.json": HEARING}
+    ),
+    "ctc-speech-recognition": Case(
+        "ctc-speech-recognition", WAV2VEC2, _words_said, files={"vocab.json": LETTERS}
     ),
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 
 from launch.config import TrainConfig
 from launch.data.config import DataConfig
@@ -16,20 +17,22 @@ from launch.finetuning.adapter_files import load_adapter
 from launch.finetuning.jobs import tuning_job
 from launch.finetuning.settings import TuningSettings
 from launch.finetuning.starting import described_for
-from launch.finetuning.tasks import TASKS
+from launch.finetuning.tasks import LETTERS, TASKS
+from launch.monitoring import MonitorSettings
 from launch.trainer import run_job
 from launch.training.objectives import LabelLoss
 from launch.training.parallelism import Parallelism
 from launch.training.schedules import ScheduleSettings
 from models import pretrained
 from models.pretrained import describe
-from tests.training.task_cases import CASES, LLAMA, Case, write_case
+from tests.training.task_cases import CASES, LLAMA, Case, write_case, write_tokenizer
 
 STEPS = 6
 INTERRUPTED = {
     "sft with adapters": "stage=2",
     "image-classification, vit": "fsdp=2",
     "image-classification, resnet": "data=2",
+    "ctc-speech-recognition": "data=2",
 }
 """Cases that stop on this mesh and go on, on one core: with frozen weights, which are in a pipeline
 at first, with weights that are gathered, and with running statistics."""
@@ -85,6 +88,8 @@ def test_a_task_learns(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[
         assert f"{STEPS * 8 * TOKENS[name]:,}" in capsys.readouterr().out
     adapters = "lora_rank" in case.settings and "merge_lora" not in case.settings
     written = runs / f"{'adapter' if adapters else 'model'}-{STEPS}"
+    if name == LETTERS:
+        assert json.loads((written / "vocab.json").read_text()) == case.files["vocab.json"]
     if adapters:
         load_adapter(written, described_for(path, TASKS[case.task], [])[1])
     else:
@@ -136,12 +141,24 @@ def test_what_has_no_adapter_keeps_every_bit_of_the_directory(tmp_path: Path) ->
             MeshError,
             "--pipeline_parallel_size=2 supports only the next-token loss",
         ),
+        (
+            "text-classification",
+            {"monitor": MonitorSettings(sample_every=1)},
+            SettingsError,
+            "--sample_every=1 prints text .* which models for text-classification do not write",
+        ),
+        (
+            "sft",
+            {"tokenizer": "elsewhere"},
+            ModelError,
+            "defines the tokenizer, too, so --tokenizer=elsewhere cannot be given",
+        ),
         ("dpo", {"packing": "first_fit"}, DataError, "first_fit is not supported for dpo"),
         (
             "orpo",
             {"of_labels": LabelLoss(z_loss_coef=0.1)},
             SettingsError,
-            "--z_loss_coef=0.1 is for cross entropies of labels, but orpo compares answers",
+            "--z_loss_coef=0.1 is for cross entropies of labels, which the loss of orpo is not",
         ),
     ],
 )
@@ -157,7 +174,9 @@ def test_what_cannot_be_is_refused_before_the_first_step(
     given = dict(settings)
     packing = given.pop("packing", None)
     changes: dict[str, Any] = {
-        name: given.pop(name) for name in ("mesh", "parallelism", "of_labels") if name in given
+        name: given.pop(name)
+        for name in ("mesh", "parallelism", "of_labels", "monitor")
+        if name in given
     }
     if "parallelism" in changes:
         changes["mesh"] = None
@@ -170,6 +189,26 @@ def test_what_cannot_be_is_refused_before_the_first_step(
             **changes,
         )
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_a_tokenizer_for_random_weights(tmp_path: Path) -> None:
+    """Words instead of bytes, and their files in the run directory."""
+    talks = CASES["sft"]
+    data, words = write_case(talks, tmp_path / "model"), tmp_path / "words"
+    words.mkdir()
+    write_tokenizer(words)
+    records = [{"prompt": "the cat ", "completion": "sat on a mat"}] * 8
+    Path(data).write_text("".join(json.dumps(record) + "\n" for record in records))
+    config = TrainConfig(checkpoint_dir=tmp_path / "run", data=DataConfig(data=data))
+    settings = TuningSettings(tokenizer=str(words))
+    job = tuning_job("sft", tmp_path / "model" / "config.json", settings, config)
+    row = next(iter(job.data.rows))
+    texts = tokenizers.Tokenizer.from_file(str(words / "tokenizer.json"))
+    assert texts.decode(row["targets"][row["weights"] > 0].tolist()).startswith("sat on a mat")
+    assert job.files == words
+    settings = TuningSettings(tokenizer=str(tmp_path / "missing"))
+    with pytest.raises(DataError, match=r"--tokenizer=.*missing is neither a directory nor a file"):
+        tuning_job("sft", tmp_path / "model" / "config.json", settings, config)
 
 
 def test_blocks_whose_biases_lie_outside_of_them_are_not_stacked(tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ def read_jsonl(path: Path, fields: Collection[str] | None) -> Iterator[Item]:
     with open_bytes(path) as stream:
         for number, line in enumerate(stream, 1):
             if not line.isspace():
-                yield _record(line, f"{path}, line {number}")
+                yield _record(line, f"{path}, line {number}", path.parent)
 
 
-def _record(line: bytes, place: str) -> Item:
+def _record(line: bytes, place: str, folder: Path) -> Item:
     try:
         value = json.loads(line.decode().rstrip("\r\n"))
     except UnicodeDecodeError as error:
@@ -42,7 +42,7 @@ def _record(line: bytes, place: str) -> Item:
             f"{place}: expected text, but {lone} is an unpaired surrogate, which is not a "
             "character. Write the whole pair, or leave it out."
         )
-    return Record(value, place)
+    return Record(value, place, folder)
 
 
 def _lone_surrogate(value: Any) -> str | None:

@@ -153,6 +153,19 @@ def speech(model: Any, batch: Batch) -> torch.Tensor:
     return done.loss
 
 
+def letters(model: Any, batch: Batch) -> torch.Tensor:
+    """The mean over letters. Of samples transformers takes as many as the frames need."""
+    samples = batch["frames"]
+    config = model.config
+    for window, stride in zip(config.conv_kernel[::-1], config.conv_stride[::-1], strict=True):
+        samples = (samples - 1) * stride + window
+    heard = torch.arange(batch["sound"].shape[1]) < samples[:, None]
+    said = torch.arange(batch["letters"].shape[1]) < batch["count"][:, None]
+    labels = torch.where(said, batch["letters"], IGNORED)
+    done = model(input_values=batch["sound"], attention_mask=heard.long(), labels=labels)
+    return done.loss / batch["count"].sum()
+
+
 REFERENCES: Mapping[str, Callable[[Any, Batch], torch.Tensor]] = {
     "sft": answers,
     "dpo": direct_preference,
@@ -164,6 +177,7 @@ REFERENCES: Mapping[str, Callable[[Any, Batch], torch.Tensor]] = {
     "text-to-text": translation,
     "image-classification": images,
     "speech-recognition": speech,
+    "ctc-speech-recognition": letters,
 }
 
 

@@ -92,3 +92,14 @@ def test_letters_that_do_not_suit_are_refused(
     (tmp_path / file).write_text(text)
     with pytest.raises(ConfigError, match=message):
         read_letters(tmp_path)
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_texts_are_spelled_as_the_tokenizer_does(lower: bool, tmp_path: Path) -> None:
+    letters = {letter: number for number, letter in enumerate(["<pad>", "<unk>", "|", *"ABCab"])}
+    (tmp_path / "vocab.json").write_text(json.dumps(letters))
+    settings = {"do_lower_case": lower}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    tokenizer = transformers.Wav2Vec2CTCTokenizer(str(tmp_path / "vocab.json"), **settings)
+    for text in ("ab ba", "A?C", " b  a"):
+        assert read_letters(tmp_path).encode(text) == tokenizer(text).input_ids
