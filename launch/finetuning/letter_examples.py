@@ -24,7 +24,7 @@ def spelled_sound(record: Record, reading: Reading) -> Row | None:
         reading.counts.empty += 1
         return None
     frames = hearing.config.frames(length)
-    doubled = sum(one == other for one, other in pairwise(letters))
+    doubled = sum(letter == following for letter, following in pairwise(letters))
     fits = length <= hearing.most_samples and len(letters) <= hearing.most_letters
     if not fits or len(letters) + doubled > frames:
         reading.counts.dropped += 1
