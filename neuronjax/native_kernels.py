@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from neuronjax.display import counted
 from neuronjax.emulate import checks, core
 from neuronjax.emulate.checks import Finding
 from neuronjax.emulate.element_types import numpy_dtype
@@ -26,9 +27,11 @@ from neuronjax.hlo.custom_calls import (
     custom_calls,
 )
 from neuronjax.hlo.location import source_line
-from neuronjax.hlo.module import tensor_spec
+from neuronjax.hlo.module import replicas_of, tensor_spec
+from neuronjax.hlo.structure import prepend_operand
 from neuronjax.host import callbacks
-from neuronjax.jaxlib_api.mlir import ir
+from neuronjax.host.meetings import Meetings
+from neuronjax.jaxlib_api.mlir import ir, stablehlo
 from neuronjax.legalize.call import result_types
 from neuronjax.notices import warned
 from neuronjax.program import serialized_kernel
@@ -45,10 +48,14 @@ API_VERSION = 2
 class NativeKernel(SerializedKernel):
     """A kernel as a function of arrays, one for each argument of its program."""
 
+    meetings: Meetings = field(default_factory=Meetings, repr=False)
+    """Where the ranks meet, if there are several."""
+
     def run(
-        self, arrays: Sequence[np.ndarray], order: core.Order | None = None
-    ) -> Mapping[str, np.ndarray]:
-        """Every result of the program by its name, flat, by the emulator.
+        self, arrays: Sequence[Sequence[np.ndarray]], order: core.Order | None = None
+    ) -> Sequence[Mapping[str, np.ndarray]]:
+        """Every result of the program by its name, flat, by the emulator; `arrays` are those of
+        each rank, and so are the results.
 
         What is read where nothing has been written is a ``KernelWarning``; such values are NaN, or
         integers of ones.
@@ -56,10 +63,10 @@ class NativeKernel(SerializedKernel):
         Raises ``ExecutionError`` with the kernel's lines.
         """
         inputs = [b.name for b in self.program.buffers if b.kind is Kind.ARGUMENT]
-        arguments = dict(zip(inputs, arrays, strict=True))
+        arguments = [dict(zip(inputs, of_rank, strict=True)) for of_rank in arrays]
         reported = checks.Checks(histories=True, report=self._report)
         try:
-            return core.run(self.program, [arguments], order=order, checks=reported)[0]
+            return core.run(self.program, arguments, order=order, checks=reported)
         except ExecutionError as error:
             raise type(error)(with_lines(str(error), self._lines)) from error
 
@@ -77,9 +84,21 @@ class NativeKernel(SerializedKernel):
         warned(with_lines(finding.message, self._lines), KernelWarning, file, int(line))
 
     def __call__(self, *arrays: Any) -> tuple[np.ndarray, ...]:
-        """What a call returns. Raises as `run` does."""
+        """What a call returns. If several ranks exchange data, the first array is the number of
+        the caller, which waits for the others. Raises as `run` does."""
+        given = [np.asarray(array) for array in arrays]
+        if self.program.ranks == 1:
+            (results,) = self.run([given])
+        else:
+            name, ranks = self.program.name, self.program.ranks
+            if len(given) == sum(b.kind is Kind.ARGUMENT for b in self.program.buffers):
+                raise UnsupportedProgramError(
+                    f"{name} has collectives between {ranks} ranks, which the platform neuron has "
+                    "within jax.shard_map; or use nki.simulate with ranks."
+                )
+            rank, *given = given
+            results = self.meetings.attend(name, int(rank), ranks, given, self.run)
         shapes = {buffer.name: buffer.shape for buffer in self.program.buffers}
-        results = self.run([np.asarray(array) for array in arrays])
         return tuple(results[name].reshape(shapes[name]) for name in self.results)
 
 
@@ -102,28 +121,59 @@ def bind(module: ir.Module) -> list[Callable[..., Any]]:
         the user's line.
     """
     known: dict[str, NativeKernel] = {}
+    ranked: list[NativeKernel] = []
+    replicas = replicas_of(module)
     for op in custom_calls(module, NATIVE_KERNEL.__eq__):
         try:
-            _bind(op, known)
+            _bind(op, known, ranked, replicas)
         except UnsupportedProgramError as error:
             raise UnsupportedProgramError(
                 f"custom call {NATIVE_KERNEL} at {source_line(op)} {error}."
             ) from None
-    return list(known.values())
+    return [*known.values(), *ranked]
 
 
-def _bind(op: Any, known: dict[str, NativeKernel]) -> None:
+def _bind(
+    op: Any, known: dict[str, NativeKernel], ranked: list[NativeKernel], replicas: int
+) -> None:
     attribute = op.attributes.get("backend_config", None)
     config = ir.StringAttr(attribute).value if isinstance(attribute, ir.StringAttr) else ""
     if config not in known:
         known[config] = read(config)
-    _check_types(op, known[config])
-    number = ir.IntegerAttr.get(ir.IntegerType.get_unsigned(64), callbacks.register(known[config]))
+    kernel = known[config]
+    _check_types(op, kernel)
+    if kernel.program.ranks > 1:
+        _check_ranks(kernel, replicas)
+        kernel = read(config)  # ranks meet at each call by itself
+        ranked.append(kernel)
+        op = _with_rank(op)
+    number = ir.IntegerAttr.get(ir.IntegerType.get_unsigned(64), callbacks.register(kernel))
     op.attributes[SERIALIZED_KERNEL] = ir.StringAttr.get(config)
     op.attributes["call_target_name"] = ir.StringAttr.get(PYTHON_CALLBACK)
     op.attributes["backend_config"] = ir.StringAttr.get("")
     op.attributes["mhlo.backend_config"] = ir.DictAttr.get({"index": number})
     op.attributes["api_version"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 1)
+
+
+def _check_ranks(kernel: NativeKernel, replicas: int) -> None:
+    if kernel.program.ranks != replicas:
+        raise UnsupportedProgramError(
+            f"runs {kernel.program.name}, whose collectives are between {kernel.program.ranks} "
+            f"ranks, in a program for {counted(replicas, 'core')}; call it within jax.shard_map on "
+            "a mesh of as many devices"
+        )
+
+
+def _with_rank(op: Any) -> Any:
+    """The call with the number of its replica before its operands."""
+    with ir.InsertionPoint(op), op.location:
+        rank = stablehlo.ReplicaIdOp().result
+    layouts = op.attributes.get("operand_layouts", None)
+    op = prepend_operand(op, rank)
+    if layouts is not None:
+        scalar = ir.Attribute.parse("dense<> : tensor<0xindex>")
+        op.attributes["operand_layouts"] = ir.ArrayAttr.get([scalar, *ir.ArrayAttr(layouts)])
+    return op
 
 
 def _check_types(op: Any, kernel: NativeKernel) -> None:

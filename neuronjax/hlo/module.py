@@ -204,6 +204,16 @@ def name_of(module: ir.Module) -> str:
     return ir.StringAttr(module.operation.attributes["sym_name"]).value if named else "main"
 
 
+NUM_REPLICAS = "mhlo.num_replicas"
+"""Attribute of a per-core program: how many cores run it."""
+
+
+def replicas_of(module: ir.Module) -> int:
+    """How many cores run a per-core program."""
+    attributes = module.operation.attributes
+    return ir.IntegerAttr(attributes[NUM_REPLICAS]).value if NUM_REPLICAS in attributes else 1
+
+
 def mesh_of(module: ir.Module) -> tuple[tuple[str, int], ...]:
     """Axes and sizes of the mesh that a module is to be partitioned for: its largest; none without
     one, or if its devices are in an order of their own."""

@@ -144,6 +144,11 @@ def set_yield(block: Any, index: int, value: Any) -> None:
     terminator(block).operands[index] = value
 
 
+def prepend_operand(op: Any, value: Any) -> Any:
+    """Replaces an op by one with one more operand, the first. Returns the new op."""
+    return _replaced(op, [value, *op.operands], ())
+
+
 def _replaced(op: Any, operands: list[Any], more_results: Sequence[ir.Type]) -> Any:
     types = [result.type for result in op.results]
     new = ir.Operation.create(

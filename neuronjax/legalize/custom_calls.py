@@ -14,7 +14,7 @@ from typing import Any
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.hlo.custom_calls import custom_call_target, custom_calls
 from neuronjax.hlo.location import source_line
-from neuronjax.hlo.module import tensor_spec
+from neuronjax.hlo.module import replicas_of, tensor_spec
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize import call as calls
 from neuronjax.legalize import collective_matmul, meanings, merge, mx_calls, resize
@@ -78,8 +78,6 @@ _UNKNOWN = (
     "is not one of the Neuron compiler's targets (error page EVRF015); correct the name, or write "
     "it in JAX"
 )
-_REPLICAS = "mhlo.num_replicas"
-"""Attribute of a per-core program: how many cores run it."""
 _PREFIXES = ("AwsNeuron", "NeuronBoundaryMarker")
 """Prefixes of names that only the compiler uses."""
 
@@ -112,7 +110,7 @@ def _values(module: ir.Module, op: Any, policy: Policy, functions: dict[Call, An
         return list(op.operands)
     if target not in SEMANTICS:
         raise UnsupportedProgramError(REFUSED.get(str(target), _UNKNOWN))
-    call = calls.read(op, policy, _cores(module))
+    call = calls.read(op, policy, replicas_of(module))
     function = calls.in_result_types(SEMANTICS[call.target](call), call.results)
     with ir.InsertionPoint(op), op.location:
         operands = list(op.operands)
@@ -122,11 +120,6 @@ def _values(module: ir.Module, op: Any, policy: Policy, functions: dict[Call, An
             code = merge.lower(function, [tensor_spec(value.type) for value in operands])
             functions[call] = merge.insert(module, code, f"neuron.{call.target}")
         return merge.call(functions[call], operands)
-
-
-def _cores(module: ir.Module) -> int:
-    attributes = module.operation.attributes
-    return ir.IntegerAttr(attributes[_REPLICAS]).value if _REPLICAS in attributes else 1
 
 
 def _replace(op: Any, values: list[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,11 @@ class Call:
     def arrays(self) -> list[Any]:
         """The arrays, in the order of the parameters."""
         return [leaf for leaf in self.leaves if is_array(leaf)]
+
+    def of_rank(self, rank: int) -> Call:
+        """The call of one rank, where arrays have one of each along their first dimension."""
+        leaves = tuple(leaf[rank] if is_array(leaf) else leaf for leaf in self.leaves)
+        return dataclasses.replace(self, leaves=leaves)
 
     def replaced(self, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
         """Positional and keyword arguments, with `tensors` in place of the arrays."""

@@ -89,21 +89,26 @@ class Compiled:
         )
 
     def run(self, arrays: Sequence[np.ndarray], order: core.Order | None = None) -> Any:
-        """Its results, as the kernel returned them, by the emulator.
+        """The results of a kernel of one rank, as it returned them, by the emulator.
 
         Raises ``ExecutionError`` with the kernel's lines.
         """
-        return self.run_in_place(arrays, order)[0]
+        return self.run_in_place([arrays], order)[0][0]
 
     def run_in_place(
-        self, arrays: Sequence[np.ndarray], order: core.Order | None = None
-    ) -> tuple[Any, Mapping[int, np.ndarray]]:
-        """Its results, and by their positions the new values of arrays that it writes to.
+        self, arrays: Sequence[Sequence[np.ndarray]], order: core.Order | None = None
+    ) -> list[tuple[Any, Mapping[int, np.ndarray]]]:
+        """Of each rank its results, and by their positions the new values of arrays that it writes
+        to.
 
         Raises as `run` does.
         """
         native = self.native()
-        results = native.run(arrays, order)
+        return [self._returned(native, results) for results in native.run(arrays, order)]
+
+    def _returned(
+        self, native: NativeKernel, results: Mapping[str, np.ndarray]
+    ) -> tuple[Any, Mapping[int, np.ndarray]]:
         names = iter(native.results)
 
         def value(tensor: Tensor) -> np.ndarray:
@@ -188,6 +193,7 @@ def _traced(function: Callable[..., Any], call: Call, trace: Trace) -> Any:
     finally:
         ended(token)
     trace.check_loops()
+    trace.check_ranks()
     return returned
 
 
@@ -313,6 +319,7 @@ class _Grid:
             buffers=self.buffers,
             registers=tuple(sorted(registers, key=lambda register: register.name)),
             aliases=self.aliases,
+            ranks=self.traces[0].ranks,
         )
 
 

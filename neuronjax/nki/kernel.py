@@ -133,18 +133,32 @@ def jit(
 
 
 def simulate(
-    kernel: Kernel, order: core.Order | None = None, target: str | None = None
+    kernel: Kernel,
+    order: core.Order | None = None,
+    target: str | None = None,
+    ranks: int | None = None,
 ) -> Callable[..., Any]:
     """The kernel as a function of numpy arrays, run by the emulator in `order`.
 
     `target` is an instance, a generation such as `trn2` or a chip; by default it is
     ``NEURON_PLATFORM_TARGET_OVERRIDE`` or else the emulated machine. Arrays that the kernel writes
     to have the new values afterwards.
+
+    `ranks` is given for kernels with collectives: every array then has one more dimension, the
+    first, with the array of each rank, and so has every result.
     """
 
     def simulated(*arguments: Any, **keywords: Any) -> Any:
         called = call(kernel.function, arguments, keywords)
-        traced = kernel.compile(called, target)
+        if ranks is not None:
+            _check_stacked(called, ranks)
+        traced = kernel.compile(called if ranks is None else called.of_rank(0), target)
+        if traced.program.ranks != (ranks or 1):
+            raise KernelError(
+                f"{kernel.function.__name__} exchanges data between {traced.program.ranks} ranks; "
+                f"pass ranks={traced.program.ranks} to nki.simulate, and arrays with a first "
+                "dimension of that size."
+            )
         arrays = called.arrays
         for position in traced.changed:
             array = arrays[position]
@@ -153,9 +167,24 @@ def simulate(
                     f"{kernel.function.__name__} writes to {_place(called, position)}, which is "
                     "immutable; pass a writable NumPy array."
                 )
-        returned, written = traced.run_in_place([np.asarray(array) for array in arrays], order)
+        given = [np.asarray(array) for array in arrays]
+        if ranks is None:
+            ((returned, written),) = traced.run_in_place([given], order)
+        else:
+            by_rank = [[array[rank] for array in given] for rank in range(ranks)]
+            results = traced.run_in_place(by_rank, order)
+            returned, written = jax.tree.map(lambda *values: np.stack(values), *results)
         for position, value in written.items():
             arrays[position][...] = value
         return returned
 
     return simulated
+
+
+def _check_stacked(called: Call, ranks: int) -> None:
+    for position, array in enumerate(called.arrays):
+        if not array.shape or array.shape[0] != ranks:
+            raise KernelError(
+                f"{_place(called, position)} has the shape {list(array.shape)}; with ranks={ranks} "
+                f"its first dimension is {ranks}, one entry for each rank."
+            )

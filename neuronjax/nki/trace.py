@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 import sys
@@ -82,6 +83,36 @@ class Trace:
     loops: list[LoopMarks] = field(default_factory=list)
     open_loops: list[LoopMarks] = field(default_factory=list)
     register_loops: list[LoopMarks] = field(default_factory=list)
+    #: Cores that run the kernel and exchange data; the line that asks which of them one is.
+    ranks: int = 1
+    rank_line: str = ""
+
+    def exchanges_between(self, ranks: int) -> None:
+        """Notes that so many ranks exchange data.
+
+        Raises:
+          UnsupportedProgramError: the kernel has several programs, or exchanges data between
+            another number of ranks, too.
+        """
+        if math.prod(self.grid) > 1:
+            raise UnsupportedProgramError(
+                f"{self.line()}: collectives within a kernel of {math.prod(self.grid)} programs "
+                "are not built; call the kernel without a grid."
+            )
+        if self.ranks not in (1, ranks):
+            raise UnsupportedProgramError(
+                f"{self.line()}: {ranks} ranks exchange data here, and {self.ranks} before; name "
+                "every rank in every collective."
+            )
+        self.ranks = ranks
+
+    def check_ranks(self) -> None:
+        """UnsupportedProgramError: the kernel asks for its rank among an unknown number."""
+        if self.rank_line and self.ranks == 1:
+            raise UnsupportedProgramError(
+                f"{self.rank_line}: rank_id is known in kernels with a collective, which says how "
+                "many ranks there are; pass jax.lax.axis_index(…) as an argument here."
+            )
 
     def buffer(
         self,

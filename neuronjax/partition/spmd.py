@@ -65,7 +65,7 @@ def _as_replicas(serialized: bytes, devices: int) -> bytes:
         inline_calls(module, _is_manual_computation)  # as XLA does next
         combine_all_reduces(module)
         count = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), devices)
-        module.operation.attributes["mhlo.num_replicas"] = count
+        module.operation.attributes[hlo.NUM_REPLICAS] = count
         return hlo.dump(module)
 
 

@@ -59,7 +59,7 @@ def separate(
         writer.string(main.entry_block, run)
         writer.replace_rank_ids(module)
         count = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), len(ranks))
-        module.operation.attributes["mhlo.num_replicas"] = count
+        module.operation.attributes[hlo.NUM_REPLICAS] = count
         return hlo.dump(module), writer.collectives, digest
 
 

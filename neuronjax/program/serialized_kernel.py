@@ -40,7 +40,7 @@ class SerializedKernel:
         config = {
             "func_name": self.program.name,
             "grid": list(self.grid),
-            "has_collectives": False,
+            "has_collectives": self.program.ranks > 1,
             "klir_binary": {"format": _FORMAT, "binary": base64.b64encode(code).decode()},
             "results": list(self.results),
             "declared": dict(self.declared),

@@ -239,6 +239,7 @@ class Client:
             return ElsewhereExecutable(placement)
         if self._shared is None or len(local) == len(ids):
             return self.host.compile(*code, program.callbacks)
+        executable.check_kernels_stay_together(program)
         owners = self.job.owners(ids)
         name = program.signature.name
         return self._shared.compile(name, ids, owners, *code, program.callbacks)

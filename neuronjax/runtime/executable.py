@@ -20,6 +20,7 @@ from neuronjax.errors import (
     ArgumentMismatchError,
     DeletedBufferError,
     SerializationError,
+    UnsupportedProgramError,
 )
 from neuronjax.hlo.layouts import Order
 from neuronjax.hlo.module import Argument, Result, Signature, TensorSpec
@@ -243,6 +244,18 @@ def program_memory(signature: Signature, host: HostExecutable) -> ProgramMemory:
         temporaries=int(stats.temp_size_in_bytes),
         code=host.code_bytes(),
     )
+
+
+def check_kernels_stay_together(program: CompiledProgram) -> None:
+    """UnsupportedProgramError: a program of several processes has an NKI kernel with collectives,
+    whose ranks meet within one process."""
+    for function in program.callbacks:
+        if isinstance(function, native_kernels.NativeKernel) and function.program.ranks > 1:
+            raise UnsupportedProgramError(
+                f"program {program.signature.name!r} runs the NKI kernel {function.program.name}, "
+                "whose collectives are between ranks of several processes; run the program in one "
+                "process, or use jax.lax's collectives around the kernel."
+            )
 
 
 def serialize(program: CompiledProgram, host: HostExecutable, options: bytes) -> bytes:

@@ -7,11 +7,11 @@ kernel takes its place, with the instructions that its author wrote.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from neuronjax.hlo.custom_calls import SERIALIZED_KERNEL
-from neuronjax.hlo.graph import Op
+from neuronjax.hlo.graph import Op, Value
 from neuronjax.lower.control import host
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.storage import storage_of
@@ -29,7 +29,6 @@ from neuronjax.program.program import (
     Node,
     Program,
     Split,
-    Target,
 )
 from neuronjax.program.serialized_kernel import SerializedKernel
 from neuronjax.program.verify import verify
@@ -42,7 +41,7 @@ kernel's arguments and results. One that is written to is a result, which holds 
 def lower(scope: Scope, op: Op) -> None:
     """A call of a kernel that runs here as it is; any other custom call is left to the host."""
     configuration = op.attributes.get(SERIALIZED_KERNEL)
-    if configuration is None or not _runs(configuration, op, scope.unit.target):
+    if configuration is None or not _runs(configuration, op, scope):
         host.lower(scope, op)
         return
     kernel = serialized_kernel.known(configuration)
@@ -51,7 +50,7 @@ def lower(scope: Scope, op: Op) -> None:
     }
     written = _written(kernel)
     views = []
-    for argument, value in zip(_arguments(kernel), op.operands, strict=True):
+    for argument, value in zip(_arguments(kernel), _operands(kernel, op), strict=True):
         view = whole_view(scope.dense(value), value.shape)
         if argument.name in written:
             target = results[written[argument.name]]
@@ -172,15 +171,22 @@ def _is_sound(configuration: str) -> bool:
     return not verify(serialized_kernel.known(configuration).program)
 
 
-def _runs(configuration: str, op: Op, target: Target) -> bool:
+def _operands(kernel: SerializedKernel, op: Op) -> Sequence[Value]:
+    """The values of its arguments; a call of several ranks has the number of its rank before."""
+    return op.operands[1:] if kernel.program.ranks > 1 else op.operands
+
+
+def _runs(configuration: str, op: Op, scope: Scope) -> bool:
     """Whether the kernel was compiled for cores such as these, and values lie as it expects."""
     kernel = serialized_kernel.known(configuration)
-    own = kernel.program.target
+    own, target = kernel.program.target, scope.unit.target
     if own.chip != target.chip or own.lnc not in (1, target.lnc):
+        return False
+    if kernel.program.ranks not in (1, scope.unit.ranks):
         return False
     buffers = {buffer.name: buffer for buffer in kernel.program.buffers}
     wanted = [*_arguments(kernel), *(buffers[name] for name in kernel.results)]
-    values = (*op.operands, *op.results)
+    values = (*_operands(kernel, op), *op.results)
     same = all(
         storage_of(value.dtype).dtype == buffer.dtype and storage_of(value.dtype).words == 1
         for value, buffer in zip(values, wanted, strict=True)
