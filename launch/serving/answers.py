@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from launch.serving.requests import FinishReason, Logprobs, Output, Times
+from launch.serving.requests import FinishReason, Logprobs, Output, Request, Times
 from launch.stops import StopFinder
 from launch.text import Tokenizer
 
@@ -12,7 +12,7 @@ class TokenLogprob(NamedTuple):
     """The logarithm of a token's probability, and the likeliest tokens in its place."""
 
     token: str
-    logprob: float
+    logprob: float | None  # None: it is the first of the prompt
     top: Sequence[tuple[str, float]]
 
 
@@ -21,7 +21,7 @@ class Piece(NamedTuple):
 
     text: str
     tokens: Sequence[int]
-    logprobs: Sequence[TokenLogprob]
+    logprobs: Sequence[TokenLogprob]  # of tokens; before the first, those of an echoed prompt
     finished: FinishReason | None
     cached_tokens: int = 0
     error: str = ""
@@ -31,17 +31,21 @@ class Piece(NamedTuple):
 class Answer:
     """One answer as text."""
 
-    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str], silent: frozenset[int]) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str], request: Request) -> None:
+        self._tokenizer, self._request = tokenizer, request
         self._stream = tokenizer.stream()
         self._finder = StopFinder(stops)
-        self._silent = silent  # tokens that end an answer without being part of its text
+        self._silent = request.stop_tokens  # that end an answer without being part of its text
 
     def feed(self, output: Output) -> Piece:
         """The text that an output brings."""
-        _, tokens, entries, finished, cached, error, times = output
+        _, tokens, entries, finished, cached, error, times, scored = output
         if finished == "error":
             return Piece("", (), (), "error", cached, error)
+        pairs = zip(self._request.prompt, scored, strict=False)
+        logprobs = [self._named(token, entry) for token, entry in pairs] if scored else []
+        if self._request.prompt_only:
+            return Piece("", (), logprobs, finished and "length", cached, "", times)
         shown = tokens
         if not self._silent.isdisjoint(tokens):
             shown = [token for token in tokens if token not in self._silent]
@@ -51,13 +55,14 @@ class Answer:
         elif finished is not None:
             text += self._finder.feed(self._stream.finish())
             text += self._finder.finish()
-        logprobs: Sequence[TokenLogprob] = ()
         if entries:
             pairs = zip(tokens, entries, strict=True)
-            logprobs = [self._named(token, entry) for token, entry in pairs]
+            logprobs += [self._named(token, entry) for token, entry in pairs]
         return Piece(text, tokens, logprobs, finished, cached, "", times)
 
-    def _named(self, token: int, entry: Logprobs) -> TokenLogprob:
+    def _named(self, token: int, entry: Logprobs | None) -> TokenLogprob:
+        if entry is None:
+            return TokenLogprob(self._text(token), None, ())
         top = zip(entry.tokens, entry.values, strict=True)
         return TokenLogprob(
             self._text(token), entry.chosen, [(self._text(other), value) for other, value in top]

@@ -131,6 +131,7 @@ class Disaggregated:
                 prompt=text,
                 max_tokens=request.max_tokens - 1,
                 answered=1,
+                prompt_logprobs=None,
             )
         )
 

@@ -22,6 +22,7 @@ from launch.serving.cache.prefixes import Key
 from launch.serving.device_clock import DeviceClock
 from launch.serving.errors import OverloadedError, RequestError, ServingError
 from launch.serving.requests import FinishReason, Logprobs, Output, Request, Times
+from launch.serving.runner.arrays import Scores
 from launch.serving.sampling.draw import Drawn
 from launch.serving.scheduler.limits import SchedulerLimits
 from launch.serving.scheduler.scheduler import Scheduler
@@ -39,6 +40,9 @@ class Result(Protocol):
 
     def wait(self) -> Drawn:
         """NumPy arrays of its rows, once the device is done."""
+
+    def scores(self) -> Scores | None:
+        """NumPy arrays of its rows, if a sequence wants them."""
 
 
 class Runner(Protocol):
@@ -251,6 +255,7 @@ class Engine:
         step, drawn = done.step, done.result.wait()
         if done.ends is not None:
             self._clock.reach(done.ends)
+        _note_scores(step, done.result.scores())
         progress = self._scheduler.complete(step, np.asarray(drawn.tokens))
         outputs = []
         for index, sequence in enumerate(progress.sequences):
@@ -306,7 +311,33 @@ def _output(
         finished,
         sequence.cached_tokens,
         times=times,
+        prompt_logprobs=_prompt_logprobs(sequence, new),
     )
+
+
+def _note_scores(step: Step, scores: Scores | None) -> None:
+    """Keeps what the model says of the tokens of prompts."""
+    if scores is None:
+        return
+    for row, sequence in enumerate(step.sequences):
+        if not sequence.scores_prompt:
+            continue
+        assert sequence.request is not None
+        first, most = 1 + int(step.starts[row]), sequence.request.prompt_logprobs
+        count = min(int(step.counts[row]), sequence.prompt_length - first)
+        for place in range(count):
+            sequence.prompt_logprobs[first + place] = Logprobs(
+                float(scores.logprobs[row, place]),
+                scores.top_tokens[row, place, :most].tolist(),
+                scores.top_logprobs[row, place, :most].tolist(),
+            )
+
+
+def _prompt_logprobs(sequence: Sequence, new: Items[int]) -> Items[Logprobs | None]:
+    """With the first new tokens: those of the prompt, of whose first one nothing is said."""
+    if not sequence.scores_prompt or len(sequence.answer) > len(new):
+        return ()
+    return [sequence.prompt_logprobs.get(place) for place in range(sequence.prompt_length)]
 
 
 def _error(sequence: Sequence, message: str) -> Output:

@@ -124,6 +124,8 @@ class Request:
     adapter: Adapter | None = None
     answered: int = 0  # tokens at the end of the prompt that are the answer's first ones
     source: Source = ()  # what an encoder reads
+    prompt_logprobs: int | None = None  # likeliest tokens to report with each one of the prompt
+    prompt_only: bool = False  # the token that is drawn is of no interest
 
     def __post_init__(self) -> None:
         """Raises RequestError for a priority that slots cannot hold."""
@@ -173,6 +175,7 @@ class Output(NamedTuple):
     cached_tokens: int  # of the prompt, found in the cache
     error: str = ""
     times: Times | None = None  # if the device's time is simulated
+    prompt_logprobs: Sequence[Logprobs | None] = ()  # with the first token; None for its first
 
     def extended(self, later: "Output") -> "Output":
         """This one and the next of the same request, as if one step had brought both."""
@@ -183,4 +186,5 @@ class Output(NamedTuple):
             tokens=(*self.tokens, *later.tokens),
             logprobs=(*self.logprobs, *later.logprobs),
             times=times,
+            prompt_logprobs=self.prompt_logprobs or later.prompt_logprobs,
         )

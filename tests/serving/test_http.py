@@ -64,7 +64,6 @@ BAD_BODIES: list[tuple[str, Any, str | None, str]] = [
     (COMPLETIONS, {"prompt": "a", "logit_bias": {"x": 1}}, "logit_bias", "numbers below"),
     (COMPLETIONS, {"prompt": "a", "logit_bias": {"1": 101}}, "logit_bias.1", "-100 to 100"),
     (COMPLETIONS, {"prompt": "a", "suffix": "b"}, "suffix", "not supported"),
-    (COMPLETIONS, {"prompt": "a", "echo": True, "logprobs": 1}, "echo", "not supported"),
     (CHAT, {}, "messages", "missing"),
     (CHAT, {"messages": []}, "messages", "at least one"),
     (CHAT, {"messages": [3]}, "messages", r"messages\[0\] must be"),

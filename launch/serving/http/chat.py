@@ -261,5 +261,5 @@ def _form(body: Body, tools: Tools) -> str | None:
     return read_structure(body)
 
 
-def _token(token: str, logprob: float) -> dict[str, Any]:
+def _token(token: str, logprob: float | None) -> dict[str, Any]:
     return {"token": token, "logprob": logprob, "bytes": list(token.encode())}

@@ -41,11 +41,11 @@ class Completion:
         echo = body.flag("echo")
         if echo and served.opening:
             raise RequestError("the answer does not continue the prompt: leave echo out", "echo")
-        if echo and logprobs is not None:
-            raise RequestError("echo together with logprobs is not supported", "echo")
+        max_tokens = body.integer("max_tokens", DEFAULT_MAX_TOKENS)
+        prompt_only = echo and max_tokens == 0
         wanted = read_wanted(
             body,
-            max_tokens=body.integer("max_tokens", DEFAULT_MAX_TOKENS),
+            max_tokens=1 if prompt_only else max_tokens,
             logprobs=logprobs,
             stop_tokens=served.stop_tokens,
             vocab_size=served.vocab_size,
@@ -60,6 +60,11 @@ class Completion:
             read_structure(body),
             choice.adapter,
         )
+        if echo:
+            requests = [
+                replace(request, prompt_logprobs=logprobs, prompt_only=prompt_only)
+                for request in requests
+            ]
         if served.opening:
             requests = [
                 replace(request, source=prompts[index // wanted.n])
@@ -187,6 +192,11 @@ def _logprobs(entries: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
     return {
         "tokens": [entry.token for entry in entries],
         "token_logprobs": [entry.logprob for entry in entries],
-        "top_logprobs": [{**dict(entry.top), entry.token: entry.logprob} for entry in entries],
+        "top_logprobs": list(map(_likeliest, entries)),
         "text_offset": offsets,
     }
+
+
+def _likeliest(entry: TokenLogprob) -> dict[str, float] | None:
+    """With the token itself; None for the first of all, before which nothing stands."""
+    return None if entry.logprob is None else {**dict(entry.top), entry.token: entry.logprob}

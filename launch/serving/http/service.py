@@ -98,9 +98,7 @@ class Replies:
     ) -> None:
         """`watch` is told of the pieces of each request."""
         self._service, self._requests, self._watch = service, requests, watch
-        self._answers = [
-            Answer(service.tokenizer, stops, request.stop_tokens) for request in requests
-        ]
+        self._answers = [Answer(service.tokenizer, stops, request) for request in requests]
         self._left = {request.id: index for index, request in enumerate(requests)}
         self._mailbox = Mailbox()
         self._held = ExitStack()

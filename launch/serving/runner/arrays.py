@@ -5,13 +5,14 @@ V vocabulary.
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from launch.serving.sampling.draw import logprobs_of
 from models.layers.encoder_decoder import EncoderDecoder, TargetPages
 from models.layers.low_rank import choose_adapters
 from models.layers.paged_cache import Pages, Rows, last_outputs
@@ -20,6 +21,7 @@ from models.parameters import merge
 
 # Columns of a step's input before its tokens: start, count, slot, token on the device, adapter.
 HEADER = 5
+_SCORED_AT_ONCE = 64  # tokens whose logits are in memory at the same time
 
 
 class PagedDecoder(Protocol):
@@ -57,6 +59,41 @@ def forward(
     model = _with_adapters(graph, parameters, inputs[:, HEADER - 1])
     outputs, pages = model.extend_pages(tokens, pages, rows, whole=whole)
     return model.logits_of(last_outputs(outputs, rows) if whole else outputs), outputs, pages
+
+
+class Scores(NamedTuple):
+    """What the model says of tokens that are known."""
+
+    logprobs: jax.Array  # FP32 [R, T]: of the token that follows each one
+    top_tokens: jax.Array  # int32 [R, T, 20]: the likeliest first
+    top_logprobs: jax.Array  # FP32 [R, T, 20]
+
+
+def forward_scored(
+    graph: nnx.GraphDef[Any],
+    tokens_per_row: int,
+    whole: bool,
+    parameters: Mapping[str, jax.Array],
+    pages: Any,
+    last: jax.Array,
+    inputs: jax.Array,
+    following: jax.Array,
+) -> tuple[jax.Array, jax.Array, Any, Scores]:
+    """As `forward`, and the scores of the tokens int32 [R, T] that follow each new one."""
+    tokens, rows = new_tokens(inputs, tokens_per_row, last)
+    model = _with_adapters(graph, parameters, inputs[:, HEADER - 1])
+    outputs, pages = model.extend_pages(tokens, pages, rows, whole=True)
+
+    def score(place: tuple[jax.Array, jax.Array]) -> Scores:
+        output, token = place
+        return Scores(*logprobs_of(model.logits_of(output[None]), token[None]))
+
+    flat = outputs.reshape(-1, outputs.shape[2]), following.reshape(-1)
+    scores = jax.lax.map(score, flat, batch_size=_SCORED_AT_ONCE)
+    scores = jax.tree.map(lambda leaf: leaf.reshape(*tokens.shape, *leaf.shape[2:]), scores)
+    last_of_rows = last_outputs(outputs, rows)
+    logits = model.logits_of(last_of_rows)
+    return logits, outputs if whole else last_of_rows, pages, scores
 
 
 def new_tokens(inputs: jax.Array, tokens_per_row: int, last: jax.Array) -> tuple[jax.Array, Rows]:

@@ -4,6 +4,7 @@ Axis names: R rows, S slots, V vocabulary.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from launch.serving.runner.arrays import (
     copy_source,
     forward,
     forward_guesses,
+    forward_scored,
     read_blocks,
     read_source,
     shapes_of,
@@ -35,6 +37,13 @@ from launch.simulated import device_time
 
 class Guesses(NamedTuple):
     """The key of the program that checks the guesses of a bucket."""
+
+    bucket: Bucket
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The key of the program that also scores a bucket's tokens; compiled when it is needed."""
 
     bucket: Bucket
 
@@ -142,6 +151,8 @@ class Programs:
     def _compile(self, key: Any) -> Any:
         if isinstance(key, Bucket):
             return self._forward(key)
+        if isinstance(key, Scored):
+            return self._score(key.bucket)
         if isinstance(key, Guesses):
             return self._check(key.bucket)
         if isinstance(key, SourceLength):
@@ -156,18 +167,34 @@ class Programs:
         return self._draw(VARIANTS[variant], rows)
 
     def _forward(self, bucket: Bucket) -> Any:
+        return self._step(bucket, forward)
+
+    def _score(self, bucket: Bucket) -> Any:
+        return self._step(
+            bucket,
+            forward_scored,
+            self._array((bucket.rows, bucket.tokens), np.int32),
+            results=(self._replicated,),
+        )
+
+    def _step(
+        self, bucket: Bucket, function: Callable[..., Any], *more: Any, results: Sequence[Any] = ()
+    ) -> Any:
+        """The program of a bucket, with `more` arguments, and with more `results` of these
+        shardings."""
         width = HEADER + bucket.tokens + self._tables * bucket.blocks
         pages = jax.tree.map(lambda leaf: leaf.sharding, self._pages)
         program = jax.jit(
-            partial(forward, self._graph, bucket.tokens, self._whole_outputs),
+            partial(function, self._graph, bucket.tokens, self._whole_outputs),
             donate_argnums=1,
-            out_shardings=(self._replicated, self._replicated, pages),
+            out_shardings=(self._replicated, self._replicated, pages, *results),
         )
         return program.lower(
             shapes_of(self._parameters),
             self._pages,
             self._state.last,
             self._array((bucket.rows, width), np.int32),
+            *more,
         ).compile()
 
     def _check(self, bucket: Bucket) -> Any:

@@ -12,8 +12,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from launch.serving.adapters.stacks import put
 from launch.serving.cache.prefixes import Key
 from launch.serving.requests import Source
-from launch.serving.runner.arrays import HEADER, make_pages
-from launch.serving.runner.programs import COPY, READ, WRITE, Guesses, Programs
+from launch.serving.runner.arrays import HEADER, Scores, make_pages
+from launch.serving.runner.programs import COPY, READ, WRITE, Guesses, Programs, Scored
 from launch.serving.sampling.draw import Drawn, Settings
 from launch.serving.sampling.slot_settings import SlotSettings, biases
 from launch.serving.sampling.state import SamplerState
@@ -31,9 +31,16 @@ from models.parallel.paged_split import PagedSplit, with_paged_split
 class Result:
     """What a step drew; the device may still be at it."""
 
-    def __init__(self, drawn: Drawn | None, rows: np.ndarray, seconds: float | None = None) -> None:
+    def __init__(
+        self,
+        drawn: Drawn | None,
+        rows: np.ndarray,
+        seconds: float | None = None,
+        scores: Scores | None = None,
+    ) -> None:
         """`rows` int64 [n]: those that are no padding."""
         self._drawn, self._rows = drawn, rows
+        self._scores = scores
         self.seconds = seconds
 
     def wait(self) -> Drawn:
@@ -43,6 +50,12 @@ class Result:
         leaves = ((None if x is None else np.asarray(x)[self._rows]) for x in self._drawn)
         return Drawn(*leaves)  # type: ignore[arg-type]
 
+    def scores(self) -> Scores | None:
+        """NumPy arrays of the same rows, if anybody wants them."""
+        if self._scores is None:
+            return None
+        return Scores(*(np.asarray(x)[self._rows] for x in self._scores))
+
 
 class CheckedResult:
     """What a step with guesses drew."""
@@ -51,6 +64,9 @@ class CheckedResult:
 
     def __init__(self, step: Step, guesses: Any, drawn: Drawn) -> None:
         self._step, self._guesses, self._tokens = step, guesses, drawn.tokens
+
+    def scores(self) -> None:
+        """Prompts are not computed with guesses."""
 
     def wait(self) -> Drawn:
         """Tokens [n, 1 + K] of the rows without padding, -1 behind the first wrong guess."""
@@ -174,14 +190,23 @@ class Runner:
             return self._check(step, slots)
         step = step._replace(bucket=self.programs.ready(step.bucket))
         inputs = self._inputs(step, slots)
-        logits, outputs, self._pages = self._program(step.bucket)(
-            self._parameters, self._pages, self._state.last, inputs
-        )
+        logits, outputs, scores = self._forward(step, inputs)
         if self._proposer is not None:
             self._proposer.observe(step, inputs, self._state.last, outputs)
-        if not step.samples.any():
-            return Result(None, step.rows, self._seconds)
-        return self._draw(step, logits)
+        drawn = self._draw(step, logits) if step.samples.any() else None
+        return Result(drawn, step.rows, self._seconds, scores)
+
+    def _forward(
+        self, step: Step, inputs: np.ndarray
+    ) -> tuple[jax.Array, jax.Array, Scores | None]:
+        """Logits, outputs and, if a row asks for them, scores of its tokens."""
+        arrays = self._parameters, self._pages, self._state.last, inputs
+        if step.bucket.tokens == 1 or not any(row.scores_prompt for row in step.sequences):
+            logits, outputs, self._pages = self._program(step.bucket)(*arrays)
+            return logits, outputs, None
+        program = self._program(Scored(step.bucket))
+        logits, outputs, self._pages, scores = program(*arrays, _following(step))
+        return logits, outputs, scores
 
     def _program(self, key: Any) -> Any:
         """A program of this step."""
@@ -290,13 +315,14 @@ class Runner:
         numbers[step.rows] = step.starts + step.counts - prompts
         return self._settings.rows(places, numbers), variant
 
-    def _draw(self, step: Step, logits: jax.Array) -> Result:
+    def _draw(self, step: Step, logits: jax.Array) -> Drawn:
         settings, variant = self._settings_of(step)
         mask = self._mask(step, np.asarray(settings.numbers)) if VARIANTS[variant].masks else None
+        drawn: Drawn
         drawn, self._state = self._program((variant, step.bucket.rows))(
             logits, self._state, settings, mask
         )
-        return Result(drawn, step.rows, self._seconds)
+        return drawn
 
     def _mask(self, step: Step, numbers: np.ndarray) -> np.ndarray:
         """What may follow in each row, whose answers have `numbers` [R] tokens."""
@@ -306,3 +332,13 @@ class Runner:
             if grammar is not None and step.samples[index]:
                 mask[step.rows[index]] = grammar.mask()
         return mask
+
+
+def _following(step: Step) -> np.ndarray:
+    """The token that follows each new one, int32 [R, T]; zeros where none is known."""
+    following = np.zeros((step.bucket.rows, step.bucket.tokens), np.int32)
+    for index, sequence in enumerate(step.sequences):
+        start = 1 + int(step.starts[index])
+        tokens = sequence.tokens[start : start + int(step.counts[index])]
+        following[step.rows[index], : len(tokens)] = tokens
+    return following

@@ -93,7 +93,7 @@ def draw(
         seen=state.seen.at[settings.slots, tokens].set(True),
         counts=state.counts.at[settings.slots, tokens].add(1),
     )
-    return _with_logprobs(raw, tokens), state
+    return Drawn(tokens, *logprobs_of(raw, tokens)), state
 
 
 def stateless_draw(variant: Variant, logits: jax.Array, settings: Settings) -> jax.Array:
@@ -151,8 +151,9 @@ def _unpacked(mask: jax.Array, vocab_size: int) -> jax.Array:
     return bits.reshape(mask.shape[0], -1)[:, :vocab_size] == 1
 
 
-def _with_logprobs(logits: jax.Array, tokens: jax.Array) -> Drawn:
+def logprobs_of(logits: jax.Array, tokens: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The logarithms of the probabilities of tokens [R] after logits FP32 [R, V], FP32 [R], the
+    likeliest tokens int32 [R, 20], and those of these, FP32 [R, 20]."""
     logprobs = jax.nn.log_softmax(logits, axis=-1)
     values, top = jax.lax.top_k(logprobs, min(MOST_LOGPROBS, logits.shape[1]))
-    chosen = jnp.take_along_axis(logprobs, tokens[:, None], axis=-1)[:, 0]
-    return Drawn(tokens, chosen, top, values)
+    return jnp.take_along_axis(logprobs, tokens[:, None], axis=-1)[:, 0], top, values

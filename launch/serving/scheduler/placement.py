@@ -203,6 +203,8 @@ class Placement:
         """What the cache of a group of slots holds of a text. Its last token is never among that:
         the model must see it to say what follows."""
         pool, count = self.pools[group], (len(sequence.tokens) - 1) // self._size
+        if sequence.scores_prompt:
+            count = 0  # logits are kept nowhere
         keys = sequence.keys(count, self._size)
         if keys and pool.knows(keys[0]):
             self.publish(self.slots.of_group(group))

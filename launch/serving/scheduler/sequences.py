@@ -5,7 +5,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
 from launch.serving.cache.prefixes import ROOT, Key, adapter_root, source_root, text_keys
-from launch.serving.requests import FinishReason, Request
+from launch.serving.requests import FinishReason, Logprobs, Request
 
 
 @dataclass(slots=True, eq=False)
@@ -32,6 +32,7 @@ class Sequence:
     cached_tokens: int = 0  # found in the cache when it first got a slot
     preemptions: int = 0
     finished: FinishReason | None = None
+    prompt_logprobs: dict[int, Logprobs] = field(default_factory=dict)  # by position
     arrived: float = 0.0  # seconds of the device's clock, if its time is simulated
 
     def __post_init__(self) -> None:
@@ -55,6 +56,11 @@ class Sequence:
         )
         sequence.prompt_length -= request.answered
         return sequence
+
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether the model's logits after every token of the prompt are wanted."""
+        return self.request is not None and self.request.prompt_logprobs is not None
 
     @property
     def rank(self) -> tuple[int, int]:
