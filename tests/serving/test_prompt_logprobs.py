@@ -96,7 +96,9 @@ def test_the_answer_is_what_it_is_without_scores(client: OpenAI) -> None:
 SMALL = replace(LIMITS, blocks=14)
 
 
-@pytest.mark.parametrize("kind", ["one engine", "disaggregated"])
+@pytest.mark.parametrize(
+    "kind", ["one engine", pytest.param("disaggregated", marks=pytest.mark.slow)]
+)
 def test_scores_outlast_preemption(kind: str) -> None:
     """Many long texts in a small cache lose their places, and are scored as each alone."""
     devices = jax.devices("neuron")
