@@ -198,5 +198,5 @@ def _logprobs(entries: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
 
 
 def _likeliest(entry: TokenLogprob) -> dict[str, float] | None:
-    """With the token itself; None for the first of all, before which nothing stands."""
+    """With the token itself; None for the first one, before which nothing stands."""
     return None if entry.logprob is None else {**dict(entry.top), entry.token: entry.logprob}
