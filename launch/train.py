@@ -115,7 +115,7 @@ def _source(values: dict[str, Any], fields: Mapping[str, Any] | None) -> Source:
         try:
             source = byte_level(DecoderConfig(**sizes))
         except ConfigError as error:
-            raise ModelError(f"{error}. Change the model flags.") from error
+            raise ModelError(f"{str(error).rstrip('.')}. Change the model flags.") from error
     return source if directory is None else with_tokenizer(source, directory)
 
 

@@ -31,6 +31,7 @@ def check_combination(
     """Raises MeshError if rows or positions cannot be shared equally, or if a model cannot be
     shared in these ways, ModelError if no kernel computes its layers."""
     _check_pipeline(parallelism)
+    _check_experts(model, module, mesh)
     if kernels != COMPILER:
         _check_kernels(model, module, mesh, kernels)
     batch_sharding(mesh, rows_of(batch))
@@ -81,8 +82,18 @@ def _check_pipeline(parallelism: Parallelism) -> None:
     given += [] if cuts is None else [f"--pipeline_cuts={cuts}"]
     if given:
         raise MeshError(
-            f"{' and '.join(given)} cut a pipeline, but this mesh has no stages. Give a "
-            "--pipeline_parallel_size, or leave this out."
+            f"{' and '.join(given)} is for pipelines, but this mesh has no stages. Give a "
+            "--pipeline_parallel_size, or leave it out."
+        )
+
+
+def _check_experts(model: Described, module: nnx.Module, mesh: Mesh | AbstractMesh) -> None:
+    """Raises MeshError if cores are to share experts that there are not."""
+    size = mesh.shape.get("expert", 1)
+    if size > 1 and not any(isinstance(layer, MoE) for _, layer in nnx.iter_modules(module)):
+        raise MeshError(
+            f"expert={size} shares experts, but {model.architecture.name} with this config has "
+            "none. Use data or fsdp instead of expert."
         )
 
 

@@ -54,6 +54,11 @@ class Parallelism:
     kv_size_multiplier: int = setting(
         1, "Cores that hold the same key-value heads; follows from the model.", lowest=1
     )
+    axis_order: str | None = setting(
+        None,
+        "Mesh axes from the outermost to the innermost, whose cores are neighbours, such as "
+        "stage,model,data; default: tensor parallelism innermost, as NxD places it.",
+    )
     sequence_parallel: bool = setting(
         True, "Split norms and the residual stream by positions over the tensor-parallel cores."
     )
@@ -107,6 +112,12 @@ class Parallelism:
                 f"--kv_size_multiplier={self.kv_size_multiplier} does not divide "
                 f"--tensor_parallel_size={self.tensor_parallel_size}. Leave it out."
             )
+        order = self._order
+        if sorted(order) != sorted({*order} & {*_AXIS_OF.values()}):
+            raise MeshError(
+                f"--axis_order={self.axis_order} does not name mesh axes, each once, separated by "
+                f"commas. They are {', '.join(_AXIS_OF.values())}."
+            )
 
     @classmethod
     def of(cls, sizes: Mapping[str, int], **settings: Any) -> "Parallelism":
@@ -149,12 +160,32 @@ class Parallelism:
 
     @property
     def axes(self) -> dict[str, int]:
-        """The mesh: size by axis, outermost first, without axes of size 1 but data and model."""
+        """The mesh: size by axis, outermost first, without axes of size 1 but data and model.
+
+        Raises MeshError if the order that was asked for lacks an axis.
+        """
         sizes = {axis: getattr(self, name) or 1 for name, axis in _AXIS_OF.items()}
         sizes["model"] //= self.kv_size_multiplier
         sizes[KV_REPLICA] = self.kv_size_multiplier
         kept = {axis for axis, size in sizes.items() if size > 1 or axis in ("data", "model")}
-        return {axis: sizes[axis] for axis in MESH_AXES if axis in kept}
+        order = [axis for axis in MESH_AXES if axis in kept]
+        if self.axis_order is not None:
+            wanted = (*self._order, KV_REPLICA)  # beside the cores with other key-value heads
+            absent = [f"{axis}={sizes[axis]}" for axis in order if axis not in wanted]
+            if any(not size.endswith("=1") for size in absent):
+                raise MeshError(
+                    f"--axis_order={self.axis_order} has no place for {', '.join(absent)}. Name "
+                    "all axes of the mesh."
+                )
+            places = {axis: 2 * place for place, axis in enumerate(self._order)}
+            places[KV_REPLICA] = places.get("model", 0) + 1
+            order.sort(key=lambda axis: places.get(axis, -1))
+        return {axis: sizes[axis] for axis in order}
+
+    @property
+    def _order(self) -> list[str]:
+        """The axes in the order that was asked for."""
+        return [] if self.axis_order is None else self.axis_order.split(",")
 
     def on(self, mesh: str | None, num_devices: int, config: Any, rows: int) -> "Parallelism":
         """With all sizes: those of the text of a mesh, or as many data-parallel copies as there
@@ -188,7 +219,7 @@ class Parallelism:
         return replace(self, **{name: getattr(named, name) for name in names})
 
     def mesh(self, devices: Sequence[jax.Device]) -> Mesh:
-        """The mesh over the first of the devices, neighbours along `model`.
+        """The mesh over the first of the devices, neighbours along its last axis.
 
         Raises MeshError if there are too few.
         """

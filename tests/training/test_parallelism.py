@@ -72,6 +72,10 @@ def recompute(name: str) -> dict[str, Any]:
     return {"recompute": name}
 
 
+def order(axes: str) -> dict[str, Any]:
+    return {"axis_order": axes}
+
+
 class Case(NamedTuple):
     """A way to share a model, and the kinds of collectives that its step has."""
 
@@ -128,7 +132,9 @@ CASES = {
         {AR, RS, AG},
     ),
     "ring, data, tensor": Case(
-        DENSE, {CONTEXT: 2, DATA: 2, TENSOR: 2} | SCAN | recompute("full"), {AR, AG, RS, CP}
+        DENSE,
+        {CONTEXT: 2, DATA: 2, TENSOR: 2} | SCAN | recompute("full") | order("model,data,context"),
+        {AR, AG, RS, CP},
     ),
     "capacity, data, tensor": Case(
         CAPACITY, {EXPERT: 2, DATA: 2, TENSOR: 2} | ZERO, {AR, AG, RS, A2A}
@@ -263,8 +269,8 @@ REFUSED = {
     "more stages than blocks": (DENSE, {STAGES: 4}, "needs at least 4 blocks, and the model has 2"),
     "a cut outside": (DENSE, {STAGES: 2, CUTS: "2"}, "does not cut 2 blocks into 2 chunks"),
     "cuts that are no numbers": (DEEP, {STAGES: 2, CUTS: "a"}, "does not cut 4 blocks into 2"),
-    "cuts of no pipeline": (DEEP, {CUTS: "2"}, "pipeline_cuts=2 cut a pipeline, but this"),
-    "chunks of no pipeline": (DEEP, {CHUNKS: 2}, "--virtual_pipeline_parallel_size=2 cut a"),
+    "cuts of no pipeline": (DEEP, {CUTS: "2"}, "pipeline_cuts=2 is for pipelines, but this"),
+    "chunks of no pipeline": (DEEP, {CHUNKS: 2}, "virtual_pipeline_parallel_size=2 is for"),
     "micro-batches of a pipeline": (
         DENSE, {STAGES: 2, IN_PIPELINE: 5}, "the 16 rows of a core cannot be split into",
     ),
@@ -281,6 +287,10 @@ REFUSED = {
     ),
     "capacity of parts of rows": (CAPACITY, {CONTEXT: 2}, "count the tokens of whole rows"),
     "experts": (CAPACITY, {EXPERT: 8}, "expert=8, which does not divide experts=4"),
+    "no experts": (DENSE, {EXPERT: 2}, "expert=2 shares experts, but LlamaForCausalLM .* has none"),
+    "an order without an axis": (
+        DENSE, {DATA: 2, TENSOR: 2} | order("model"), "axis_order=model has no place for data=2",
+    ),
     "too few cores": (DENSE, {DATA: 16}, "needs 16 devices, but there are 8"),
     "blocks that differ": (
         replace(EXPERTS, dense_layers=(0,)), SCAN, "need blocks that are alike",
@@ -336,3 +346,19 @@ def test_blocks_one_after_the_other_gather_in_turn(neuron_devices: list[jax.Devi
         memory.append(compiled(training).memory_analysis().temp_size_in_bytes)
         weights.append(sum(sizes))
     assert memory[1] - memory[0] < (weights[1] - weights[0]) / 2
+
+
+def test_axes_lie_in_the_order_that_is_asked_for(cpu_devices: list[jax.Device]) -> None:
+    sizes = {DATA: 2, STAGES: 2, TENSOR: 2}
+    apart = Parallelism(**sizes, axis_order="model,stage,data").mesh(cpu_devices)
+    assert apart.axis_names == ("model", "stage", "data")
+    assert apart.devices[0, 0].tolist() == cpu_devices[:2]
+    usual = Parallelism(**sizes).mesh(cpu_devices)
+    assert usual.devices[0, 0].tolist() == cpu_devices[:2]
+    assert usual.axis_names[-1] == "model"
+
+
+@pytest.mark.parametrize("axes", ["model,model", "tensor", "model,,data", ""])
+def test_orders_that_are_none_are_refused(axes: str) -> None:
+    with pytest.raises(LaunchError, match=f"--axis_order={axes} does not name mesh axes, each"):
+        Parallelism(axis_order=axes)
