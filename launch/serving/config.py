@@ -160,7 +160,9 @@ class ServerConfig:
     api_key: str | None = setting(None, "API key that clients must send; default: none.")
     max_body_bytes: int = setting(4 << 20, "Largest request body, in bytes.", lowest=1)
     request_timeout: float = setting(
-        600.0, "Seconds that an answer which is not streamed may take.", lowest=0
+        600.0,
+        "Seconds that a body may take to come, and an answer which is not streamed.",
+        lowest=0,
     )
     grace_period: float = setting(
         30.0, "Seconds that running answers have to finish after SIGTERM.", lowest=0

@@ -260,11 +260,20 @@ class Engine:
         outputs = []
         for index, sequence in enumerate(progress.sequences):
             # A grammar sees the last token too: another engine may go on with the text.
-            finished = self._end_of_grammar(sequence) or progress.finished.get(index)
+            error = ""
+            try:
+                finished = self._end_of_grammar(sequence) or progress.finished.get(index)
+            except RequestError as fault:
+                finished, error = "error", str(fault)
+                self._scheduler.end(sequence, finished)
             if sequence.id in self._sequences:
                 new, row = progress.tokens[index], int(progress.rows[index])
                 times = None if done.ends is None else Times(sequence.arrived, done.ends, done.ends)
-                outputs.append(_output(sequence, new, drawn, row, finished, times))
+                outputs.append(
+                    _error(sequence, error)
+                    if error
+                    else _output(sequence, new, drawn, row, finished, times)
+                )
             if finished is not None:
                 self._sequences.pop(sequence.id, None)
         self._on_step(StepRecord(step, time.perf_counter() - done.began, done.planning_seconds))
@@ -272,7 +281,7 @@ class Engine:
             self._deliver(outputs)
 
     def _end_of_grammar(self, sequence: Sequence) -> FinishReason | None:
-        """Ends an answer whose grammar lets nothing follow."""
+        """Ends an answer whose grammar lets nothing follow. Raises RequestError as `accept`."""
         request = sequence.request
         if request is None or request.grammar is None:
             return None

@@ -117,16 +117,22 @@ class Grammars:
                 "response_format",
             )
         matcher = LLMatcher(self._tokenizer, grammar, log_level=0)
-        if matcher.is_error():
-            reason = matcher.get_error().strip().splitlines()[0]
-            raise RequestError(f"the schema cannot be compiled: {reason}", "response_format")
+        _check(matcher)
         started = _Matcher(matcher, self._tokenizer.vocab_size, self._vocab_size)
         if not started.mask().any():
             raise RequestError(
                 "no text that the model can write has the form that is asked for",
                 "response_format",
             )
+        started.try_one()
         return started
+
+
+def _check(matcher: LLMatcher) -> None:
+    """Raises RequestError if a grammar is wrong, or beyond what can be computed."""
+    if matcher.is_error():
+        reason = matcher.get_error().strip().splitlines()[0]
+        raise RequestError(f"the schema cannot be compiled: {reason}", "response_format")
 
 
 class _Matcher:
@@ -143,9 +149,20 @@ class _Matcher:
         """uint32 [ceil(V / 32)]."""
         return self._allowed
 
+    def try_one(self) -> None:
+        """Computes one token further, which is where most grammars that are too large fail. Raises
+        RequestError for those."""
+        bits = np.unpackbits(self._allowed.view(np.uint8), bitorder="little")
+        trial = self._matcher.deep_copy()
+        trial.consume_token(int(bits.argmax()))
+        _check(trial)
+
     def accept(self, token: int) -> bool:
-        """False: the answer is complete, or no token of the model can go on with it."""
-        if not self._matcher.consume_token(token) or self._matcher.is_stopped():
+        """False: the answer is complete, or no token of the model can go on with it. Raises
+        RequestError if the rest is beyond what can be computed."""
+        goes_on = self._matcher.consume_token(token) and not self._matcher.is_stopped()
+        _check(self._matcher)
+        if not goes_on:
             return False
         self._allowed = self._compute()
         return bool(self._allowed.any())

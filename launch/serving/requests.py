@@ -97,7 +97,8 @@ class Grammar(Protocol):
         """The allowed tokens as bits, uint32 [ceil(V / 32)], the lowest bit first."""
 
     def accept(self, token: int) -> bool:
-        """The answer goes on with this token. False: nothing may follow, the answer is complete."""
+        """The answer goes on with this token. False: nothing may follow, the answer is complete.
+        Raises RequestError if what may follow cannot be computed."""
 
 
 class Adapter(NamedTuple):

@@ -11,6 +11,7 @@ from launch.serving.grammar import enclosed_json_grammar
 
 # How Hermes, Qwen and others write calls that nobody forces.
 _CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # OpenAI's
 OPENING = "<tool_call>"
 _MODES = ("auto", "none", "required")
 
@@ -112,6 +113,11 @@ def _function(tool: Any) -> Mapping[str, Any]:
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise RequestError(
             'every tool must be {"type": "function", "function": {"name": …, "parameters": …}}',
+            "tools",
+        )
+    if not _NAME.fullmatch(function["name"]):
+        raise RequestError(
+            f"a tool is named {function['name'][:80]!r}; names are 1 to 64 letters, digits, _ or -",
             "tools",
         )
     parameters = function.get("parameters")

@@ -93,6 +93,25 @@ def test_grammars_go_with_their_answers(runners: list[Any], make: Make, spelled:
     assert (answer.tokens, answer.finished) == (spelled, "stop")
 
 
+class Endless(Spelled):
+    """A grammar that is beyond what can be computed after its first token."""
+
+    def accept(self, token: int) -> bool:
+        raise RequestError("too many expressions")
+
+
+@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS.keys())
+def test_a_grammar_that_fails_ends_its_answer_alone(runners: list[Any], make: Make) -> None:
+    clients = Clients()
+    with make(runners, SMALL, clients.deliver) as engine:
+        requests = [Request(str(n), [1, 2], 9, GREEDY) for n in range(3)]
+        requests[1] = replace(requests[1], grammar=Endless([7]))
+        first, failed, last = ask(engine, clients, requests)
+    assert (failed.finished, failed.error) == ("error", "too many expressions")
+    assert (first.finished, last.finished) == ("length", "length")
+    assert first.tokens == last.tokens
+
+
 def test_a_request_goes_where_its_beginning_lies(runners: list[Any]) -> None:
     clients = Clients()
     stem = list(range(20))

@@ -129,11 +129,15 @@ class Pages:
 
     async def _read(self, request: Request, own_limit: int) -> bytes:
         most = max(self._config.max_body_bytes, own_limit)
-        data = bytearray()
-        async for chunk in request.stream():
-            data += chunk
-            if len(data) > most:
-                raise HTTPError(TOO_LARGE, f"the body is larger than {most} bytes")
+        data, limit = bytearray(), self._config.request_timeout
+        try:
+            async with asyncio.timeout(limit):
+                async for chunk in request.stream():
+                    data += chunk
+                    if len(data) > most:
+                        raise HTTPError(TOO_LARGE, f"the body is larger than {most} bytes")
+        except TimeoutError as error:
+            raise HTTPError(TIMEOUT, f"the body has not come within {limit:g} s") from error
         return bytes(data)
 
     def _check_open(self) -> None:

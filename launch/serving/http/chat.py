@@ -228,7 +228,11 @@ def _message(place: int, value: Any) -> dict[str, Any]:
         raise RequestError(
             f"{where} must be an object with a role of {', '.join(ROLES)}", "messages"
         )
-    content = value.get("content")
+    content, calls = value.get("content"), value.get("tool_calls")
+    if not isinstance(calls, list | None):
+        raise RequestError(f"{where}.tool_calls must be a list", "messages")
+    if content is None and value["role"] != "assistant":
+        raise RequestError(f"{where}.content is missing; a string is needed", "messages")
     if isinstance(content, list):
         content = "".join(_part(where, part) for part in content)
     if content is not None and not isinstance(content, str):

@@ -127,7 +127,7 @@ def _biases(body: Body, vocab_size: int) -> Mapping[int, float]:
 
 
 def _tokens(values: Sequence[object], vocab_size: int) -> list[int]:
-    tokens = [value for value in values if isinstance(value, int) and 0 <= value < vocab_size]
+    tokens = [value for value in values if type(value) is int and 0 <= value < vocab_size]
     if len(tokens) != len(values):
         raise RequestError(
             f"stop_token_ids must be numbers of tokens below {vocab_size}", "stop_token_ids"

@@ -53,7 +53,7 @@ def _structured(body: Body) -> list[str]:
     grammars = [read(wanted, kind) for kind, read in _KINDS.items() if kind in wanted]
     if wanted.flag("json_object"):
         grammars.append(json_grammar({"type": "object"}, "structured_outputs"))
-    if wanted.values and not grammars:
+    if "structured_outputs" in body and not grammars:
         raise body.fail("structured_outputs", f"one of {', '.join(_KINDS)} and json_object")
     return grammars
 
