@@ -119,7 +119,7 @@ def test_a_message_is_answered(
         browser.wait(30)
         listener.shutdown()
         listener.server_close()
-    body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 64, "temperature": 0}
+    body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 40, "temperature": 0}
     _, answer = server.ask("/v1/chat/completions", body)
     assert (user, assistant) == ("Hi", answer["choices"][0]["message"]["content"])
 

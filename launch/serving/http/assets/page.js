@@ -226,6 +226,10 @@ async function look() {
     const modes = Object.keys(MODES).filter((name) => load.paths.includes(MODES[name].path));
     if (choices(at("mode"), modes)) showMode();
     at("facts").textContent = load.facts;
+    // A short context is to hold more than the answer.
+    if (!before && load.longest) {
+      at("max_tokens").value = Math.min(at("max_tokens").value, Math.ceil(load.longest / 4));
+    }
     showLoad(load);
     before = load;
   } catch {
