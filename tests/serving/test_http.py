@@ -356,3 +356,15 @@ def test_http_does_without_jax() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_a_client_that_goes_before_its_body_is_no_fault(
+    byte_runner: Runner, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with running(byte_runner) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{{"
+        with socket.create_connection((host, int(port)), timeout=30) as connection:
+            connection.sendall(head.encode())
+        assert server.ask(COMPLETIONS, {"prompt": "a", "max_tokens": 1})[0] == 200
+    assert "Traceback" not in capfd.readouterr().err

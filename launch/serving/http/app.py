@@ -11,7 +11,7 @@ from typing import Any
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
@@ -101,7 +101,10 @@ class Pages:
 
         async def answer(request: Request) -> ASGIApp:
             self._check_open()
-            data = await self._read(request, endpoint.body_bytes)
+            try:
+                data = await self._read(request, endpoint.body_bytes)
+            except ClientDisconnect:
+                return Response(status_code=CLIENT_CLOSED)
             body = await endpoint.parse(request.headers, data)
             if len(data) > _SHORT:
                 # Templates and tokenizers of long prompts would keep everybody else waiting.
