@@ -11,7 +11,7 @@ from PIL import Image
 
 from launch.data.records import Record, RecordError, field_of
 from launch.errors import DataError
-from launch.finetuning.sounds import samples_of_sound, transcribed
+from launch.finetuning.sounds import length_of_sound, samples_of_sound, transcribed
 from launch.finetuning.text_examples import Reading, Row
 from models.errors import ModelsError
 from models.images import (
@@ -68,6 +68,7 @@ def preprocessing_for(directory: Path | None, config: Any) -> Preprocessing:
 def transcribed_sound(record: Record, reading: Reading) -> Row | None:
     """The sound as it is stored, and `tokens`, `targets`, `weights` [T] of what is said."""
     sound, text = transcribed(record)
+    length_of_sound(record, Spectrogram.sampling_rate)  # what cannot be read is found at the start
     opening = np.array(reading.opening, np.int32)
     said = reading.writer.tokenizer.encode(text, marks=False)
     tokens = np.concatenate([opening, said, [reading.writer.end or 0]]).astype(np.int32)

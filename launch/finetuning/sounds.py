@@ -25,6 +25,8 @@ def transcribed(record: Record) -> tuple[Any, str]:
     """The sound as it is stored, and what is said. Raises RecordError if one of them is not what it
     should be."""
     sound, text = first_field(record, AUDIO), text_field(record, TRANSCRIPTS)
+    if isinstance(sound, Mapping) and sound.get("bytes") is None and "array" not in sound:
+        sound = sound.get("path")  # as Hugging Face `datasets` stores sounds in tables
     if isinstance(sound, str):
         sound = record.file(sound)
     stored = isinstance(sound, Mapping) and ("array" in sound or sound.get("bytes") is not None)
@@ -40,7 +42,7 @@ def samples_of_sound(sound: Any, sampling_rate: int) -> np.ndarray:
     """The samples [N], FP64, at this rate. Raises DataError if the sound cannot be read."""
     if isinstance(sound, Path):
         return read_sound(sound, sampling_rate)
-    if sound.get("bytes") is not None:  # as Hugging Face `datasets` stores sounds in tables
+    if sound.get("bytes") is not None:
         return read_sound(io.BytesIO(sound["bytes"]), sampling_rate, str(sound.get("path")))
     rate = sound.get("sampling_rate")
     if rate != sampling_rate or sound.get("array") is None:
@@ -49,6 +51,19 @@ def samples_of_sound(sound: Any, sampling_rate: int) -> np.ndarray:
             "the records."
         )
     return np.asarray(sound["array"], np.float64)
+
+
+def length_of_sound(record: Record, sampling_rate: int) -> int:
+    """The samples of the record's sound at this rate. Raises RecordError if it cannot be read."""
+    sound, _ = transcribed(record)
+    try:
+        if isinstance(sound, Path):
+            return sound_length(sound, sampling_rate)
+        if sound.get("bytes") is not None:
+            return sound_length(io.BytesIO(sound["bytes"]), sampling_rate, str(sound.get("path")))
+        return len(samples_of_sound(sound, sampling_rate))
+    except DataError as error:
+        raise RecordError(f"{record.place}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -68,16 +83,7 @@ class Hearing:
 
     def length(self, record: Record) -> int:
         """The samples of the record's sound. Raises RecordError if it cannot be read."""
-        sound, _ = transcribed(record)
-        rate = self.samples.sampling_rate
-        try:
-            if isinstance(sound, Path):
-                return sound_length(sound, rate)
-            if sound.get("bytes") is not None:
-                return sound_length(io.BytesIO(sound["bytes"]), rate, str(sound.get("path")))
-            return len(samples_of_sound(sound, rate))
-        except DataError as error:
-            raise RecordError(f"{record.place}: {error}") from error
+        return length_of_sound(record, self.samples.sampling_rate)
 
     def written(self, record: Record) -> list[int]:
         """The letters of the record's transcript. Raises RecordError if some have no token."""

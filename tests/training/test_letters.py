@@ -12,10 +12,12 @@ import pytest
 
 from launch.config import TrainConfig
 from launch.data.config import DataConfig
+from launch.data.records import Record
 from launch.errors import LaunchError
 from launch.finetuning.jobs import tuning_job
 from launch.finetuning.objectives import Letters
 from launch.finetuning.settings import TuningSettings
+from launch.finetuning.sounds import length_of_sound, samples_of_sound, transcribed
 from launch.finetuning.tasks import LETTERS
 from launch.job import Job
 from models.errors import ModelsError
@@ -141,3 +143,27 @@ def test_what_cannot_be_learnt_is_refused(
     (folder.parent / name).write_bytes(content)
     with pytest.raises((LaunchError, ModelsError), match=message):
         job(folder.parent, folder)
+
+
+def test_sounds_are_stored_in_many_ways(folder: Path) -> None:
+    file = folder / "b.wav"
+    samples = np.frombuffer(file.read_bytes()[-1000:], "<i2") / 2**15
+    forms: list[Any] = [
+        str(file),
+        {"bytes": file.read_bytes(), "path": "b.wav"},
+        {"bytes": None, "path": str(file)},
+        {"array": samples.tolist(), "sampling_rate": RATE},
+    ]
+    for form in forms:
+        record = Record({"audio": form, "text": "a dog"}, "here")
+        assert length_of_sound(record, RATE) == 500
+        np.testing.assert_allclose(samples_of_sound(transcribed(record)[0], RATE), samples)
+
+
+def test_no_run_starts_with_a_sound_that_cannot_be_read(folder: Path) -> None:
+    whisper = CASES["speech-recognition"]
+    write_case(whisper, folder.parent / "whisper")
+    (folder / "c.wav").write_bytes(b"no sound")
+    config = TrainConfig(checkpoint_dir=folder / "run", data=DataConfig(data=str(folder)))
+    with pytest.raises(LaunchError, match=r"c.wav: .*c.wav cannot be read as sound: .* Convert it"):
+        tuning_job(whisper.task, folder.parent / "whisper", TuningSettings(), config)
