@@ -60,6 +60,10 @@ class Known:
     orders: Orders = field(default_factory=Orders)
     semaphores: Semaphores = field(default_factory=Semaphores)
 
+    def decided(self) -> Known:
+        """The same, for programs in which the same is decided about kernels that are known."""
+        return Known(self.orders.decided(), self.semaphores)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:

@@ -13,9 +13,15 @@ layers memory between kernels does not repeat yet."""
 
 
 def at_depth(
-    layers: int, measure: Callable[[int], Measurement], depths: tuple[int, int] = DEPTHS
+    layers: int,
+    measure: Callable[[int], Measurement],
+    measure_alike: Callable[[int], Measurement],
+    depths: tuple[int, int] = DEPTHS,
 ) -> tuple[Measurement, str | None]:
     """The measurement at `layers`, and what was assumed; few layers are measured as they are.
+
+    `measure_alike` measures a depth as `measure` did the one before it: what is decided by a
+    kernel's share of the program must not differ, or the difference counts once for every layer.
 
     ConfigurationError: no layers, or depths that are not ascending.
     """
@@ -28,5 +34,6 @@ def at_depth(
     if layers <= deep:
         return measure(layers), None
     share = (layers - shallow) / (deep - shallow)
-    measurement = between(measure(shallow), measure(deep), share)
+    at_deep = measure(deep)
+    measurement = between(measure_alike(shallow), at_deep, share)
     return measurement, f"{layers} identical layers, extrapolated from {shallow} and {deep}"

@@ -180,7 +180,11 @@ def of_factory(
     def measured(depth: int) -> Measurement:
         return _measured(at(depth)[0], setting, mesh)
 
-    measurement, assumed = at_depth(layers, measured, depths)
+    def measured_alike(depth: int) -> Measurement:
+        alike = replace(setting, known=setting.known.decided())
+        return _measured(at(depth)[0], alike, mesh)
+
+    measurement, assumed = at_depth(layers, measured, measured_alike, depths)
     return _estimate(workload, measurement, setting, mesh, price, assumed)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
 from neuronjax.errors import OnChipMemoryError
@@ -40,12 +40,36 @@ class Orders:
     def __init__(self) -> None:
         self._prices: tuple[Prices, Target] | None = None
         self._candidates: dict[Hashable, _Candidate] = {}
+        self._decided: frozenset[Hashable] = frozenset()
+
+    def decided(self) -> Orders:
+        """The same orders, for programs in which it stays decided for which of these kernels one is
+        looked for: kernels that programs have in common take the same time in all of them, however
+        much of a program they are."""
+        orders = Orders()
+        orders._prices, orders._candidates = self._prices, self._candidates
+        orders._decided = frozenset(self._candidates)
+        return orders
 
     def known(self, prices: Prices, target: Target) -> dict[Hashable, _Candidate]:
         """Of each outline the kernel for which the order was found."""
         if self._prices != (prices, target):
             self._prices, self._candidates = (prices, target), {}
+            self._decided = frozenset()
         return self._candidates
+
+    def chosen(self, program: Program, members: Mapping[int, _Member]) -> list[int]:
+        """The ids of the kernels for which an order is looked for."""
+        promising = worthwhile(program, {key: member.first for key, member in members.items()})
+        return [
+            key
+            for key, member in members.items()
+            if (
+                member.first.is_answered
+                if member.outline.key in self._decided
+                else key in promising
+            )
+        ]
 
 
 def interleaved(
@@ -66,7 +90,8 @@ def interleaved(
     outside = overlaps.within(None)
     members: dict[int, _Member] = {}
     semaphores = semaphores or Semaphores()
-    candidates = (orders or Orders()).known(prices, program.target)
+    orders = orders or Orders()
+    candidates = orders.known(prices, program.target)
     for place, kernel in kernels(program):
         if id(kernel) not in members and is_counted(kernel.body):
             overlap = overlap_of[place.function.name] if place.function else outside
@@ -75,8 +100,7 @@ def interleaved(
             timer = Timer(prices, shared)
             new = _Candidate(kernel, own, program, timer, overlap, semaphores)
             members[id(kernel)] = _Member(kernel, own, candidates.setdefault(own.key, new))
-    firsts = {key: member.first for key, member in members.items()}
-    faster = {key: members[key].faster() for key in worthwhile(program, firsts)}
+    faster = {key: members[key].faster() for key in orders.chosen(program, members)}
 
     def change(node: Node) -> Node | None:
         return faster.get(id(node), node) if isinstance(node, Kernel) else None
@@ -112,6 +136,11 @@ class _Candidate:
         time = self.timer.time(body)
         gain = time - self.timer.work(body) if time > self.short and size > 1 else 0.0
         return Prospect(time, gain, size)
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether another order has been looked for."""
+        return "faster" in vars(self)
 
     @functools.cached_property
     def faster(self) -> Kernel:
