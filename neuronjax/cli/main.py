@@ -83,5 +83,7 @@ def _run(parsed: argparse.Namespace) -> int:
 def _asked_for(words: Sequence[str]) -> Sequence[str]:
     """The command that a command line is about; all, if that is not a single one."""
     first = words[:1]
+    if first == ["--version"]:
+        return ()
     is_one = first and first[0] in COMMANDS and first[0] not in _ABOUT_ALL
     return first if is_one else COMMANDS
