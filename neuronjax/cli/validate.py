@@ -46,7 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     print(report.text(rows))
     if arguments.out is not None:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(report.as_json(rows), indent=2) + "\n")
+        text = json.dumps(report.as_json(rows), indent=2, ensure_ascii=False)
+        arguments.out.write_text(text + "\n", encoding="utf-8")
     return 0
 
 
