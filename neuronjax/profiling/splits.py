@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from neuronjax.machine.picture import HUES
 from neuronjax.profiling.records import Array, ProgramProfile, Split
@@ -29,24 +30,34 @@ _SHARED = "var(--faint, #8b94a1)"
 
 
 def described(program: ProgramProfile, cores: Sequence[int]) -> list[dict[str, object]]:
-    """One entry for each split of a program whose ranks are on these `cores`, most bytes first."""
+    """One entry for each split of a program whose ranks are on these `cores`, most bytes first.
+
+    Splits that look alike are one: arrays of any number of dimensions can be whole on every core.
+    """
     if program.ranks == 1 or len(cores) != program.ranks:
         return []
-    arrays: dict[int, list[Array]] = {}
+    looks = [_look(split, program.mesh, cores) for split in program.splits]
+    arrays: dict[_Look, list[Array]] = {}
     for array in program.arrays:
-        arrays.setdefault(array.split, []).append(array)
+        arrays.setdefault(looks[array.split], []).append(array)
     by_size = sorted(arrays.items(), key=lambda item: -sum(array.nbytes for array in item[1]))
-    return [_entry(program.splits[split], of, program.mesh, cores) for split, of in by_size]
+    return [_entry(look, of_look) for look, of_look in by_size]
 
 
-def _entry(
-    split: Split, arrays: Sequence[Array], mesh: Sequence[tuple[str, int]], cores: Sequence[int]
-) -> dict[str, object]:
+class _Look(NamedTuple):
+    spec: str
+    svg: str
+    copies: int
+
+
+def _look(split: Split, mesh: Sequence[tuple[str, int]], cores: Sequence[int]) -> _Look:
+    return _Look(spec(split, mesh), svg(split, mesh, cores), len(split.ranks[0]))
+
+
+def _entry(look: _Look, arrays: Sequence[Array]) -> dict[str, object]:
     largest = sorted(arrays, key=lambda array: -array.nbytes)
     return {
-        "spec": spec(split, mesh),
-        "svg": svg(split, mesh, cores),
-        "copies": len(split.ranks[0]),
+        **look._asdict(),
         "count": len(arrays),
         "nbytes": sum(array.nbytes for array in arrays),
         "arrays": [
