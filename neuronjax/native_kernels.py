@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from neuronjax.display import counted
 from neuronjax.emulate import checks, core
 from neuronjax.emulate.checks import Finding
 from neuronjax.emulate.element_types import numpy_dtype
+from neuronjax.emulate.record import record
 from neuronjax.errors import ExecutionError, KernelWarning, UnsupportedProgramError
 from neuronjax.hlo.custom_calls import (
     NATIVE_KERNEL,
@@ -52,10 +54,13 @@ class NativeKernel(SerializedKernel):
     """Where the ranks meet, if there are several."""
 
     def run(
-        self, arrays: Sequence[Sequence[np.ndarray]], order: core.Order | None = None
+        self,
+        arrays: Sequence[Sequence[np.ndarray]],
+        order: core.Order | None = None,
+        record_to: str | Path | None = None,
     ) -> Sequence[Mapping[str, np.ndarray]]:
         """Every result of the program by its name, flat, by the emulator; `arrays` are those of
-        each rank, and so are the results.
+        each rank, and so are the results. ``neuronjax replay`` reads the file `record_to`.
 
         What is read where nothing has been written is a ``KernelWarning``; such values are NaN, or
         integers of ones.
@@ -66,6 +71,8 @@ class NativeKernel(SerializedKernel):
         arguments = [dict(zip(inputs, of_rank, strict=True)) for of_rank in arrays]
         reported = checks.Checks(histories=True, report=self._report)
         try:
+            if record_to is not None:
+                return record(record_to, self.program, arguments, order=order, checks=reported)
             return core.run(self.program, arguments, order=order, checks=reported)
         except ExecutionError as error:
             raise type(error)(with_lines(str(error), self._lines)) from error

@@ -56,6 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder for the report of a profile (default: %(default)s)",
     )
     parser.add_argument(
+        "--record_to",
+        type=Path,
+        metavar="FILE",
+        help="record a run in program order, for `neuronjax replay`",
+    )
+    parser.add_argument(
         "--target",
         help="machine or generation, such as trn2 or trn1.2xlarge (default: as configured)",
     )
@@ -118,12 +124,14 @@ def _check(kernel: nki.Kernel, given: argparse.Namespace) -> str:
 
 def _run(kernel: nki.Kernel, given: argparse.Namespace) -> str:
     values = _arguments(given.shapes)
-    orders = (ProgramOrder(), DataflowOrder(seed=0, adversarial=True))
+    runs = ((ProgramOrder(), given.record_to), (DataflowOrder(seed=0, adversarial=True), None))
     results, others = (
         jax.tree_util.tree_leaves_with_path(
-            nki.simulate(kernel, order, given.target)(*(value.copy() for value in values))
+            nki.simulate(kernel, order, given.target, record_to=file)(
+                *(value.copy() for value in values)
+            )
         )
-        for order in orders
+        for order, file in runs
     )
     rows = [
         (

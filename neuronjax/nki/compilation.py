@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -96,15 +97,19 @@ class Compiled:
         return self.run_in_place([arrays], order)[0][0]
 
     def run_in_place(
-        self, arrays: Sequence[Sequence[np.ndarray]], order: core.Order | None = None
+        self,
+        arrays: Sequence[Sequence[np.ndarray]],
+        order: core.Order | None = None,
+        record_to: str | Path | None = None,
     ) -> list[tuple[Any, Mapping[int, np.ndarray]]]:
         """Of each rank its results, and by their positions the new values of arrays that it writes
-        to.
+        to. ``neuronjax replay`` reads the file `record_to`.
 
         Raises as `run` does.
         """
         native = self.native()
-        return [self._returned(native, results) for results in native.run(arrays, order)]
+        by_rank = native.run(arrays, order, record_to)
+        return [self._returned(native, results) for results in by_rank]
 
     def _returned(
         self, native: NativeKernel, results: Mapping[str, np.ndarray]

@@ -7,6 +7,7 @@ import difflib
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -137,6 +138,7 @@ def simulate(
     order: core.Order | None = None,
     target: str | None = None,
     ranks: int | None = None,
+    record_to: str | Path | None = None,
 ) -> Callable[..., Any]:
     """The kernel as a function of numpy arrays, run by the emulator in `order`.
 
@@ -146,6 +148,9 @@ def simulate(
 
     `ranks` is given for kernels with collectives: every array then has one more dimension, the
     first, with the array of each rank, and so has every result.
+
+    `record_to` is a file for the run, also if it fails: ``neuronjax replay`` stops it at any line
+    and shows its tiles.
     """
 
     def simulated(*arguments: Any, **keywords: Any) -> Any:
@@ -169,10 +174,10 @@ def simulate(
                 )
         given = [np.asarray(array) for array in arrays]
         if ranks is None:
-            ((returned, written),) = traced.run_in_place([given], order)
+            ((returned, written),) = traced.run_in_place([given], order, record_to)
         else:
             by_rank = [[array[rank] for array in given] for rank in range(ranks)]
-            results = traced.run_in_place(by_rank, order)
+            results = traced.run_in_place(by_rank, order, record_to)
             returned, written = jax.tree.map(lambda *values: np.stack(values), *results)
         for position, value in written.items():
             arrays[position][...] = value

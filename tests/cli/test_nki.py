@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import ml_dtypes
@@ -106,3 +107,64 @@ def test_a_shape_that_is_none(file: Path, capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit):
         main(["nki", "check", f"{file}:doubled", "--shapes=128by64"])
     assert "is not a shape such as" in capsys.readouterr().err
+
+
+ROUNDS = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def powers(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for _ in nl.sequential_range(4):
+        nisa.tensor_scalar(tile, tile, nl.multiply, 2.0)  # DOUBLE
+    nl.store(out, tile)
+    return out
+"""
+
+
+@pytest.fixture
+def record(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """That of a run which doubles its argument four times."""
+    file.write_text(ROUNDS)
+    target = tmp_path / "powers.npz"
+    command = ["nki", "run", f"{file}:powers", "--shapes=128x4", f"--record_to={target}"]
+    assert main(command) == 0
+    capsys.readouterr()
+    return target
+
+
+DOUBLE = next(n for n, line in enumerate(ROUNDS.splitlines(), 1) if "# DOUBLE" in line)
+
+
+@pytest.mark.parametrize("visit", [1, 3])
+def test_a_kernel_stops_at_a_line(
+    visit: int, record: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(record), "--list"]) == 0
+    (tile,) = (line.split()[0] for line in capsys.readouterr().out.splitlines() if "sbuf" in line)
+    at = ["--at", f"kernels.py:{DOUBLE}", f"--visit={visit}"]
+    assert main(["replay", str(record), *at, "--print", "argument0", "--print", tile]) == 0
+    out = capsys.readouterr().out
+    shown = (part.split("\n", 1)[1] for part in out.split("\n%")[1:])
+    given, held = (np.array(re.findall(r"-?\d+\.\d*(?:e[-+]\d+)?", part), float) for part in shown)
+    np.testing.assert_allclose(held, given * 2 ** (visit - 1), rtol=1e-6)
+    assert f"kernels.py:{DOUBLE}" in out or visit == 1
+
+
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [
+        ([f"kernels.py:{DOUBLE}", "--visit=5"], "4 times, not 5"),
+        (["kernels.py:2"], f"kernels.py:{DOUBLE}"),
+        (["other.py:3"], "no instruction of other.py:3"),
+    ],
+)
+def test_lines_that_are_not_reached(
+    at: list[str], words: str, record: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(record), "--at", *at]) == EXIT_ERROR
+    assert words in capsys.readouterr().err
