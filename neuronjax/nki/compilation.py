@@ -33,6 +33,7 @@ from neuronjax.nki.building import closed_groups
 from neuronjax.nki.calls import Call, is_array
 from neuronjax.nki.carried import Carried, carried
 from neuronjax.nki.early_reads import with_early_reads
+from neuronjax.nki.endless import Watch
 from neuronjax.nki.late_loads import LOADS, PREPARATIONS, with_late
 from neuronjax.nki.loops import Rolling
 from neuronjax.nki.queues import in_turn
@@ -194,7 +195,8 @@ def _traced(function: Callable[..., Any], call: Call, trace: Trace) -> Any:
     positional, keywords = call.replaced(tensors)
     token = tracing(trace)
     try:
-        returned = function(*positional, **keywords)
+        with Watch(function.__name__, trace):
+            returned = function(*positional, **keywords)
     finally:
         ended(token)
     trace.check_loops()

@@ -254,7 +254,16 @@ class Trace:
 
 def kernel_frame() -> FrameType:
     """The innermost frame of the kernel's own code, or of what it calls."""
-    frame = sys._getframe(1)
+    return _outside(sys._getframe(1))
+
+
+def line_in_kernel(frame: FrameType) -> str:
+    """``file:line`` where a frame, or what called it, is in the kernel's own code."""
+    return _line(_outside(frame))
+
+
+def _outside(frame: FrameType) -> FrameType:
+    """The innermost frame that is not of this package."""
     while frame.f_code.co_filename.startswith(_OWN) and frame.f_back is not None:
         frame = frame.f_back
     return frame
