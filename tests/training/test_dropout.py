@@ -14,7 +14,7 @@ from flax import nnx
 
 from launch.errors import LaunchError
 from launch.source import byte_level
-from launch.training.dropout import NO_DROPOUT, DropoutSettings
+from launch.training.dropout import NO_DROPOUT, DropoutSettings, drop_hidden
 from launch.training.kernels import NKI
 from launch.training.objectives import next_tokens, text_batch
 from launch.training.parallelism import Parallelism
@@ -22,7 +22,6 @@ from launch.training.step import Training, make_training
 from models.decoder.config import DecoderConfig
 from models.hashed_random import HASHED
 from models.layers.attention import dot_product_attention
-from models.layers.drop import drop_hidden
 from models.layers.dropout import Dropout, set_dropout
 from models.layers.masks import Visibility
 from models.layers.moe import Experts
