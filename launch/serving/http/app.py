@@ -38,6 +38,7 @@ Answering = Callable[[Request], Awaitable[ASGIApp]]
 
 _ASSETS = Path(__file__).parent / "assets"
 _SHORT = 4096  # bytes of a body: reading it takes no longer than asking another thread to
+_DIGITS = 18  # of a length; a longer one is no length of a body
 CLIENT_CLOSED = 499  # nginx's word for a client that did not wait; nobody reads the answer
 
 
@@ -133,12 +134,16 @@ class Pages:
     async def _read(self, request: Request, own_limit: int) -> bytes:
         most = max(self._config.max_body_bytes, own_limit)
         data, limit = bytearray(), self._config.request_timeout
+        too_large = HTTPError(TOO_LARGE, f"the body is larger than {most} bytes")
+        declared = request.headers.get("content-length", "")
+        if declared.isdecimal() and (len(declared) > _DIGITS or int(declared) > most):
+            raise too_large
         try:
             async with asyncio.timeout(limit):
                 async for chunk in request.stream():
                     data += chunk
                     if len(data) > most:
-                        raise HTTPError(TOO_LARGE, f"the body is larger than {most} bytes")
+                        raise too_large
         except TimeoutError as error:
             raise HTTPError(TIMEOUT, f"the body has not come within {limit:g} s") from error
         return bytes(data)
