@@ -112,7 +112,7 @@ def _before(replay: Replay, lines: Mapping[str, str], place: str, visit: int, ra
     if not wanted:
         known = sorted(set(lines.values()), key=_by_number)
         raise RecordError(
-            f"{replay.program.name} has no instruction of {place}; it has some of "
+            f"{replay.program.name} has no instruction of {place}; its instructions are of "
             f"{', '.join(known[:_MOST_LINES])}."
         )
     first: str | None = None

@@ -32,7 +32,7 @@ class Call:
 
     def of_rank(self, rank: int) -> Call:
         """The call of one rank, where arrays have one of each along their first dimension."""
-        leaves = tuple(leaf[rank] if is_array(leaf) else leaf for leaf in self.leaves)
+        leaves = tuple(leaf[rank, ...] if is_array(leaf) else leaf for leaf in self.leaves)
         return dataclasses.replace(self, leaves=leaves)
 
     def replaced(self, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:

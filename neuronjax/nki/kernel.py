@@ -158,12 +158,7 @@ def simulate(
         if ranks is not None:
             _check_stacked(called, ranks)
         traced = kernel.compile(called if ranks is None else called.of_rank(0), target)
-        if traced.program.ranks != (ranks or 1):
-            raise KernelError(
-                f"{kernel.function.__name__} exchanges data between {traced.program.ranks} ranks; "
-                f"pass ranks={traced.program.ranks} to nki.simulate, and arrays with a first "
-                "dimension of that size."
-            )
+        _check_ranks(kernel, traced.program.ranks, ranks)
         arrays = called.arrays
         for position in traced.changed:
             array = arrays[position]
@@ -176,7 +171,7 @@ def simulate(
         if ranks is None:
             ((returned, written),) = traced.run_in_place([given], order, record_to)
         else:
-            by_rank = [[array[rank] for array in given] for rank in range(ranks)]
+            by_rank = [[array[rank, ...] for array in given] for rank in range(ranks)]
             results = traced.run_in_place(by_rank, order, record_to)
             returned, written = jax.tree.map(lambda *values: np.stack(values), *results)
         for position, value in written.items():
@@ -184,6 +179,17 @@ def simulate(
         return returned
 
     return simulated
+
+
+def _check_ranks(kernel: Kernel, has: int, given: int | None) -> None:
+    name = kernel.function.__name__
+    if has == 1 and given is not None:
+        raise KernelError(f"{name} has no collectives, so it runs on one rank; leave out ranks.")
+    if has != (given or 1):
+        raise KernelError(
+            f"{name} exchanges data between {has} ranks; pass ranks={has} to nki.simulate, and "
+            "arrays with a first dimension of that size."
+        )
 
 
 def _check_stacked(called: Call, ranks: int) -> None:

@@ -232,6 +232,11 @@ def asks_for_its_rank(x: Tensor) -> Tensor:
 
 
 @nki.jit
+def copied_alone(x: Tensor) -> Tensor:
+    return stored(loaded(x))
+
+
+@nki.jit
 def two_sizes(x: Tensor) -> Tensor:
     out = tile(x.shape, x.dtype)
     ncc.all_reduce([loaded(x)], [out], ALL, nl.add)
@@ -255,6 +260,10 @@ REFUSED = {
     "no ranks": (lambda: nki.simulate(wide)(X[0], ALL), "pass ranks=4"),
     "other ranks": (lambda: nki.simulate(wide, ranks=2)(X[:2], ALL), "between 4 ranks"),
     "arrays of one rank": (lambda: nki.simulate(wide, ranks=4)(X[0], ALL), r"x has the shape"),
+    "ranks of a kernel alone": (
+        lambda: nki.simulate(copied_alone, ranks=4)(X),
+        "no collectives, so it runs on one rank",
+    ),
     "a grid": (lambda: nki.simulate(wide[2], ranks=4)(X, ALL), "of 2 programs"),
     "a rank alone": (lambda: nki.simulate(asks_for_its_rank)(X[0]), "axis_index"),
     "two sizes": (lambda: nki.simulate(two_sizes, ranks=4)(X), "name every rank"),
