@@ -34,7 +34,7 @@ from neuronjax.program.program import Program, Target
 from neuronjax.timing.calibration import CALIBRATION, Calibration
 from neuronjax.timing.encoding import Assumptions
 from neuronjax.timing.platform import Platform
-from neuronjax.timing.schedule import schedule
+from neuronjax.timing.schedule import Simulations, schedule
 from neuronjax.timing.timeline import KernelTime, Timeline
 
 
@@ -84,6 +84,8 @@ class Setting:
     """Whether what the compiler would say is looked for too."""
     known: Known = field(default_factory=Known, repr=False, compare=False)
     """What the programs measured have in common: models of several depths share layers."""
+    simulations: Simulations = field(default_factory=Simulations, repr=False, compare=False)
+    """Their kernels that have been simulated."""
 
 
 def measure(traced: Traced, setting: Setting) -> Measurement:
@@ -167,7 +169,10 @@ def time_of(program: Program, setting: Setting) -> Timeline:
         calibration=setting.calibration,
     )
     return schedule(
-        program, platform=platform, assumptions=Assumptions(unknown_trips=setting.while_trips)
+        program,
+        platform=platform,
+        assumptions=Assumptions(unknown_trips=setting.while_trips),
+        simulations=setting.simulations,
     )
 
 

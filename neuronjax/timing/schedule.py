@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from neuronjax.errors import MalformedProgramError
 from neuronjax.machine.machine import Machine
 from neuronjax.program.control import Host
+from neuronjax.program.instruction import After
 from neuronjax.program.program import (
     Call,
     Function,
@@ -45,6 +46,7 @@ from neuronjax.timing.encoding import (
 )
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.simulate import Simulated, simulate
+from neuronjax.timing.state import State
 from neuronjax.timing.timeline import COLLECTIVE, DMA, Event, KernelTime, PartTime, Timeline
 
 _PERIODS = 4
@@ -74,10 +76,54 @@ class _Runs:
     added: int = 0
 
 
+class Simulations:
+    """Kernels that have been simulated, for programs that have some in common.
+
+    Those on another platform are forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._platform: Platform | None = None
+        self._numbers: dict[Hashable, int] = {}
+        self._results: dict[Hashable, Simulated] = {}
+
+    def use(self, platform: Platform) -> None:
+        """The platform that kernels run on from here on."""
+        if self._platform != platform:
+            self._platform, self._numbers, self._results = platform, {}, {}
+
+    def number(self, streams: Compiled) -> int:
+        """The number of all kernels that are equal to this one."""
+        key = (
+            streams.streams, streams.queues, streams.collective_streams, streams.completing,
+            streams.is_partial, streams.is_static, streams.parts,
+        )  # fmt: skip
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def result(
+        self, number: int, streams: Compiled, state: State, completed: Mapping[After, int]
+    ) -> tuple[Simulated, bool]:
+        """A kernel in time, and whether it is new; see `simulate`."""
+        assert self._platform is not None
+        key = (number, state, *completed.items())
+        known = self._results.get(key)
+        if known is not None:
+            return known, False
+        result = simulate(streams, self._platform, state=state, completed=completed)
+        self._results[key] = result
+        return result, True
+
+
 class _Scheduler:
     """Goes through a program."""
 
-    def __init__(self, program: Program, platform: Platform, assumptions: Assumptions) -> None:
+    def __init__(
+        self,
+        program: Program,
+        platform: Platform,
+        assumptions: Assumptions,
+        simulations: Simulations | None = None,
+    ) -> None:
         self.program = program
         self.platform = platform
         self.assumptions = assumptions
@@ -85,8 +131,8 @@ class _Scheduler:
             function.name: function for function in program.functions
         }
         self.compiled: dict[tuple[int, int], tuple[Compiled, int]] = {}
-        self.numbers: dict[tuple[object, ...], int] = {}
-        self.results: dict[tuple[object, ...], Simulated] = {}
+        self.simulations = simulations or Simulations()
+        self.simulations.use(platform)
         self.runs: dict[str, _Runs] = {}
         interval = round(platform.timings.dma.queue_interval_ns * PS)
         self.wake = round(platform.calibration.wake_ns * PS)
@@ -182,13 +228,10 @@ class _Scheduler:
                 for key in streams.after
                 if (time := self.clocks.completed(key) - begin) > -self.wake
             }
-            known = (number, state, *completed.items())
-            if known not in self.results:
-                result = simulate(streams, self.platform, state=state, completed=completed)
-                self.results[known] = result
-                self.simulated += result.simulated
-            results.append(self.results[known])
-            self.note_assumptions(kernels[core], streams, results[-1])
+            result, is_new = self.simulations.result(number, streams, state, completed)
+            self.simulated += result.simulated if is_new else 0
+            results.append(result)
+            self.note_assumptions(kernels[core], streams, result)
         self.note(kernels[0], compiled, results, begin, path)
 
     def note(
@@ -218,12 +261,7 @@ class _Scheduler:
         known = self.compiled.get((id(kernel), core))
         if known is None:
             streams = compile_kernel(kernel, self.platform, self.assumptions, core)
-            key = (
-                streams.streams, streams.queues, streams.collective_streams, streams.completing,
-                streams.is_partial, streams.is_static, streams.parts,
-            )  # fmt: skip
-            number = self.numbers.setdefault(key, len(self.numbers))
-            known = self.compiled[id(kernel), core] = streams, number
+            known = self.compiled[id(kernel), core] = streams, self.simulations.number(streams)
         return known
 
     def own(self, path: str, kernel: Kernel) -> str:
@@ -264,17 +302,18 @@ def schedule(
     *,
     platform: Platform | None = None,
     assumptions: Assumptions | None = None,
+    simulations: Simulations | None = None,
 ) -> Timeline:
     """A program in time, without values.
 
     `machine` gives collectives their links; None: the smallest with the program's ranks. `platform`
-    replaces both.
+    replaces both. `simulations` are taken over from other programs, and kept for them.
 
     UnsupportedProgramError: AWS publishes too little about the chip. MalformedProgramError: engines
     wait for ever.
     """
     platform = platform or Platform.of(program, machine)
-    scheduler = _Scheduler(program, platform, assumptions or Assumptions())
+    scheduler = _Scheduler(program, platform, assumptions or Assumptions(), simulations)
     scheduler.nodes(program.body, program.name)
     return _timeline(scheduler)
 

@@ -54,6 +54,31 @@ def filled(access: Access, trips: Trips) -> tuple[Box, ...]:
     return tuple(Box(_key(seen), _lanes(seen), interval) for interval in intervals)
 
 
+class Coverage:
+    """What accesses touch and fill while loops run, found once for each."""
+
+    def __init__(self) -> None:
+        #: id of an access, and the trips of loops -> the access, and what it touches and fills.
+        self._touched: dict[Key, tuple[Access, Box | None]] = {}
+        self._filled: dict[Key, tuple[Access, tuple[Box, ...]]] = {}
+
+    def touched(self, access: Access, trips: Trips) -> Box | None:
+        """See `touched`."""
+        key = (id(access), *trips.items())
+        known = self._touched.get(key)
+        if known is None:
+            known = self._touched[key] = access, touched(access, trips)
+        return known[1]
+
+    def filled(self, access: Access, trips: Trips) -> tuple[Box, ...]:
+        """See `filled`."""
+        key = (id(access), *trips.items())
+        known = self._filled.get(key)
+        if known is None:
+            known = self._filled[key] = access, filled(access, trips)
+        return known[1]
+
+
 def _seen(access: Access, trips: Trips) -> Footprint:
     """Its footprint while loops stand still that lead to other slots or partitions."""
     moving = {*access.slot.variables, *access.partition.variables}

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from neuronjax.lower.memory.coverage import Filled, filled, touched
+from neuronjax.lower.memory.coverage import Coverage, Filled
 from neuronjax.program.affine import Affine, First
 from neuronjax.program.instruction import Instruction, Use
 from neuronjax.program.operand import Access, Buffer
@@ -48,7 +48,8 @@ class Touch(NamedTuple):
 
 def lives(nodes: tuple[Node, ...], known: Iterable[Buffer]) -> dict[Buffer, Life]:
     """The lives of those of the buffers `known` that the instructions below `nodes` use."""
-    return {buffer: life(touches) for buffer, touches in _touches(nodes, known).items()}
+    coverage = Coverage()
+    return {buffer: life(touches, coverage) for buffer, touches in _touches(nodes, known).items()}
 
 
 def outermost(nodes: tuple[Node, ...]) -> list[Life]:
@@ -70,7 +71,7 @@ def with_loops(span: Life, loops: Iterable[Life]) -> Life:
     return min((first, *(loop[0] for loop in touched))), max((last, *(loop[1] for loop in touched)))
 
 
-def life(touches: list[Touch]) -> Life:
+def life(touches: list[Touch], coverage: Coverage) -> Life:
     """From the first to the last position at which a buffer with these uses holds something."""
     depth = 0
     while True:
@@ -78,7 +79,7 @@ def life(touches: list[Touch]) -> Life:
         if len(about) > 1 or about == {()}:
             break
         (cycle,) = next(iter(about))
-        if _is_carried(cycle, depth, touches):
+        if _is_carried(cycle, depth, touches, coverage):
             return cycle.first, cycle.last
         depth += 1
     spans = [
@@ -92,15 +93,19 @@ def life(touches: list[Touch]) -> Life:
 
 def carried(loop: Loop, known: Iterable[Buffer]) -> list[Buffer]:
     """Those of `known` of which an iteration of the loop reads what it has not written."""
-    touches = _touches((loop,), known)
-    return [buffer for buffer, uses in touches.items() if _is_carried(uses[0].cycles[0], 0, uses)]
+    coverage = Coverage()
+    return [
+        buffer
+        for buffer, uses in _touches((loop,), known).items()
+        if _is_carried(uses[0].cycles[0], 0, uses, coverage)
+    ]
 
 
-def _is_carried(cycle: Cycle, depth: int, touches: list[Touch]) -> bool:
+def _is_carried(cycle: Cycle, depth: int, touches: list[Touch], coverage: Coverage) -> bool:
     """Whether an iteration of the loop `cycle`, at `depth`, reads what it has not written."""
     if cycle.variable is None:
         return True
-    written = _Written()
+    written = _Written(coverage)
     for touch in touches:
         access = touch.use.operand
         assert isinstance(access, Access)
@@ -116,6 +121,7 @@ def _is_carried(cycle: Cycle, depth: int, touches: list[Touch]) -> bool:
 class _Written:
     """What an iteration has written of a tile so far."""
 
+    coverage: Coverage
     writes: list[tuple[Cycles, Access]] = field(default_factory=list)
     walks: set[tuple[object, ...]] = field(default_factory=set)
     #: Loops about a read, and how many stand still -> what is filled then, by so many writes.
@@ -137,7 +143,7 @@ class _Written:
         if any((cycles[:count], *walk) in self.walks for count in range(len(cycles) + 1)):
             return True
         return any(
-            self.filled(cycles, still).has(touched(access, _trips(cycles[still:])))
+            self.filled(cycles, still).has(self.coverage.touched(access, _trips(cycles[still:])))
             for still in range(len(cycles), -1, -1)
         )
 
@@ -150,7 +156,7 @@ class _Written:
         for others, write in self.writes[count:]:
             both = _shared(cycles, others)
             if both <= still:
-                written.add(filled(write, _trips(others[both:])))
+                written.add(self.coverage.filled(write, _trips(others[both:])))
         self.known[cycles, still] = written, len(self.writes)
         return written
 
