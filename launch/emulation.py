@@ -13,7 +13,7 @@ from jax.sharding import AbstractMesh
 
 import neuronjax
 from launch.errors import MeshError, OutputError, SettingsError
-from neuronjax import mx, nki
+from neuronjax import mx
 from neuronjax.errors import NeuronError
 from neuronjax.machine.machine import Machine
 from neuronjax.planning.estimate import DEFAULT_TARGET, of_factory, setting_of
@@ -76,7 +76,7 @@ def estimate_factory(
 def provide_nki() -> None:
     """Lets kernels `import nki`: where no package of that name is installed, the one here."""
     if "nki" not in sys.modules and find_spec("nki") is None:
-        nki.install()
+        neuronjax.nki.install()
 
 
 def lacks_microscaling() -> str | None:

@@ -18,3 +18,5 @@ class Command:
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
     """Returns the exit code; may raise ``NeuronError``."""
+    runs_programs: bool = False
+    """Whether it runs programs of the user, whose objects are finalised at the end as ever."""

@@ -206,4 +206,5 @@ COMMAND = Command(
     description=_DESCRIPTION,
     add_arguments=add_arguments,
     run=run,
+    runs_programs=True,
 )

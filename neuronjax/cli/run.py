@@ -44,4 +44,5 @@ COMMAND = Command(
     description=_DESCRIPTION,
     add_arguments=add_arguments,
     run=run,
+    runs_programs=True,
 )

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from neuronjax.errors import MalformedProgramError
 from neuronjax.machine.specs import Engine
 from neuronjax.program.instruction import After
-from neuronjax.timing.encoding import ENGINES, PS, Compiled, Leaf
+from neuronjax.timing.encoding import ENGINES, PS, Compiled, Count, Leaf
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.semaphores import Semaphore
 from neuronjax.timing.state import COUNT, LONG_AGO, REST, State
@@ -45,11 +45,15 @@ class Event(NamedTuple):
     lane: int
 
 
+Awaited = Sequence[tuple[int, int]]
+"""Semaphores, and the counts that they must reach."""
+
+
 class Pending(NamedTuple):
     """An instruction that waits, with the counts that it waits for."""
 
     leaf: Leaf
-    waits: tuple[tuple[int, int], ...]
+    waits: Awaited
 
 
 class Core:
@@ -144,18 +148,7 @@ class Core:
         )
 
     def step(self, leaf: Leaf) -> None:
-        waits: tuple[tuple[int, int], ...] = ()
-        if leaf.waits:
-            counters = self.counters
-            waits = tuple(
-                [
-                    (
-                        wait.semaphore,
-                        wait.base + sum([factor * counters[at] for at, factor in wait.terms]),
-                    )
-                    for wait in leaf.waits
-                ]
-            )
+        waits = self.awaited(leaf.waits) if leaf.waits else ()
         if self.pending[leaf.engine] or not self.issue(leaf, waits):
             self.pending[leaf.engine].append(Pending(leaf, waits))
             self.waiting += 1
@@ -163,6 +156,16 @@ class Core:
             self.signalled = False
             if self.waiting:
                 self.drain()
+
+    def awaited(self, waits: tuple[Count, ...]) -> Awaited:
+        """Semaphores and the counts that are waited for in these trips of the loops."""
+        counters = self.counters
+        counts = []
+        for semaphore, count, terms in waits:
+            for at, factor in terms:
+                count += factor * counters[at]
+            counts.append((semaphore, count))
+        return counts
 
     def drain(self) -> None:
         """Instructions that wait, as far as semaphores let them."""
@@ -201,57 +204,56 @@ class Core:
                     break
             self.drain()
 
-    def issue(self, leaf: Leaf, waits: tuple[tuple[int, int], ...]) -> bool:
+    def issue(self, leaf: Leaf, waits: Awaited) -> bool:
         """Puts an instruction into its engine's time; False: a semaphore is not there yet."""
-        t = self.t
-        engine = leaf.engine
-        free = t[engine]
-        start = free
+        (number, engine, duration, latency, tables, transfer, message, _, signals, depends, part,
+         _, after) = leaf  # fmt: skip
+        t, semaphores, wake = self.t, self.semaphores, self.wake
+        free = start = t[engine]
         for semaphore, count in waits:
             if count > 0:
-                known = self.semaphores[semaphore]
+                known = semaphores[semaphore]
                 if known.total < count:
                     return False
-                reached = known.reached(count) + self.wake
+                reached = known.reached(count) + wake
                 if reached > start:
                     start = reached
-        for before, early in leaf.depends:
-            reached = t[self.done + before] - early + self.wake
+        for before, early in depends:
+            reached = t[self.done + before] - early + wake
             if reached > start:
                 start = reached
-        for after in leaf.after:
-            reached = self.completed.get(after, -self.wake) + self.wake
+        for stream in after:
+            reached = self.completed.get(stream, -wake) + wake
             if reached > start:
                 start = reached
         self.simulated += 1
         if self.first is None or start < self.first:
             self.first = start
-        duration = leaf.issue
-        if leaf.tables is not None and leaf.tables != self.tables:
-            self.tables = leaf.tables
+        if tables is not None and tables != self.tables:
+            self.tables = tables
             duration += self.table_load
         if engine == _TENSOR and self.constant:
             duration = self.throttled(duration, start - free)
         issued = start + duration
         t[engine] = issued
         t[self.busy + engine] += duration
-        if leaf.transfer is not None:
+        if transfer is not None:
             end = self.transfer(leaf, issued)
-        elif leaf.message is not None:
+        elif message is not None:
             end = self.message(leaf, issued)
         else:
-            end = issued + leaf.latency
-        t[self.done + leaf.number] = end
+            end = issued + latency
+        t[self.done + number] = end
         if end > t[self.end]:
             t[self.end] = end
-        if end > t[self.ends + leaf.part]:
-            t[self.ends + leaf.part] = end
-        if leaf.signals:
-            for semaphore, by in leaf.signals:
-                self.semaphores[semaphore].add(end, by)
+        if end > t[self.ends + part]:
+            t[self.ends + part] = end
+        if signals:
+            for semaphore, by in signals:
+                semaphores[semaphore].add(end, by)
             self.signalled = True
-        if len(self.events) < self.most_events:
-            self.events.append(Event(leaf.number, "engine", start, issued, engine))
+        if self.most_events and len(self.events) < self.most_events:
+            self.events.append(Event(number, "engine", start, issued, engine))
         return True
 
     def throttled(self, duration: int, idle: int) -> int:
