@@ -39,7 +39,7 @@ class Answer:
 
     def feed(self, output: Output) -> Piece:
         """The text that an output brings."""
-        _, tokens, entries, finished, cached, error, times, scored = output
+        _, tokens, entries, finished, cached, error, times, scored, _ = output
         if finished == "error":
             return Piece("", (), (), "error", cached, error)
         pairs = zip(self._request.prompt, scored, strict=False)

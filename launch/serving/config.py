@@ -86,6 +86,12 @@ class EngineConfig:
     async_scheduling: bool = setting(
         True, "Let the host plan a step while the device computes the one before."
     )
+    delivery_interval: float = setting(
+        0.02,
+        "Least seconds between deliveries of new tokens to their clients: those of shorter steps "
+        "go together; first and last tokens go at once. 0: after every step.",
+        lowest=0,
+    )
     clock: str = setting(
         "host",
         "Which clock metrics and usage follow: this machine's (host), or the simulated "

@@ -11,6 +11,7 @@ from launch.serving.adapters.host import AdapterHost
 from launch.serving.answering import Answering, Deliver
 from launch.serving.batcher import Batcher
 from launch.serving.channel import Channel
+from launch.serving.config import EngineConfig
 from launch.serving.errors import ComputingError
 from launch.serving.grammar import Grammars
 from launch.serving.messages import (
@@ -29,6 +30,7 @@ from launch.serving.messages import (
     Submit,
     Withdraw,
 )
+from launch.serving.outbox import Outbox
 from launch.serving.requests import Output
 
 Action = Callable[[Any], Any]  # a Future is waited for
@@ -95,12 +97,15 @@ class EngineDesk(Desk):
         make: Callable[[Deliver], Answering],
         grammars: Grammars,
         host_adapters: Callable[[Answering], AdapterHost] | None = None,
+        *,
+        delivery_interval: float = EngineConfig.delivery_interval,
     ) -> None:
         commands: dict[type, Action] = {Submit: self._submit, Cancel: self._cancel}
         calls: dict[type, Action] = {AskLoad: lambda _: self.engine.load()}
         super().__init__(commands, calls)
         self._grammars = grammars
         self._reader = ThreadPoolExecutor(1)  # files take their time
+        self._outbox = Outbox(lambda outputs: self.tell(Outputs(outputs)), delivery_interval)
         self.engine = make(self._deliver)
         if host_adapters is not None:
             host, run = host_adapters(self.engine), self._reader.submit
@@ -112,6 +117,7 @@ class EngineDesk(Desk):
 
     def __exit__(self, *_: object) -> None:
         self.engine.close()
+        self._outbox.close()
         self._reader.shutdown()
 
     def _submit(self, command: Submit) -> None:
@@ -127,7 +133,7 @@ class EngineDesk(Desk):
         self.engine.cancel(command.request_id, command.reason)
 
     def _deliver(self, outputs: Sequence[Output]) -> None:
-        self.tell(Outputs(outputs))
+        self._outbox.put(outputs)
         is_error = not outputs or outputs[0].finished == "error"
         if is_error and self.engine.failure is not None:
             self.tell(Stopped(str(self.engine.failure)))

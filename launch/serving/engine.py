@@ -313,6 +313,7 @@ def _output(
                 drawn.top_logprobs[row, :count].tolist(),
             )
         )
+    is_first = len(sequence.tokens) - sequence.prompt_length == len(new)
     return Output(
         sequence.id,
         tuple(new),
@@ -320,7 +321,8 @@ def _output(
         finished,
         sequence.cached_tokens,
         times=times,
-        prompt_logprobs=_prompt_logprobs(sequence, new),
+        prompt_logprobs=_prompt_logprobs(sequence) if is_first else (),
+        is_first=is_first,
     )
 
 
@@ -342,9 +344,9 @@ def _note_scores(step: Step, scores: Scores | None) -> None:
             )
 
 
-def _prompt_logprobs(sequence: Sequence, new: Items[int]) -> Items[Logprobs | None]:
-    """With the first new tokens: those of the prompt, of whose first one nothing is said."""
-    if not sequence.scores_prompt or len(sequence.answer) > len(new):
+def _prompt_logprobs(sequence: Sequence) -> Items[Logprobs | None]:
+    """Of the prompt's tokens, if they are wanted; of the first one nothing is said."""
+    if not sequence.scores_prompt:
         return ()
     return [sequence.prompt_logprobs.get(place) for place in range(sequence.prompt_length)]
 

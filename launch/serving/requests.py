@@ -177,15 +177,25 @@ class Output(NamedTuple):
     error: str = ""
     times: Times | None = None  # if the device's time is simulated
     prompt_logprobs: Sequence[Logprobs | None] = ()  # with the first token; None for its first
+    is_first: bool = False  # nothing came for the request before
 
-    def extended(self, later: "Output") -> "Output":
-        """This one and the next of the same request, as if one step had brought both."""
-        times = later.times
-        if times is not None and self.times is not None:
-            times = times._replace(first=self.times.first)
-        return later._replace(
-            tokens=(*self.tokens, *later.tokens),
-            logprobs=(*self.logprobs, *later.logprobs),
-            times=times,
-            prompt_logprobs=self.prompt_logprobs or later.prompt_logprobs,
+    @classmethod
+    def joined(cls, parts: Sequence["Output"]) -> "Output":
+        """Outputs of one request, in their order, as if one step had brought all."""
+        if len(parts) == 1:
+            return parts[0]
+        first, last = parts[0], parts[-1]
+        times = last.times
+        if times is not None and first.times is not None:
+            times = times._replace(first=first.times.first)
+        return cls(
+            last.id,
+            [token for part in parts for token in part.tokens],
+            [entry for part in parts for entry in part.logprobs],
+            last.finished,
+            last.cached_tokens,
+            last.error,
+            times,
+            first.prompt_logprobs or last.prompt_logprobs,
+            first.is_first,
         )

@@ -130,7 +130,8 @@ def engine_of(loaded: Loaded, config: EngineConfig, names: ModelNames) -> Iterat
     )
     grammars = Grammars(loaded.files, vocab_size, stop_tokens)
     make = partial(make_engine, loaded.runners, loaded.limits, config)
-    with EngineDesk(make, grammars, _adapters_of(loaded)) as desk:
+    interval = config.delivery_interval
+    with EngineDesk(make, grammars, _adapters_of(loaded), delivery_interval=interval) as desk:
         yield Backend(recipe, desk)
 
 

@@ -47,7 +47,7 @@ class Mailbox:
     def put(self, output: Output) -> None:
         """Adds an output, of which nobody is told yet."""
         before = self._outputs.get(output.id)
-        self._outputs[output.id] = output if before is None else before.extended(output)
+        self._outputs[output.id] = output if before is None else Output.joined((before, output))
 
     def tell(self) -> None:
         """Tells the reader of what has been put."""

@@ -75,7 +75,11 @@ def speech_model(choice: ModelChoice) -> Iterator[Backend]:
     )
     make = partial(make_engine, loaded.runners, loaded.limits, config)
     grammars = Grammars(None, loaded.listener.vocab_size)
-    with others_compiled(loaded.runners, config), EngineDesk(make, grammars) as desk:
+    interval = config.delivery_interval
+    with (
+        others_compiled(loaded.runners, config),
+        EngineDesk(make, grammars, delivery_interval=interval) as desk,
+    ):
         yield Backend(recipe, desk)
 
 
