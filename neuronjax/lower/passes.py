@@ -31,6 +31,7 @@ from neuronjax.lower.rewrite.composed import COMPOSED
 from neuronjax.lower.rewrite.counted import with_counted_loops, without_counters
 from neuronjax.lower.rewrite.empty import EMPTY
 from neuronjax.lower.rewrite.expansions import REWRITES
+from neuronjax.lower.rewrite.identities import IDENTITIES
 from neuronjax.lower.rewrite.narrow import rounded_early
 from neuronjax.lower.rewrite.native import (
     CANONICAL,
@@ -195,6 +196,7 @@ def _change(name: str, contract: str, change: Callable[[Graph], None]) -> Pass:
 GRAPH_PASSES = (
     Pass("read", "the module as a graph, calls inlined", _read, _graph_findings),
     _rewrite("empty", "nothing reads empty values", EMPTY),
+    _rewrite("identities", "no operation gives one of its operands as it is", IDENTITIES),
     _rewrite("expand", "operations in terms of simpler ones", REWRITES),
     _rewrite("canonical", "no result depends on which NaN an engine chooses", CANONICAL),
     _rewrite("compose", "erfc is a single operation again", COMPOSED),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from neuronjax.lower.memory.lifetimes import Life, lives
 from neuronjax.lower.schedule.clocks import Timer
 from neuronjax.lower.schedule.greedy import Room, Tile, ages, paths, plan
+from neuronjax.lower.schedule.in_place import in_place
 from neuronjax.lower.schedule.renaming import Renamed, renamed
 from neuronjax.lower.write.rebuild import with_body, with_tiles
 from neuronjax.machine.specs import CoreSpec
@@ -30,10 +31,14 @@ ENOUGH = 1.1
 
 @dataclass(frozen=True, slots=True)
 class Arranged:
-    """Nodes in some order, how long they take, tiles that are gone, and new ones or new places."""
+    """Nodes in some order, how long they take, tiles that are gone, and new ones or new places.
+
+    `order` has the number that each node had before.
+    """
 
     time: float
     nodes: Nodes
+    order: Sequence[int]
     gone: set[str]
     tiles: Tiles
 
@@ -73,7 +78,13 @@ class Arranger:
         within the nodes have places in PSUM already. `loop` is the one about the nodes. New tiles
         take `spare` more bytes of each partition of SBUF at most, so that none need share memory.
         """
-        for new in _renamings(nodes, loop, free, spare):
+        variable = loop.variable if loop is not None else None
+        psum = {name: tile for name, tile in free.items() if tile.memory is Memory.PSUM}
+        ways = itertools.chain(
+            renamings(nodes, variable, free, spare, (2, 1)),
+            _fitting(renamed(nodes, psum, variable, 1), free, spare),
+        )
+        for new in ways:
             choices: list[Arranged] = []
             for choice in self._orders(new, loop, free, lasting, room):
                 choices.append(choice)
@@ -82,6 +93,23 @@ class Arranger:
             if choices:
                 return min(choices, key=lambda choice: choice.time)
         return None
+
+    def in_best_order(
+        self, new: Renamed, loop: Loop, free: Tiles, lasting: Tiles, room: Room
+    ) -> Renamed | None:
+        """Nodes on new tiles in the first order that is found, without banks; None: there is none.
+
+        The arguments are those of `arranged`.
+        """
+        best = next(self._orders(new, loop, free, lasting, room), None)
+        if best is None:
+            return None
+        place = {position: index for index, position in enumerate(best.order)}
+        return dataclasses.replace(
+            new,
+            nodes=tuple(new.nodes[position] for position in best.order),
+            users={name: {place[node] for node in users} for name, users in new.users.items()},
+        )
 
     def least(self, nodes: Nodes, loop: Loop | None) -> float:
         """What the busiest engine does, in all iterations of the loop about them."""
@@ -141,7 +169,8 @@ class Arranger:
                     for index, job in enumerate(jobs)
                 ]
                 self.timer.reorder(order, chosen.order, queued, ties, loop)
-                yield Arranged(self.time(order, loop), order, new.gone, {**tiles, **placed})
+                time = self.time(order, loop)
+                yield Arranged(time, order, chosen.order, new.gone, {**tiles, **placed})
 
     def inner(self, index: int, node: Node, known: Tiles) -> Iterator[Tile]:
         """What tiles of loops within a node take while it runs, those that are `known` apart."""
@@ -174,15 +203,27 @@ class Arranger:
         return dataclasses.replace(tile, address=bank * size, slot_stride=stride)
 
 
-def _renamings(nodes: Nodes, loop: Loop | None, free: Tiles, spare: int) -> Iterator[Renamed]:
-    """Nodes on other tiles, the best way first."""
-    variable = loop.variable if loop is not None else None
-    psum = {name: tile for name, tile in free.items() if tile.memory is Memory.PSUM}
-    for some, slots in ((free, 2), (free, 1), (psum, 1)):
-        new = renamed(nodes, some, variable, slots)
-        old = sum(nbytes_of(free[name]) for name in new.gone)
-        if sum(map(nbytes_of, new.new.values())) - old <= max(0, spare):
-            yield new
+def renamings(
+    nodes: Nodes, variable: str | None, free: Tiles, spare: int, slots: Sequence[int]
+) -> Iterator[Renamed]:
+    """Nodes on other tiles that take `spare` more bytes at most, the best way first.
+
+    Tiles have so many slots for the iterations of a loop; where that takes too much memory, results
+    lie in the place of operands.
+    """
+    for count in slots:
+        yield from _fitting(renamed(nodes, free, variable, count), free, spare)
+        placed, left = in_place(nodes, free)
+        if placed is not nodes:
+            new = renamed(placed, left, variable, count)
+            new.gone |= free.keys() - left.keys()
+            yield from _fitting(new, free, spare)
+
+
+def _fitting(new: Renamed, free: Tiles, spare: int) -> Iterator[Renamed]:
+    old = sum(nbytes_of(free[name]) for name in new.gone)
+    if sum(map(nbytes_of, new.new.values())) - old <= max(0, spare):
+        yield new
 
 
 def nbytes_of(tile: Buffer) -> int:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from neuronjax.lower.memory.lifetimes import carried, lives
-from neuronjax.lower.schedule.arrange import ENOUGH, Arranger, nbytes_of
+from neuronjax.lower.schedule.arrange import ENOUGH, Arranger, nbytes_of, renamings
 from neuronjax.lower.schedule.clocks import Timer
 from neuronjax.lower.schedule.greedy import Room
 from neuronjax.lower.schedule.pipelining import best_cut, pipelined
-from neuronjax.lower.schedule.renaming import renamed
+from neuronjax.lower.schedule.renaming import Renamed
 from neuronjax.lower.schedule.unroll import unrolled
 from neuronjax.lower.write.rebuild import same, with_body
 from neuronjax.program.instruction import Instruction
@@ -159,10 +159,9 @@ class Reordering:
                 break
         assert best is not None
         if best.time >= enough:
-            overlapping = self.overlapping(loop)
-            self.tiles = before
-            if overlapping is not None and overlapping.time < WORTH * best.time:
-                return overlapping
+            for overlapping in self.overlapping(loop):
+                if overlapping.time < WORTH * best.time:
+                    best = overlapping
         return best
 
     def change(
@@ -172,32 +171,42 @@ class Reordering:
         new = {name: tile for name, tile in self.tiles.items() if tile != before.get(name)}
         return _Faster(time, nodes, left, before.keys() - self.tiles.keys(), new)
 
-    def overlapping(self, loop: Loop) -> _Faster | None:
-        """A loop without loops in it whose iterations overlap; None: it cannot be cut."""
+    def overlapping(self, loop: Loop) -> Iterator[_Faster]:
+        """A loop without loops in it whose iterations overlap, in the ways in which it can be
+        cut: in the order of its body, and with the chains in it beside each other, so that all of
+        them are cut in the middle."""
         if not isinstance(loop.trips, int) or loop.trips < LEAST_TRIPS:
-            return None
+            return
         before = self.tiles
         own = {name: before[name] for name in sorted(self.owned.get(id(loop.body), ()))}
-        lasting = {tile.name for tile in carried(loop, own.values())}
+        lasting = {tile.name: tile for tile in carried(loop, own.values())}
         free = {name: tile for name, tile in own.items() if name not in lasting}
-        new = renamed(loop.body, free, loop.variable, 2)
+        spare = self.arranger.room.nbytes - sum(map(nbytes_of, before.values()))
+        new = next(renamings(loop.body, loop.variable, free, spare, (2,)), None)
+        if new is None:
+            return
         tiles = {name: tile for name, tile in before.items() if name not in new.gone} | new.new
-        if sum(map(nbytes_of, tiles.values())) > self.arranger.room.nbytes:
-            return None
-        in_psum = [
-            sorted(nodes) for name, nodes in new.users.items() if tiles[name].memory is Memory.PSUM
-        ]
-        cut = best_cut(self.timer, new.nodes, in_psum)
-        if cut is None:
-            return None
+        room = self.rooms[id(loop.body)]
+        beside = self.arranger.in_best_order(new, loop, free, lasting, room)
         inner = (own.keys() - new.gone) | new.new.keys()
-        passing = {name: tiles[name] for name in inner - lasting}
-        parts = pipelined(with_body(loop, new.nodes), cut, passing)
-        self.tiles = tiles | parts.tiles
-        body, left = self.arranged(parts.loop.body, parts.loop, inner, self.rooms[id(loop.body)])
-        nodes = (*parts.prologue, with_body(parts.loop, body), *parts.epilogue)
-        left = left | self.in_psum(parts.tiles)
-        return self.change(self.timer.time(nodes), nodes, left, before)
+        passing = {name: tiles[name] for name in inner - lasting.keys()}
+        for way in (new, beside):
+            cut = way and best_cut(self.timer, way.nodes, self.in_banks(way, tiles))
+            if way is None or cut is None:
+                continue
+            parts = pipelined(with_body(loop, way.nodes), cut, passing)
+            self.tiles = tiles | parts.tiles
+            body, left = self.arranged(parts.loop.body, parts.loop, inner, room)
+            nodes = (*parts.prologue, with_body(parts.loop, body), *parts.epilogue)
+            left = left | self.in_psum(parts.tiles)
+            yield self.change(self.timer.time(nodes), nodes, left, before)
+            self.tiles = before
+
+    def in_banks(self, way: Renamed, tiles: Mapping[str, Buffer]) -> list[list[int]]:
+        """The nodes that use each tile of PSUM: none of these sets may be cut."""
+        return [
+            sorted(nodes) for name, nodes in way.users.items() if tiles[name].memory is Memory.PSUM
+        ]
 
     def factors(self, loop: Loop) -> list[int]:
         """How many iterations in one are tried."""
