@@ -19,7 +19,7 @@ from neuronjax.errors import (
     PsumOverflowError,
     SbufOverflowError,
 )
-from neuronjax.lower.memory.lifetimes import Life, lives, outermost, with_loops
+from neuronjax.lower.memory.lifetimes import Life, lives, widest, with_loops
 from neuronjax.lower.memory.occupancy import Lives, Timeline, meet, timeline
 from neuronjax.lower.memory.placement import Piece, Placed, place, place_sparingly
 from neuronjax.lower.write.overlaps import OVERLAPS
@@ -27,7 +27,7 @@ from neuronjax.lower.write.rebuild import with_buffers
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.neighbours import back, sites
 from neuronjax.program.operand import Buffer, Kind, Memory
-from neuronjax.program.program import Kernel, Program
+from neuronjax.program.program import Kernel, Node, Program
 from neuronjax.program.records import altered
 from neuronjax.program.walk import kernels
 
@@ -263,7 +263,7 @@ def _tiles(
     """
     if all(buffer.address is not None for buffer in kernel.buffers):
         return
-    used, loops = lives(kernel.body, kernel.buffers), outermost(kernel.body)
+    used = lives(kernel.body, kernel.buffers)
     times = Timeline()
     where = f"kernel {kernel.name}"
     if kernel.sources:
@@ -275,7 +275,7 @@ def _tiles(
             ends = [end for buffer in group.buffers if buffer in used for end in used[buffer]]
             group.lives = ((min(ends), max(ends)),) if ends else ()
         held = [buffer for buffer in residents if buffer.memory is memory]
-        roomy = _roomy(loops, groups, memory, program)
+        roomy = _roomy(kernel.body, groups, memory, program)
         apart = [
             _Group(group.buffers, tuple(with_loops(span, roomy) for span in group.lives))
             for group in groups
@@ -291,20 +291,21 @@ def _tiles(
 
 
 def _roomy(
-    loops: Sequence[Life], groups: Sequence[_Group], memory: Memory, program: Program
+    nodes: tuple[Node, ...], groups: Sequence[_Group], memory: Memory, program: Program
 ) -> list[Life]:
-    """The loops whose tiles have room side by side."""
+    """The loops whose tiles have room side by side, but not those within others."""
     core = program.target.core
     spec = core.sbuf if memory is Memory.SBUF else core.psum
     sizes = [
         (group.lives, _spaced(group, _WAYS[memory][-1], spec.bank_bytes)[1].size)
         for group in groups
     ]
-    return [
-        loop
-        for loop in loops
-        if sum(size for spans, size in sizes if meet(spans, (loop,))) <= spec.usable_partition_bytes
-    ]
+
+    def has_room(loop: Life) -> bool:
+        taken = sum(size for spans, size in sizes if meet(spans, (loop,)))
+        return taken <= spec.usable_partition_bytes
+
+    return widest(nodes, has_room)
 
 
 def _placed(

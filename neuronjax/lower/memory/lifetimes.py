@@ -8,7 +8,7 @@ carries the buffer: an iteration of it reads what it has not written itself.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -61,6 +61,26 @@ def outermost(nodes: tuple[Node, ...]) -> list[Life]:
         if not isinstance(node, Instruction) and count:
             spans.append((position, position + count - 1))
         position += count
+    return spans
+
+
+def widest(nodes: tuple[Node, ...], suits: Callable[[Life], bool]) -> list[Life]:
+    """The positions within loops and conditions below `nodes` that suit, but not within others that
+    do."""
+    spans: list[Life] = []
+
+    def enter(nodes: tuple[Node, ...], position: int) -> None:
+        for node in nodes:
+            inner = () if isinstance(node, Instruction) else children(node)
+            count = 1 if isinstance(node, Instruction) else sum(1 for _ in leaves(inner))
+            span = (position, position + count - 1)
+            if inner and count and suits(span):
+                spans.append(span)
+            else:
+                enter(inner, position)
+            position += count
+
+    enter(nodes, 0)
     return spans
 
 

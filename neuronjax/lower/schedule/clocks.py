@@ -23,6 +23,8 @@ _TRIPS = 3
 _LONG = 64
 """Nodes of a long loop."""
 
+_GAPS = 8
+"""Idle times of the DMA engines that later transfers may fill."""
 _NEVER = (-1e9, 0.0)
 """Start and end of a transfer of a queue that has had none."""
 
@@ -69,7 +71,9 @@ class Clocks:
     lines: dict[Line, float] = field(default_factory=dict)
     #: Queue -> start and end of its newest transfer.
     queues: dict[int, tuple[float, float]] = field(default_factory=dict)
+    #: When the DMA engines are free, and the newest of the times before it at which they were idle.
     dma: float = 0.0
+    gaps: list[tuple[float, float]] = field(default_factory=list)
     tables: str | None = None
 
     def free(self, job: Job) -> float:
@@ -104,11 +108,44 @@ class Clocks:
         move = price.move
         begun, ended = self.queues.get(job.queue, _NEVER)
         begin = max(issued + move.generator + move.start, begun + move.interval)
-        served = max(self.dma, begin) + move.work
-        self.dma = served
+        served = self.served(begin, move.work)
+        if served > begin + move.work:
+            # The DMA engines are busy: they take turns between queues.
+            alone = max(begin, ended)
+            others = sum(last > alone for _, last in self.queues.values())
+            served = min(served, alone + (1 + others) * move.work)
         end = max(served, begin + move.duration, ended)
         self.queues[job.queue] = (begin, end)
         return end + move.completion
+
+
+    def served(self, begin: float, work: float) -> float:
+        """When the DMA engines are done with work that may begin at some time: in gaps, and then
+        behind all other work."""
+        if begin >= self.dma:
+            if begin > self.dma:
+                self.gaps.append((self.dma, begin))
+                del self.gaps[:-_GAPS]
+            self.dma = begin + work
+            return self.dma
+        if self.gaps and self.gaps[-1][1] > begin:
+            left: list[tuple[float, float]] = []
+            for first, last in self.gaps:
+                start = max(first, begin)
+                used = min(work, max(0.0, last - start))
+                if used <= 0.0:
+                    left.append((first, last))
+                    continue
+                work -= used
+                end = start + used
+                left += [gap for gap in ((first, start), (end, last)) if gap[0] < gap[1]]
+                if work <= 0.0:
+                    left += self.gaps[self.gaps.index((first, last)) + 1 :]
+                    self.gaps = left[-_GAPS:]
+                    return end
+            self.gaps = left[-_GAPS:]
+        self.dma += work
+        return self.dma
 
 
 class Iteration(NamedTuple):
