@@ -118,7 +118,6 @@ class Clocks:
         self.queues[job.queue] = (begin, end)
         return end + move.completion
 
-
     def served(self, begin: float, work: float) -> float:
         """When the DMA engines are done with work that may begin at some time: in gaps, and then
         behind all other work."""

@@ -19,6 +19,7 @@ from neuronjax.errors import OnChipMemoryError
 from neuronjax.lower.join.join import MOST_TOGETHER
 from neuronjax.lower.memory.allocate import allocate
 from neuronjax.lower.prices import Prices
+from neuronjax.lower.schedule.arrange import nbytes_of
 from neuronjax.lower.schedule.clocks import Timer
 from neuronjax.lower.schedule.reorder import IDLE, WORTH, Reordering
 from neuronjax.lower.schedule.worthwhile import Prospect, worthwhile
@@ -130,12 +131,25 @@ class _Candidate:
 
     @functools.cached_property
     def prospect(self) -> Prospect:
-        """What clocks promise."""
+        """What clocks promise; they do not see that tiles share memory, and what that takes."""
         body = self.kernel.body
         size = sum(1 for _ in leaves(body))
         time = self.timer.time(body)
+        if time <= self.short and self.is_crowded:
+            time = self.now or time
         gain = time - self.timer.work(body) if time > self.short and size > 1 else 0.0
         return Prospect(time, gain, size)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether tiles have to share memory."""
+        room = self.program.target.core.sbuf.usable_partition_bytes
+        return sum(map(nbytes_of, self.kernel.buffers)) > room
+
+    @functools.cached_property
+    def now(self) -> float | None:
+        """How long it takes in the order it has, in ns; None: its tiles do not fit."""
+        return self.time(self.kernel)
 
     @property
     def is_answered(self) -> bool:
@@ -145,7 +159,7 @@ class _Candidate:
     @functools.cached_property
     def faster(self) -> Kernel:
         """The kernel in another order, if it is faster then."""
-        best, least = self.kernel, self.time(self.kernel)
+        best, least = self.kernel, self.now
         if least is None or least < self.short:
             return best
         work = Reordering(self.kernel, self.program, self.timer)

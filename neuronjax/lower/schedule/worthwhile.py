@@ -11,7 +11,7 @@ from neuronjax.program.walk import children
 
 NEGLIGIBLE = 0.025
 """Part of a program's time that the kernels which nobody looks at promise at most, all together."""
-TOLERABLE = 0.025
+TOLERABLE = 0.05
 """The same while there is much left to look at."""
 MUCH = 700
 """Instructions of all kernels that are looked at, alike ones once, from which that is much."""

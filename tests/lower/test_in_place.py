@@ -1,0 +1,103 @@
+"""Results in the place of operands: the same values in fewer tiles."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from neuronjax.formats import FORMATS
+from neuronjax.lower.memory.lifetimes import carried
+from neuronjax.lower.schedule.in_place import in_place
+from neuronjax.program.dma import DmaCopy
+from neuronjax.program.operand import Access, Buffer, Immediate, Memory
+from neuronjax.program.operators import AluOp
+from neuronjax.program.program import Kernel, Loop, Node, Program, Target
+from neuronjax.program.vector_engine import TensorScalar
+from tests.lower.nests import leaves, tiles
+from tests.lower.unrolled import results
+
+FP32 = FORMATS["float32"]
+COLUMNS = 8
+
+
+@st.composite
+def _programs(draw: st.DrawFn) -> Program:
+    """A program of one loop without loops in it."""
+    known = [draw(tiles(name, addressed=False)) for name in "abcde"]
+    trips = draw(st.integers(1, 3))
+    body = draw(st.lists(leaves(known, {"i": trips}), min_size=2, max_size=8))
+    own = tuple(buffer for buffer in known if buffer.on_chip)
+    kernel = Kernel(
+        name="random", body=(Loop(variable="i", trips=trips, body=tuple(body)),), buffers=own
+    )
+    outer = tuple(buffer for buffer in known if not buffer.on_chip)
+    return Program(name="random", target=Target("trainium2"), body=(kernel,), buffers=outer)
+
+
+@settings(
+    max_examples=300,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(_programs())
+def test_random_loops_leave_the_same_in_hbm(program: Program) -> None:
+    (kernel,) = program.body
+    assert isinstance(kernel, Kernel)
+    (loop,) = kernel.body
+    assert isinstance(loop, Loop)
+    lasting = carried(loop, kernel.buffers)
+    free = {buffer.name: buffer for buffer in kernel.buffers if buffer not in lasting}
+    body, left = in_place(loop.body, free)
+    buffers = tuple(b for b in kernel.buffers if b in lasting or b.name in left)
+    changed = dataclasses.replace(
+        kernel, body=(dataclasses.replace(loop, body=body),), buffers=buffers
+    )
+    assert results(dataclasses.replace(program, body=(changed,))) == results(program)
+
+
+def _tile(name: str, memory: Memory = Memory.SBUF, dtype: str = "float32") -> Buffer:
+    return Buffer(name=name, memory=memory, dtype=FORMATS[dtype], shape=(2, COLUMNS))
+
+
+def _whole(tile: Buffer) -> Access:
+    return Access(buffer=tile, partitions=tile.partitions)
+
+
+def _chain(*names: str, again: str | None = None, dtypes: tuple[str, ...] = ()) -> list[Node]:
+    """What is loaded, doubled again and again, and stored; a tile may be stored once more."""
+    known = [_tile(n, dtype=d) for n, d in zip(names, dtypes or ("float32",) * len(names))]
+    source, target, other = (_tile(name, Memory.HBM) for name in ("x", "y", "z"))
+    nodes: list[Node] = [DmaCopy(dst=_whole(known[0]), src=_whole(source))]
+    for old, new in zip(known, known[1:]):
+        nodes.append(
+            TensorScalar(
+                dst=_whole(new), data=_whole(old), op0=AluOp.MULTIPLY, operand0=Immediate(2.0)
+            )
+        )
+    nodes.append(DmaCopy(dst=_whole(target), src=_whole(known[-1])))
+    if again is not None:
+        nodes.append(DmaCopy(dst=_whole(other), src=_whole(known[names.index(again)])))
+    return nodes
+
+
+@pytest.mark.parametrize(
+    ("nodes", "left"),
+    [
+        (_chain("a", "b", "c"), "a"),
+        (_chain("a", "b", "c", again="a"), "ab"),
+        (_chain("a", "b", "c", again="b"), "ac"),
+        (_chain("a", "b", "c", dtypes=("float32", "float32", "bfloat16")), "ac"),
+    ],
+    ids=["chain", "the first is read later", "the second is read later", "another type"],
+)
+def test_a_chain_needs_one_tile_as_far_as_nobody_reads_it_later(
+    nodes: list[Node], left: str
+) -> None:
+    accesses = (access for node in nodes for access in node.accesses())  # type: ignore[union-attr]
+    own = {access.buffer.name: access.buffer for access in accesses if access.buffer.on_chip}
+    _, kept = in_place(tuple(nodes), own)
+    assert "".join(sorted(kept)) == left
