@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -69,10 +70,11 @@ def _whole(tile: Buffer) -> Access:
 
 def _chain(*names: str, again: str | None = None, dtypes: tuple[str, ...] = ()) -> list[Node]:
     """What is loaded, doubled again and again, and stored; a tile may be stored once more."""
-    known = [_tile(n, dtype=d) for n, d in zip(names, dtypes or ("float32",) * len(names))]
+    types = dtypes or ("float32",) * len(names)
+    known = [_tile(name, dtype=dtype) for name, dtype in zip(names, types, strict=True)]
     source, target, other = (_tile(name, Memory.HBM) for name in ("x", "y", "z"))
     nodes: list[Node] = [DmaCopy(dst=_whole(known[0]), src=_whole(source))]
-    for old, new in zip(known, known[1:]):
+    for old, new in itertools.pairwise(known):
         nodes.append(
             TensorScalar(
                 dst=_whole(new), data=_whole(old), op0=AluOp.MULTIPLY, operand0=Immediate(2.0)

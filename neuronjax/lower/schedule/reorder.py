@@ -191,8 +191,10 @@ class Reordering:
         inner = (own.keys() - new.gone) | new.new.keys()
         passing = {name: tiles[name] for name in inner - lasting.keys()}
         for way in (new, beside):
-            cut = way and best_cut(self.timer, way.nodes, self.in_banks(way, tiles))
-            if way is None or cut is None:
+            if way is None:
+                continue
+            cut = best_cut(self.timer, way.nodes, self.in_banks(way, tiles))
+            if cut is None:
                 continue
             parts = pipelined(with_body(loop, way.nodes), cut, passing)
             self.tiles = tiles | parts.tiles
