@@ -27,7 +27,7 @@ def _zero(dtype: np.dtype) -> int:
     return 0
 
 
-def _one(dtype: np.dtype) -> int:
+def _unit(dtype: np.dtype) -> int:
     return 1
 
 
@@ -70,9 +70,9 @@ def _is_number(value: Value, number: int) -> bool:
 
 IDENTITIES: Mapping[str, Rewrite] = {
     "add": with_neutral(_zero),
-    "and": with_neutral(_ones),
-    "divide": with_neutral(_one, either=False),
-    "multiply": with_neutral(_one),
+    "and": with_neutral(_units),
+    "divide": with_neutral(_unit, either=False),
+    "multiply": with_neutral(_unit),
     "or": with_neutral(_zero),
     "select": select,
     "shift_left": with_neutral(_zero, either=False),
