@@ -70,7 +70,7 @@ def _is_number(value: Value, number: int) -> bool:
 
 IDENTITIES: Mapping[str, Rewrite] = {
     "add": with_neutral(_zero),
-    "and": with_neutral(_units),
+    "and": with_neutral(_ones),
     "divide": with_neutral(_unit, either=False),
     "multiply": with_neutral(_unit),
     "or": with_neutral(_zero),
