@@ -32,6 +32,7 @@ from launch.serving.grammar import Grammars
 from launch.serving.http.generation import LanguageModel
 from launch.serving.model_choice import ModelChoice
 from launch.serving.replicas import Replicas
+from launch.serving.runner.meter import seconds_of
 from launch.serving.runner.runner import Runner
 from launch.serving.runner.sizes import block_bytes, cache_dtype, choose_limits, layer_groups
 from launch.serving.scheduler.limits import SchedulerLimits
@@ -106,7 +107,7 @@ def warm_up(runners: Sequence[Runner], config: EngineConfig) -> None:
         for runner in runners:
             runner.warm_up(keys, lambda key: bar.update())
     if config.clock == "device":
-        programs.seconds(keys[0])
+        seconds_of(keys[0], programs.get(keys[0]))
 
 
 @contextmanager
@@ -185,12 +186,12 @@ def make_engine(
 
 def check_clock(config: EngineConfig) -> None:
     """Raises ServingError for what the device's clock does not count."""
-    if config.clock == "device":
-        for name in ("speculative_config", "disaggregated_prefill"):
-            if getattr(config, name):
-                raise ServingError(
-                    f"--clock=device does not count what --{name} costs: leave one of them out"
-                )
+    if config.clock == "device" and config.disaggregated_prefill:
+        raise ServingError(
+            "--clock=device has one clock, but with --disaggregated_prefill two meshes work at the "
+            "same time: which of them is ahead would depend on this machine. Leave one of them "
+            "out, or simulate both meshes with python -m launch.traffic --disaggregated_prefill"
+        )
 
 
 def _adapters_of(loaded: Loaded) -> Callable[[Answering], AdapterHost] | None:

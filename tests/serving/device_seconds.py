@@ -1,9 +1,11 @@
-"""What engines and servers say of a simulated device's seconds: `python -m` prints it as JSON."""
+"""What engines and servers say of a simulated device's seconds: `python -m` prints
+what is asked for as JSON."""
 
 import json
 import os
+import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,8 +20,10 @@ from launch.serving.virtual.one_copy import Pace
 from launch.serving.virtual.simulation import simulate
 from launch.serving.virtual.traffic import Arrival
 from tests.serving import http_server
-from tests.serving.engines import GREEDY, LIMITS, Clients, tiny_model
+from tests.serving.engines import GREEDY, LIMITS, Clients, ask, random_requests, tiny_model
+from tests.serving.test_engine import VOCABULARY
 from tests.serving.test_http import COMPLETIONS, GatedRunner
+from tests.serving.test_speculation import GUESSING, PROPOSERS
 
 TEXTS, COUNT = 12, 5
 CHAT = "/v1/chat/completions"
@@ -94,7 +98,40 @@ def server() -> dict[str, Any]:
     }
 
 
+def guessing() -> dict[str, Any]:
+    """By who guesses: the engine's clock once it has answered, and what JAX's cost analysis says of
+    all compiled programs that have run."""
+    ran: list[float] = []
+    call = jax.stages.Compiled.__call__
+
+    def counted(program: jax.stages.Compiled, *arguments: Any) -> Any:
+        cost = program.cost_analysis()
+        assert cost is not None
+        ran.append(float(cost["optimal_seconds"]))
+        return call(program, *arguments)
+
+    jax.stages.Compiled.__call__ = counted  # type: ignore[method-assign]
+    model, found = tiny_model(jax.devices("neuron")[:1]), {}
+    for name, make in PROPOSERS.items():
+        runner, clients = model.runner(GUESSING, make(model), timed=True), Clients()
+        ran.clear()
+        with Engine(runner, GUESSING, clients.deliver) as engine:
+            ask(engine, clients, random_requests(6, 0, VOCABULARY))
+        load = engine.load()
+        found[name] = {
+            "clock": load.device_seconds,
+            "programs": sum(ran),
+            "guesses": load.counters.draft_tokens,
+        }
+    return found
+
+
+TOLD: Mapping[str, Callable[[], Any]] = {
+    "engines": lambda: [engine_beside_simulation(ahead) for ahead in (0, 1)],
+    "server": server,
+    "guessing": guessing,
+}
+
 if __name__ == "__main__":
     os.environ["NEURONJAX_SIMULATE"] = "1"  # tests are without; the platform is not made yet
-    engines = [engine_beside_simulation(ahead) for ahead in (0, 1)]
-    print(json.dumps({"engines": engines, "server": server()}))
+    print(json.dumps(TOLD[sys.argv[1]]()))

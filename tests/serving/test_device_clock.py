@@ -10,35 +10,48 @@ import pytest
 
 from launch.serving.config import EngineConfig
 from launch.serving.errors import ServingError
+from launch.serving.runner.meter import seconds_of
 from launch.serving.server import check_clock
 from tests.conftest import RunPython
 from tests.serving import http_server
 from tests.serving.device_seconds import COUNT
 from tests.serving.engines import tiny_model
 from tests.serving.test_http import COMPLETIONS
+from tests.serving.test_speculation import PROPOSERS
+
+
+def told(run_python: RunPython, what: str) -> Any:
+    """What `device_seconds.py` prints where the device's time is simulated."""
+    code = (
+        f"import runpy, sys; sys.argv = ['-', {what!r}]\n"
+        "runpy.run_module('tests.serving.device_seconds', run_name='__main__')"
+    )
+    done = run_python(code, {}, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")
-def told(run_python: RunPython) -> dict[str, Any]:
-    """What `device_seconds.py` prints where the device's time is simulated."""
-    code = "import runpy; runpy.run_module('tests.serving.device_seconds', run_name='__main__')"
-    done = run_python(code, {}, timeout=300)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+def engines(run_python: RunPython) -> Any:
+    return told(run_python, "engines")
+
+
+@pytest.fixture(scope="module")
+def server_told(run_python: RunPython) -> Any:
+    return told(run_python, "server")
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
-def test_an_engine_takes_the_seconds_of_the_simulation(told: dict[str, Any], ahead: int) -> None:
-    engine = told["engines"][ahead]
+def test_an_engine_takes_the_seconds_of_the_simulation(engines: Any, ahead: int) -> None:
+    engine = engines[ahead]
     assert min(engine["first"]) > 0
     np.testing.assert_allclose(engine["first"], engine["simulated_first"], rtol=1e-12)
     np.testing.assert_allclose(engine["last"], engine["simulated_last"], rtol=1e-12)
 
 
-def test_answers_tell_the_device_s_seconds(told: dict[str, Any]) -> None:
+def test_answers_tell_the_device_s_seconds(server_told: Any) -> None:
     """The clock of the second begins when it comes."""
-    server = told["server"]
+    server = server_told
     whole = server["prefill"] + (COUNT - 1) * server["decode"]
     for seconds in server["texts"]:
         assert seconds == pytest.approx({"first_token": server["prefill"], "whole": whole})
@@ -46,8 +59,8 @@ def test_answers_tell_the_device_s_seconds(told: dict[str, Any]) -> None:
     assert server["load"] >= 2 * whole + server["chat"]["whole"]
 
 
-def test_metrics_are_in_the_device_s_seconds(told: dict[str, Any]) -> None:
-    server, metrics = told["server"], told["server"]["metrics"]
+def test_metrics_are_in_the_device_s_seconds(server_told: Any) -> None:
+    server, metrics = server_told, server_told["metrics"]
     name = "vllm:e2e_request_latency_seconds"
     assert metrics[f"{name}_count"] == 4
     answers = [seconds["whole"] for seconds in server["texts"]]
@@ -63,18 +76,20 @@ def test_a_server_on_this_machine_s_clock_tells_none(server: http_server.Running
 
 def test_a_platform_that_does_not_simulate() -> None:
     programs = tiny_model(jax.devices("cpu")[:1]).runner(timed=True).programs
+    key = programs.keys[0]
     with pytest.raises(ServingError, match=r"does not say what .* JAX_PLATFORMS=neuron"):
-        programs.seconds(programs.keys[0])
+        seconds_of(key, programs.get(key))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"disaggregated_prefill": True},
-        {"speculative_config": '{"method": "ngram", "num_speculative_tokens": 2}'},
-    ],
-)
-def test_what_the_clock_does_not_count(changes: dict[str, Any]) -> None:
-    (name,) = changes
-    with pytest.raises(ServingError, match=f"does not count what --{name} costs"):
-        check_clock(EngineConfig(clock="device", **changes))
+@pytest.mark.slow
+def test_every_program_of_who_guesses_counts(run_python: RunPython) -> None:
+    found = told(run_python, "guessing")
+    assert set(found) == set(PROPOSERS)
+    for name, seen in found.items():
+        assert seen["guesses"] > 0, name
+        assert seen["clock"] == pytest.approx(seen["programs"], rel=1e-9), name
+
+
+def test_two_meshes_have_no_common_clock() -> None:
+    with pytest.raises(ServingError, match=r"two meshes work at the same time: .* launch.traffic"):
+        check_clock(EngineConfig(clock="device", disaggregated_prefill=True))

@@ -139,3 +139,15 @@ def test_scores_outlast_preemption(kind: str) -> None:
         prompt = list(request.prompt)
         expected = forward(first, prompt)[np.arange(len(prompt) - 1), prompt[1:]]
         np.testing.assert_allclose([entry.chosen for entry in rest], expected, atol=TOLERANCE)
+
+
+def test_what_scores_prompts_is_compiled_with_the_rest(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, clients = model.runner(), Clients()
+    runner.warm_up(runner.programs.keys)
+    left: list[Any] = []
+    monkeypatch.setattr(runner.programs.compiled, "_compile", left.append)
+    with Engine(runner, LIMITS, clients.deliver) as engine:
+        ask(engine, clients, [Request("a", [1, 2, 3], 2, GREEDY, prompt_logprobs=0)])
+    assert not left

@@ -55,10 +55,9 @@ def forward(
     last int32 [S + 1]: the tokens that were drawn last. inputs int32 [R, HEADER + T + C]: see
     HEADER, then tokens and block table.
     """
-    tokens, rows = new_tokens(inputs, tokens_per_row, last)
-    model = _with_adapters(graph, parameters, inputs[:, HEADER - 1])
-    outputs, pages = model.extend_pages(tokens, pages, rows, whole=whole)
-    return model.logits_of(last_outputs(outputs, rows) if whole else outputs), outputs, pages
+    new = new_tokens(inputs, tokens_per_row, last)
+    model, outputs, pages = _extended(graph, parameters, pages, inputs, new, whole)
+    return model.logits_of(last_outputs(outputs, new[1]) if whole else outputs), outputs, pages
 
 
 class Scores(NamedTuple):
@@ -80,9 +79,8 @@ def forward_scored(
     following: jax.Array,
 ) -> tuple[jax.Array, jax.Array, Any, Scores]:
     """As `forward`, and the scores of the tokens int32 [R, T] that follow each new one."""
-    tokens, rows = new_tokens(inputs, tokens_per_row, last)
-    model = _with_adapters(graph, parameters, inputs[:, HEADER - 1])
-    outputs, pages = model.extend_pages(tokens, pages, rows, whole=True)
+    tokens, rows = new = new_tokens(inputs, tokens_per_row, last)
+    model, outputs, pages = _extended(graph, parameters, pages, inputs, new, whole=True)
 
     def score(place: tuple[jax.Array, jax.Array]) -> Scores:
         output, token = place
@@ -118,18 +116,26 @@ def forward_guesses(
     """
     tokens = jnp.concatenate([inputs[:, HEADER : HEADER + 1], guesses], axis=1)
     rows = Rows(inputs[:, HEADER + 1 :], inputs[:, 0], inputs[:, 1])
-    model = _with_adapters(graph, parameters, inputs[:, HEADER - 1])
-    outputs, pages = model.extend_pages(tokens, pages, rows, whole=True)
+    model, outputs, pages = _extended(graph, parameters, pages, inputs, (tokens, rows), True)
     return model.logits_of(outputs.reshape(-1, outputs.shape[2])), outputs, pages
 
 
-def _with_adapters(
-    graph: nnx.GraphDef[Any], parameters: Mapping[str, jax.Array], adapters: jax.Array
-) -> PagedDecoder:
+def _extended(
+    graph: nnx.GraphDef[Any],
+    parameters: Mapping[str, jax.Array],
+    pages: Any,
+    inputs: jax.Array,
+    new: tuple[jax.Array, Rows],
+    whole: bool,
+) -> tuple[PagedDecoder, jax.Array, Any]:
+    """The model with the adapters of the rows, its outputs after new tokens [R, T], and the pages
+    with those."""
     module = merge(graph, parameters)
-    choose_adapters(module, adapters)
+    choose_adapters(module, inputs[:, HEADER - 1])
     model: PagedDecoder = module
-    return model
+    tokens, rows = new
+    outputs, pages = model.extend_pages(tokens, pages, rows, whole=whole)
+    return model, outputs, pages
 
 
 def make_pages(

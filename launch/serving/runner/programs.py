@@ -13,7 +13,6 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from launch.serving.errors import ServingError
 from launch.serving.requests import MOST_BIASES
 from launch.serving.runner.arrays import (
     HEADER,
@@ -32,7 +31,6 @@ from launch.serving.sampling.state import SamplerState, enter
 from launch.serving.sampling.suppressed import NONE_SUPPRESSED, Suppressed
 from launch.serving.sampling.variants import PLAIN, STATELESS, VARIANTS, Variant
 from launch.serving.scheduler.buckets import Bucket, Buckets
-from launch.simulated import device_time
 
 
 class Guesses(NamedTuple):
@@ -43,7 +41,7 @@ class Guesses(NamedTuple):
 
 @dataclass(frozen=True)
 class Scored:
-    """The key of the program that also scores a bucket's tokens; compiled when it is needed."""
+    """The key of the program that also scores a bucket's tokens."""
 
     bucket: Bucket
 
@@ -91,21 +89,25 @@ class Programs:
         self._pages, self._state = shapes_of(pages), shapes_of(state)
         self._replicated = NamedSharding(mesh, PartitionSpec())
         self.compiled: Compiled[Any] = Compiled(self._compile)
-        self._seconds: dict[Any, float] = {}
 
     @property
     def keys(self) -> list[Any]:
         """What there is to compile: buckets, with guesses and without, (variant, rows), "enter"."""
         rows = sorted({*self._buckets.decode_rows, *self._buckets.prefill_rows})
         drawn = [(variant, r) for variant in range(len(VARIANTS)) for r in rows]
-        copy = [COPY] if self._sources else []
-        keys = [*self._buckets, *drawn, *self._sources, *copy, "enter"]
+        beside = [*self._sources, COPY] if self._sources else self._scored
+        keys = [*self._buckets, *drawn, "enter", *beside]
         if not self._guesses:
             return keys
         width = 1 + self._guesses
         checked = [Guesses(bucket) for bucket in self._buckets.verifying(self._guesses)]
         more = [(v, r * width) for v in range(STATELESS) for r in self._buckets.decode_rows]
         return [*keys, *checked, *(key for key in more if key not in drawn)]
+
+    @property
+    def _scored(self) -> list[Scored]:
+        """What prompts are scored by, where they are not an encoder's."""
+        return [Scored(bucket) for bucket in self._buckets if bucket.tokens > 1]
 
     @property
     def first_keys(self) -> list[Any]:
@@ -123,6 +125,13 @@ class Programs:
         """The bucket, or, as long as it is about to be compiled, the smallest that does, too."""
         return self.compiled.instead(bucket, lambda: self._buckets.larger(bucket))
 
+    def ready_to_score(self, bucket: Bucket) -> Bucket:
+        """The same for a step whose tokens are scored."""
+        key: Scored = self.compiled.instead(
+            Scored(bucket), lambda: list(map(Scored, self._buckets.larger(bucket)))
+        )
+        return key.bucket
+
     def for_source(self, length: int) -> SourceLength:
         """The key of the smallest program for a source, or, as long as that is about to be
         compiled, of the smallest that does, too."""
@@ -133,20 +142,6 @@ class Programs:
     def get(self, key: Any) -> Any:
         """The compiled program of a key."""
         return self.compiled.get(key)
-
-    def seconds(self, key: Any) -> float:
-        """What the program of a key takes on the device. Raises ServingError if the platform does
-        not simulate it."""
-        seconds = self._seconds.get(key)
-        if seconds is None:
-            time = device_time(self.get(key))
-            if time is None:
-                raise ServingError(
-                    f"--clock=device: the platform does not say what the program {key} takes on a "
-                    "device. Use JAX_PLATFORMS=neuron with NEURONJAX_SIMULATE=1, or --clock=host"
-                )
-            seconds = self._seconds[key] = time.seconds
-        return seconds
 
     def _compile(self, key: Any) -> Any:
         if isinstance(key, Bucket):

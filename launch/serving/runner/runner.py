@@ -13,6 +13,7 @@ from launch.serving.adapters.stacks import put
 from launch.serving.cache.prefixes import Key
 from launch.serving.requests import Source
 from launch.serving.runner.arrays import HEADER, Scores, make_pages
+from launch.serving.runner.meter import Meter
 from launch.serving.runner.programs import COPY, READ, WRITE, Guesses, Programs, Scored
 from launch.serving.sampling.draw import Drawn, Settings
 from launch.serving.sampling.slot_settings import SlotSettings, biases
@@ -60,10 +61,9 @@ class Result:
 class CheckedResult:
     """What a step with guesses drew."""
 
-    seconds = None  # who guesses is not timed
-
-    def __init__(self, step: Step, guesses: Any, drawn: Drawn) -> None:
+    def __init__(self, step: Step, guesses: Any, drawn: Drawn, seconds: float | None) -> None:
         self._step, self._guesses, self._tokens = step, guesses, drawn.tokens
+        self.seconds = seconds
 
     def scores(self) -> None:
         """Prompts are not computed with guesses."""
@@ -101,7 +101,9 @@ class Runner:
         if cache_split is not None:
             graph = with_paged_split(graph, parameters, cache_split)
         self._proposer = proposer
-        self._seconds = 0.0 if timed else None  # of the step that is handed over
+        self._meter = Meter(timed=timed)  # of the step that is handed over
+        if proposer is not None:
+            proposer.meter = self._meter
         self._parameters, self._limits = parameters, limits
         self._settings = SlotSettings(limits.slots)
         self._pages = make_pages(
@@ -183,25 +185,26 @@ class Runner:
 
     def run(self, step: Step, slots: Slots) -> Result | CheckedResult:
         """Hands a step to the device. Steps must come in the order in which they were planned."""
-        if self._seconds is not None:
-            self._seconds = 0.0
+        self._meter.start()
         self._enter_new(step)
         if step.speculative:
             return self._check(step, slots)
-        step = step._replace(bucket=self.programs.ready(step.bucket))
+        scored = not step.is_decode and any(row.scores_prompt for row in step.sequences)
+        ready = self.programs.ready_to_score if scored else self.programs.ready
+        step = step._replace(bucket=ready(step.bucket))
         inputs = self._inputs(step, slots)
-        logits, outputs, scores = self._forward(step, inputs)
+        logits, outputs, scores = self._forward(step, inputs, scored)
         if self._proposer is not None:
             self._proposer.observe(step, inputs, self._state.last, outputs)
         drawn = self._draw(step, logits) if step.samples.any() else None
-        return Result(drawn, step.rows, self._seconds, scores)
+        return Result(drawn, step.rows, self._meter.seconds, scores)
 
     def _forward(
-        self, step: Step, inputs: np.ndarray
+        self, step: Step, inputs: np.ndarray, scored: bool
     ) -> tuple[jax.Array, jax.Array, Scores | None]:
-        """Logits, outputs and, if a row asks for them, scores of its tokens."""
+        """Logits, outputs and, if they are wanted, scores of the rows' tokens."""
         arrays = self._parameters, self._pages, self._state.last, inputs
-        if step.bucket.tokens == 1 or not any(row.scores_prompt for row in step.sequences):
+        if not scored:
             logits, outputs, self._pages = self._program(step.bucket)(*arrays)
             return logits, outputs, None
         program = self._program(Scored(step.bucket))
@@ -210,9 +213,9 @@ class Runner:
 
     def _program(self, key: Any) -> Any:
         """A program of this step."""
-        if self._seconds is not None:
-            self._seconds += self.programs.seconds(key)
-        return self.programs.get(key)
+        program = self.programs.get(key)
+        self._meter.count(key, program)
+        return program
 
     def settings_of_slots(self, slots: np.ndarray) -> Settings:
         """How tokens of these slots are drawn, for answers that begin."""
@@ -269,14 +272,14 @@ class Runner:
         inputs[: len(step.slots), 1] = step.counts
         settings, variant = self._settings_of(first)
         guesses = self._proposer.propose(step, inputs, settings)
-        logits, outputs, self._pages = self.programs.get(Guesses(step.bucket))(
+        logits, outputs, self._pages = self._program(Guesses(step.bucket))(
             self._parameters, self._pages, inputs, guesses
         )
-        drawn, self._state = self.programs.get((variant, step.bucket.rows * step.bucket.tokens))(
+        drawn, self._state = self._program((variant, step.bucket.rows * step.bucket.tokens))(
             logits, self._state, self._at_each_place(settings, step.bucket.tokens), None
         )
         self._proposer.verified(step, inputs, guesses, drawn.tokens, outputs)
-        return CheckedResult(step, guesses, drawn)
+        return CheckedResult(step, guesses, drawn, self._meter.seconds)
 
     def _at_each_place(self, settings: Settings, width: int) -> Settings:
         """Settings of rows as those of `width` tokens each; none of them is remembered."""

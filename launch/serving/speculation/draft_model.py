@@ -15,6 +15,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from launch.serving.runner.arrays import HEADER, forward, make_pages, shapes_of
+from launch.serving.runner.meter import Meter
 from launch.serving.sampling.draw import Settings, settings_shapes, stateless_draw
 from launch.serving.sampling.variants import SAMPLED
 from launch.serving.scheduler.buckets import Bucket
@@ -37,7 +38,7 @@ class DraftModel:
         mesh: Mesh,
         limits: SchedulerLimits,
     ) -> None:
-        self.guesses = limits.guesses
+        self.guesses, self.meter = limits.guesses, Meter()
         self._graph, self._parameters, self._limits = graph, parameters, limits
         self._replicated = NamedSharding(mesh, PartitionSpec())
         self._pages = make_pages(graph, parameters, mesh, limits.blocks + 1, limits.block_size)
@@ -58,12 +59,12 @@ class DraftModel:
         """Reads the same tokens."""
         if step.is_decode and not any(sequence.speculates for sequence in step.sequences):
             return
-        program = self._get((step.bucket, False))
+        program = self._counted((step.bucket, False))
         self._pages = program(self._parameters, self._pages, last, inputs)
 
     def propose(self, step: Step, inputs: np.ndarray, settings: Settings) -> jax.Array:
         """Guesses on the device."""
-        program = self._get((step.bucket._replace(tokens=1), True))
+        program = self._counted((step.bucket._replace(tokens=1), True))
         guesses, self._pages = program(self._parameters, self._pages, inputs, settings)
         return guesses
 
@@ -71,6 +72,12 @@ class DraftModel:
         self, step: Step, inputs: np.ndarray, guesses: Any, tokens: jax.Array, outputs: jax.Array
     ) -> None:
         """What it has read of wrong guesses is overwritten before it looks at it again."""
+
+    def _counted(self, key: tuple[Bucket, bool]) -> Any:
+        """A program that is run."""
+        program = self._get(key)
+        self.meter.count(key, program)
+        return program
 
     def _get(self, key: tuple[Bucket, bool]) -> Any:
         program = self._compiled.get(key)

@@ -16,11 +16,13 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from launch.serving.runner.arrays import HEADER, make_pages, new_tokens
+from launch.serving.runner.meter import Meter
 from launch.serving.sampling.draw import Settings, stateless_draw
 from launch.serving.sampling.variants import SAMPLED
 from launch.serving.scheduler.limits import SchedulerLimits
 from launch.serving.scheduler.sequences import Sequence
 from launch.serving.scheduler.steps import Step
+from launch.serving.speculation.shaped import Shaped
 from models.layers.paged_cache import Pages, Rows, places
 from models.parameters import merge
 
@@ -45,7 +47,7 @@ class EagleProposer:
         limits: SchedulerLimits,
     ) -> None:
         """parameters: of `models.decoder.eagle.with_ends`."""
-        self.guesses = limits.guesses
+        self.guesses, self.meter = limits.guesses, Meter()
         self._parameters, self._limits = parameters, limits
         replicated = NamedSharding(mesh, PartitionSpec())
         blocks, size = limits.blocks + 1, limits.block_size
@@ -54,14 +56,20 @@ class EagleProposer:
         empty = partial(jnp.zeros, (blocks, size, width), pages.keys.dtype)
         self._state = State(pages, jax.jit(empty, out_shardings=replicated)())
         places = jax.tree.map(lambda leaf: leaf.sharding, self._state)
-        self._guess = jax.jit(
+        self._guess = Shaped(
+            "eagle: guess",
             partial(guess, graph, self.guesses),
             donate_argnums=1,
             out_shardings=(replicated, places),
         )
-        self._read = jax.jit(partial(read, graph), donate_argnums=1, out_shardings=places)
-        self._read_guesses = jax.jit(
-            partial(read_guesses, graph), donate_argnums=1, out_shardings=places
+        self._read = Shaped(
+            "eagle: read", partial(read, graph), donate_argnums=1, out_shardings=places
+        )
+        self._read_guesses = Shaped(
+            "eagle: read guesses",
+            partial(read_guesses, graph),
+            donate_argnums=1,
+            out_shardings=places,
         )
 
     def compile_all(self) -> Iterator[Any]:
@@ -76,11 +84,15 @@ class EagleProposer:
         """Reads the same tokens with the outputs before them."""
         if step.is_decode and not any(sequence.speculates for sequence in step.sequences):
             return
-        self._state = self._read(self._parameters, self._state, last, inputs, outputs)
+        self._state = self._read.run(
+            self.meter, self._parameters, self._state, last, inputs, outputs
+        )
 
     def propose(self, step: Step, inputs: np.ndarray, settings: Settings) -> jax.Array:
         """Guesses on the device."""
-        guesses, self._state = self._guess(self._parameters, self._state, inputs, settings)
+        guesses, self._state = self._guess.run(
+            self.meter, self._parameters, self._state, inputs, settings
+        )
         return guesses
 
     def verified(
@@ -88,7 +100,9 @@ class EagleProposer:
     ) -> None:
         """Reads the guesses with the model's outputs in place of its own. What it has read of wrong
         ones is overwritten before it looks at it again."""
-        self._state = self._read_guesses(self._parameters, self._state, inputs, guesses, outputs)
+        self._state = self._read_guesses.run(
+            self.meter, self._parameters, self._state, inputs, guesses, outputs
+        )
 
 
 def guess(

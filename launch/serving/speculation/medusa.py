@@ -15,10 +15,12 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from launch.serving.errors import ServingError
+from launch.serving.runner.meter import Meter
 from launch.serving.sampling.draw import Settings
 from launch.serving.scheduler.limits import SchedulerLimits
 from launch.serving.scheduler.sequences import Sequence
 from launch.serving.scheduler.steps import Step
+from launch.serving.speculation.shaped import Shaped
 from models.errors import WeightsError
 from models.weights.safetensors import StoredTensor, read_header
 
@@ -71,17 +73,17 @@ class Medusa:
     reads_all_outputs = False
 
     def __init__(self, heads: Heads, mesh: Mesh, limits: SchedulerLimits) -> None:
-        self.guesses = limits.guesses
+        self.guesses, self.meter = limits.guesses, Meter()
         self._limits = limits
         replicated = NamedSharding(mesh, PartitionSpec())
         self._heads = jax.device_put(heads, replicated)
         dim, dtype = heads.tables.shape[2], heads.tables.dtype
         empty = jnp.zeros((limits.slots + 1, dim), dtype)
         self._outputs = jax.device_put(empty, replicated)
-        self._jit = partial(jax.jit, out_shardings=replicated)
-        self._remember = self._jit(remember, donate_argnums=0)
-        self._guess = self._jit(guess)
-        self._keep = self._jit(keep, donate_argnums=0)
+        shaped = partial(Shaped, out_shardings=replicated)
+        self._remember = shaped("medusa: remember", remember, donate_argnums=0)
+        self._guess = shaped("medusa: guess", guess)
+        self._keep = shaped("medusa: keep", keep, donate_argnums=0)
 
     def compile_all(self) -> Iterator[Any]:
         """Compiled as they are called first: they are small."""
@@ -93,11 +95,11 @@ class Medusa:
 
     def observe(self, step: Step, inputs: np.ndarray, last: jax.Array, outputs: jax.Array) -> None:
         """Keeps the outputs."""
-        self._outputs = self._remember(self._outputs, inputs[:, 2], outputs)
+        self._outputs = self._remember.run(self.meter, self._outputs, inputs[:, 2], outputs)
 
     def propose(self, step: Step, inputs: np.ndarray, settings: Settings) -> jax.Array:
         """The likeliest token of each head."""
-        guesses: jax.Array = self._guess(self._heads, self._outputs, inputs[:, 2])
+        guesses: jax.Array = self._guess.run(self.meter, self._heads, self._outputs, inputs[:, 2])
         return guesses
 
     def verified(
@@ -109,7 +111,9 @@ class Medusa:
         slots[: len(step.slots)] = step.slots
         counts = np.ones(rows, np.int32)
         counts[: len(step.slots)] = step.counts
-        self._outputs = self._keep(self._outputs, slots, counts, guesses, tokens, outputs)
+        self._outputs = self._keep.run(
+            self.meter, self._outputs, slots, counts, guesses, tokens, outputs
+        )
 
 
 def guess(heads: Heads, outputs: jax.Array, slots: jax.Array) -> jax.Array:

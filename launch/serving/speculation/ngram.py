@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from launch.serving.runner.meter import Meter
 from launch.serving.sampling.draw import Settings
 from launch.serving.scheduler.sequences import Sequence
 from launch.serving.scheduler.steps import Step
@@ -19,7 +20,7 @@ class NgramProposer:
     reads_all_outputs = False
 
     def __init__(self, guesses: int, shortest: int, longest: int, texts: int) -> None:
-        self.guesses = guesses
+        self.guesses, self.meter = guesses, Meter()
         self._sizes = shortest, longest
         self._texts = texts  # that are indexed at a time
         self._indices: OrderedDict[int, Lookup] = OrderedDict()  # by number of the sequence

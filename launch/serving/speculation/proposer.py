@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from launch.serving.runner.meter import Meter
 from launch.serving.sampling.draw import Settings
 from launch.serving.scheduler.sequences import Sequence
 from launch.serving.scheduler.steps import Step
@@ -16,6 +17,8 @@ from launch.serving.scheduler.steps import Step
 
 class Proposer(Protocol):
     """Guesses; wrong ones cost time and change nothing."""
+
+    meter: Meter  # is told of the programs that run
 
     @property
     def guesses(self) -> int:
