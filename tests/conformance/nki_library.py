@@ -3,6 +3,7 @@
   python -m tests.conformance.nki_library --library=DIR
   python -m tests.conformance.nki_library --library=DIR --files=test_rope --order=adversarial
   python -m tests.conformance.nki_library --library=DIR --sample=8 --test_seconds=120
+  python -m tests.conformance.nki_library --library=DIR --file_seconds=60 --go_on
   python -m tests.conformance.nki_library --library=DIR --sample=3 --platform_target=trn3
 
 DIR is a checkout of aws-neuron/nki-library. Its simulation harness compares each kernel with a
@@ -36,6 +37,10 @@ _PLATFORM = flags.DEFINE_enum(
     "platform_target", "trn2", ["trn2", "trn3"], "That tests are chosen for."
 )
 _SAMPLE = flags.DEFINE_integer("sample", 0, "Tests of each file, evenly spread; 0: all.")
+_BUDGET = flags.DEFINE_integer(
+    "file_seconds", 0, "CPU seconds for the tests of a file, evenly spread; 0: any."
+)
+_GO_ON = flags.DEFINE_bool("go_on", False, "Keep the records there are; run what they lack.")
 _TEST = flags.DEFINE_integer("test_seconds", 600, "CPU seconds that a test may take.")
 _TIMEOUT = flags.DEFINE_float("timeout", 7200.0, "Seconds that a file may take.")
 _MEMORY = flags.DEFINE_integer("memory_gb", 8, "GiB that the tests of a file may take.")
@@ -85,6 +90,7 @@ def run(file: Path, library: Path, records: Path) -> None:
         *(part for name in _PLUGINS for part in ("-p", name)),
         *("-p", "no:cacheprovider", f"--output-directory={records.parent / 'output'}"),
         *(f"--records={records}", f"--sample={_SAMPLE.value}", f"--test-seconds={_TEST.value}"),
+        f"--file-seconds={_BUDGET.value}",
     ]
     with records.with_suffix(".log").open("w") as log:
         try:
@@ -134,7 +140,8 @@ def main(arguments: Sequence[str]) -> None:
             continue
         name = file.relative_to(library / "test" / "integration").as_posix()
         records = folder / f"{file.stem}.jsonl"
-        records.unlink(missing_ok=True)
+        if not _GO_ON.value:
+            records.unlink(missing_ok=True)
         records.touch()
         run(file, library, records)
         lines = read(records)

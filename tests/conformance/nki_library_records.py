@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -29,6 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--records", type=Path, help="File to which a line is added for each outcome.")
     group.addoption("--sample", type=int, default=0, help="Tests of each file; 0: all.")
     group.addoption("--test-seconds", type=int, default=0, help="CPU seconds of a test; 0: any.")
+    group.addoption("--file-seconds", type=int, default=0, help="CPU seconds of a file; 0: any.")
 
 
 def evenly(items: Sequence[Any], count: int) -> list[Any]:
@@ -36,6 +38,13 @@ def evenly(items: Sequence[Any], count: int) -> list[Any]:
     if count <= 0 or count >= len(items):
         return list(items)
     return [items[index * len(items) // count] for index in range(count)]
+
+
+def spread_first(items: Sequence[Any]) -> list[Any]:
+    """The items in such an order that any number of the first ones is spread evenly over them."""
+    width = max(len(items) - 1, 1).bit_length()
+    places = (int(f"{index:0{width}b}"[::-1], 2) for index in range(1 << width))
+    return [items[place] for place in places if place < len(items)]
 
 
 def is_too_large(error: BaseException | None) -> bool:
@@ -60,14 +69,37 @@ class Records:
         self._file: Path | None = config.getoption("records")
         self._sample: int = config.getoption("sample")
         self._seconds: int = config.getoption("test_seconds")
+        self._budget: int = config.getoption("file_seconds")
+        self._begin = time.process_time()
+        self._session: pytest.Session | None = None
         self._too_large: set[str] = set()
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Comes after the marks by which the library leaves tests out."""
         chosen = [item for item in items if not item.get_closest_marker("skip")]
-        self._add({"collected": len(items), "left_out": len(items) - len(chosen)})
-        items[:] = evenly(chosen, self._sample)
+        done = self._done()
+        if done is None:
+            self._add({"collected": len(items), "left_out": len(items) - len(chosen)})
+        chosen = spread_first(chosen) if self._budget else evenly(chosen, self._sample)
+        items[:] = [item for item in chosen if item.nodeid not in (done or ())]
+        self._begin = time.process_time()
+
+    def _done(self) -> set[str] | None:
+        """The tests that an earlier run has recorded; None: there was none."""
+        if self._file is None or not self._file.exists():
+            return None
+        lines = self._file.read_text().splitlines()
+        return {json.loads(line).get("id") for line in lines} if lines else None
+
+    def pytest_runtest_logfinish(self) -> None:
+        """Ends the session when the file has had its time."""
+        spent = time.process_time() - self._begin
+        if self._budget and spent > self._budget and self._session is not None:
+            self._session.shouldstop = "the file has had its time"
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self._session = session
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, None]:

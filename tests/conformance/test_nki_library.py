@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.conformance import nki_library, nki_library_formats
-from tests.conformance.nki_library_records import TestTimeoutError, evenly, is_too_large
+from tests.conformance.nki_library_records import TestTimeoutError, evenly, is_too_large, spread_first
 
 RECORDS = [
     {"collected": 7, "left_out": 2},
@@ -45,6 +45,10 @@ def test_what_needs_too_much_is_too_large() -> None:
 def test_samples_are_spread_evenly() -> None:
     assert evenly("abcdefgh", 3) == ["a", "c", "f"]
     assert evenly("abc", 5) == evenly("abc", 0) == ["a", "b", "c"]
+    assert spread_first("abcdefgh") == list("aecgbfdh")
+    assert spread_first("abcde") == list("aecbd")
+    assert spread_first("a") == ["a"]
+    assert spread_first("") == []
 
 
 def test_files_with_failures_are_explained() -> None:
