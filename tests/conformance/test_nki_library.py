@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from tests.conformance import nki_library, nki_library_formats
-from tests.conformance.nki_library_records import TestTimeoutError, evenly, is_too_large, spread_first
+from tests.conformance.nki_library_records import (
+    TestTimeoutError,
+    evenly,
+    is_too_large,
+    spread_first,
+)
 
 RECORDS = [
     {"collected": 7, "left_out": 2},
