@@ -50,7 +50,7 @@ class TrainConfig:
     dropout: DropoutSettings = field(default_factory=DropoutSettings)
     kernels: str = setting(
         COMPILER,
-        "What computes attention and RMSNorm: the compiler's own code, or kernels written in NKI.",
+        "What computes attention, SwiGLU, norms and losses: the compiler, or NKI kernels.",
         choices=KERNELS,
     )
     check_memory: bool = setting(

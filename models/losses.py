@@ -1,5 +1,6 @@
 """Training objectives, computed in FP32."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -28,14 +29,20 @@ def token_losses(
     *,
     label_smoothing: float = 0.0,
     z_loss: float = 0.0,
+    plain: Callable[[jax.Array, jax.Array], jax.Array] | None = None,
 ) -> TokenLosses:
     """Cross entropy as above; a share `label_smoothing` of each label is spread evenly over the
     vocabulary (Szegedy et al., 2016), and z_loss · log²(Σ exp logits) is added (Chowdhery et al.,
     "PaLM", 2022).
 
+    `plain` may compute cross entropy where nothing is added and the vocabulary is whole.
+
     The target's logit is selected by comparison rather than by a gather, so that a vocabulary split
     over devices stays split.
     """
+    if plain is not None and not (axes or label_smoothing or z_loss):
+        nats = plain(logits, targets)
+        return TokenLosses(nats, nats)
     logits = logits.astype(jnp.float32)
     own = jnp.arange(logits.shape[-1])
     if axes:

@@ -1,6 +1,6 @@
 """What training minimises: sums over what counts, so that means are exact on every mesh."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -55,7 +55,11 @@ class LabelLoss:
         check_settings(self)
 
     def __call__(
-        self, logits: jax.Array, labels: jax.Array, axes: tuple[str, ...] = ()
+        self,
+        logits: jax.Array,
+        labels: jax.Array,
+        axes: tuple[str, ...] = (),
+        plain: Callable[[jax.Array, jax.Array], jax.Array] | None = None,
     ) -> TokenLosses:
         """As `models.losses.token_losses`."""
         return token_losses(
@@ -64,6 +68,7 @@ class LabelLoss:
             axes,
             label_smoothing=self.label_smoothing_factor,
             z_loss=self.z_loss_coef,
+            plain=plain,
         )
 
 
@@ -83,7 +88,9 @@ class LanguageModelling:
             set_dropout(model, keys)
         packed = {name: batch[name] for name in ("segments", "positions") if name in batch}
         logits = model(batch["tokens"], **packed)
-        nats, loss = self.of_labels(logits, batch["targets"], model.vocabulary_axes)
+        nats, loss = self.of_labels(
+            logits, batch["targets"], model.vocabulary_axes, model.cross_entropy
+        )
         weights = batch["weights"].astype(jnp.float32)
         plain = {"nats": jnp.sum(nats * weights)} if nats is not loss else {}
         return Loss(jnp.sum(loss * weights), jnp.sum(weights), plain)

@@ -25,7 +25,7 @@ class _LastStage(nnx.Module):
 
     def __init__(self, model: Any, x: jax.Array) -> None:
         self.model, self.x = model, nnx.data(x)
-        self.vocabulary_axes = model.vocabulary_axes
+        self.vocabulary_axes, self.cross_entropy = model.vocabulary_axes, model.cross_entropy
 
     def __call__(self, tokens: jax.Array, **where: jax.Array) -> jax.Array:
         """Logits of the residual stream; the tokens are those that it was made of."""

@@ -117,7 +117,8 @@ class Decoder(nnx.Module):
 
     With `context`, None at first, several cores share the positions of whole texts, which lie in
     its order. `vocabulary_axes`, () at first, are mesh axes whose cores have the logits of a part
-    of the vocabulary each. With `cache_split`, None at first, they have a part of paged caches
+    of the vocabulary each, and `cross_entropy`, None at first, computes losses of whole ones. With
+    `cache_split`, None at first, they have a part of paged caches
     each. `cache_groups`, one group at first, says which layers have a block table of their own.
     """
 
@@ -125,12 +126,13 @@ class Decoder(nnx.Module):
     cache_split: PagedSplit | None
     cache_groups: CacheGroups
     vocabulary_axes: tuple[str, ...]
+    cross_entropy: Callable[[jax.Array, jax.Array], jax.Array] | None
 
     def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
         self.context = self.cache_split = None
         self.cache_groups = CacheGroups.single(config.num_layers)
-        self.vocabulary_axes = ()
+        self.vocabulary_axes, self.cross_entropy = (), None
 
         rows = config.vocab_size + config.vocab_padding
 

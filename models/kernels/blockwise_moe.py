@@ -11,6 +11,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
+from models.kernels.cores import on_cores, own_part
 from models.kernels.products import columns_of
 from models.kernels.swiglu import store_swiglu
 from models.kernels.tiles import ROWS, loaded, tile
@@ -26,7 +27,8 @@ def blockwise_swiglu(x: Any, tokens: Any, experts: Any, gate: Any, up: Any, down
     """
     width = x.shape[1]
     y = nl.ndarray((tokens.shape[0], width), dtype=x.dtype, buffer=nl.shared_hbm)
-    for block in nl.affine_range(experts.shape[0]):
+    own = own_part(experts.shape[0])
+    for block in nl.affine_range(own.start, own.stop):
         places = nl.ds(block * ROWS, ROWS)
         rows = loaded(tokens[places])
         data = tile((ROWS, width), x.dtype)
@@ -71,7 +73,8 @@ def mixture(
     ends = jnp.cumsum(blocks_of)
     of_block = jnp.searchsorted(ends, jnp.arange(blocks), side="right")
     of_block = jnp.minimum(of_block, total - 1).astype(jnp.int32)
-    y = blockwise_swiglu(x, tokens[:, None], of_block[:, None], gate, up, down)
+    kernel = on_cores(blockwise_swiglu, len(of_block))
+    y = kernel(x, tokens[:, None], of_block[:, None], gate, up, down)
     own = jnp.zeros(pairs, jnp.int32).at[order].set(places.astype(jnp.int32))
     parts = y[own].reshape(count, chosen, -1).astype(jnp.float32)
     return jnp.sum(parts * weights[..., None], axis=1).astype(x.dtype)

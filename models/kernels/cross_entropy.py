@@ -11,7 +11,8 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from models.kernels.tiles import extent, loaded, parts, tile
+from models.kernels.cores import on_cores, own_part, tiles_of
+from models.kernels.tiles import ROWS, extent, loaded, parts, tile
 
 BLOCK = 4096
 """Logits of a row that are in SBUF at a time."""
@@ -29,7 +30,8 @@ def cross_entropy_kernel(logits: Any, targets: Any) -> tuple[Any, Any]:
     losses, logarithms = (
         nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.shared_hbm) for _ in range(2)
     )
-    for row in parts(rows):
+    own_rows = own_part(rows, ROWS)
+    for row in parts(own_rows.stop, first=own_rows.start):
         target = _as_float(loaded(targets[row]))
         lowest, total, own = (tile((extent(row), 1)) for _ in range(3))
         nisa.memset(lowest, 1e30)  # minus the largest logit so far
@@ -91,7 +93,8 @@ def cross_entropy_gradient(logits: Any, targets: Any, logarithms: Any, gradients
     """
     rows, words = logits.shape
     result = nl.ndarray(logits.shape, dtype=logits.dtype, buffer=nl.shared_hbm)
-    for row in parts(rows):
+    own_rows = own_part(rows, ROWS)
+    for row in parts(own_rows.stop, first=own_rows.start):
         target, shift, factor = (loaded(x[row]) for x in (targets, logarithms, gradients))
         target = _as_float(target)
         nisa.tensor_scalar(shift, shift, nl.multiply, -1.0)
@@ -117,14 +120,16 @@ Saved = tuple[jax.Array, jax.Array, jax.Array]
 
 
 def _forward(logits: jax.Array, targets: jax.Array) -> tuple[jax.Array, Saved]:
-    losses, logarithms = cross_entropy_kernel(*_rows(logits, targets))
+    rows = _rows(logits, targets)
+    losses, logarithms = on_cores(cross_entropy_kernel, tiles_of(targets.size))(*rows)
     return losses.reshape(targets.shape), (logits, targets, logarithms)
 
 
 def _backward(saved: Saved, gradient: jax.Array) -> tuple[jax.Array, None]:
     logits, targets, logarithms = saved
     rows = _rows(logits, targets)
-    result = cross_entropy_gradient(*rows, logarithms, gradient.reshape(-1, 1))
+    kernel = on_cores(cross_entropy_gradient, tiles_of(targets.size))
+    result = kernel(*rows, logarithms, gradient.reshape(-1, 1))
     return result.reshape(logits.shape), None
 
 

@@ -13,6 +13,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
+from models.kernels.cores import on_cores, own_part
 from models.kernels.flash_attention_backward import flash_attention_gradients
 from models.kernels.heads import BLOCK, Later, columns_of_head, rows_of_head, score
 from models.kernels.tiles import ROWS, Ring, extent, in_stages, parts, rows_from, tile
@@ -32,8 +33,9 @@ def flash_attention_kernel(query: Any, key: Any, value: Any, scale: float) -> tu
     queries, and the logarithm of each softmax's sum, FP32 [N, T, 1], which the gradient needs.
     T is a multiple of 128, H at most 128; query head n looks at key-value head n // (N / K).
 
-    Tiles of 128 queries meet blocks of up to 512 keys and keep the largest score so far and the
-    sums in FP32; where a block has a larger score, what was summed before is scaled down.
+    Programs share the query heads. Tiles of 128 queries meet blocks of up to 512 keys and keep the
+    largest score so far and the sums in FP32; where a block has a larger score, what was summed
+    before is scaled down.
 
     The work on a tile of queries and a block of keys has four stages, which are interleaved with
     those of the next pairs: while the Vector engine looks for the largest scores of one pair, the
@@ -44,10 +46,11 @@ def flash_attention_kernel(query: Any, key: Any, value: Any, scale: float) -> tu
     attended = nl.ndarray(query.shape, dtype=query.dtype, buffer=nl.shared_hbm)
     statistics = nl.ndarray((heads, length, 1), dtype=nl.float32, buffer=nl.shared_hbm)
     later = Later(query.dtype)
-    for kv_head in nl.affine_range(kv_heads):
+    group, own = heads // kv_heads, own_part(heads)
+    for kv_head in nl.affine_range(own.start // group, -(-own.stop // group)):
+        first = kv_head * group
         keys, values = columns_of_head(key[kv_head]), rows_of_head(value[kv_head])
-        for group in nl.affine_range(heads // kv_heads):
-            head = kv_head * (heads // kv_heads) + group
+        for head in nl.affine_range(max(first, own.start), min(first + group, own.stop)):
             sums, queries = _Sums(length), columns_of_head(query[head])
             work = _Work(keys, values, later, attended[head])
             meetings = [_Meeting(*pair, work) for pair in _pairs(queries, sums, scale)]
@@ -203,7 +206,8 @@ def _forward(
     query: jax.Array, key: jax.Array, value: jax.Array, scale: float | None
 ) -> tuple[jax.Array, Saved]:
     by_head = [heads_first(x) for x in (query, key, value)]
-    attended, statistics = flash_attention_kernel(*by_head, _scale(query, scale))
+    kernel = on_cores(flash_attention_kernel, len(by_head[0]))
+    attended, statistics = kernel(*by_head, _scale(query, scale))
     return heads_last(attended, query), (query, key, value, attended, statistics)
 
 
@@ -217,9 +221,8 @@ def _backward(
         of_attended.astype(jnp.float32) * attended.astype(jnp.float32), axis=-1, keepdims=True
     )
     by_head = [heads_first(x) for x in (query, key, value)]
-    gradients = flash_attention_gradients(
-        *by_head, of_attended, statistics, taken, _scale(query, scale)
-    )
+    kernel = on_cores(flash_attention_gradients, len(by_head[1]))
+    gradients = kernel(*by_head, of_attended, statistics, taken, _scale(query, scale))
     of_query, of_key, of_value = (
         heads_last(x, like) for x, like in zip(gradients, (query, key, value), strict=True)
     )

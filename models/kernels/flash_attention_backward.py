@@ -9,6 +9,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
+from models.kernels.cores import own_part
 from models.kernels.heads import BLOCK, Later, rows_of_head, score, turned_rows
 from models.kernels.tiles import ROWS, Ring, extent, in_stages, parts, tile
 
@@ -33,9 +34,9 @@ def flash_attention_gradients(
     keys at a time, and S = P · (of_attended · valueᵀ - taken), the gradients are Pᵀ · of_attended
     for the values, scale · Sᵀ · query for the keys and scale · S · key for the queries.
 
-    A block of 512 keys meets the tiles of 128 queries one after the other; its sums for keys and
-    values stay in PSUM meanwhile, all others in SBUF. Stages are interleaved as in
-    `flash_attention_kernel`.
+    Programs share the key-value heads. A block of 512 keys meets the tiles of 128 queries one after
+    the other; its sums for keys and values stay in PSUM meanwhile, all others in SBUF. Stages are
+    interleaved as in `flash_attention_kernel`.
     """
     (heads, length, _), kv_heads = query.shape, key.shape[0]
     group = heads // kv_heads
@@ -43,7 +44,8 @@ def flash_attention_gradients(
         nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm) for x in (query, key, value)
     )
     later = Later(query.dtype)
-    for kv_head in nl.affine_range(kv_heads):
+    own = own_part(kv_heads)
+    for kv_head in nl.affine_range(own.start, own.stop):
         keys, values = _Rows(key[kv_head]), _Rows(value[kv_head])
         of_keys, of_values = (_zeros(keys.parts.shape) for _ in range(2))
         for member in nl.affine_range(group):
@@ -61,9 +63,9 @@ def flash_attention_gradients(
                     (1, _Meeting.weigh),
                     (3, _Meeting.add),
                 )
-                own = slice(block.start // ROWS, block.stop // ROWS)
+                place = slice(block.start // ROWS, block.stop // ROWS)
                 for sums, new in ((of_keys, work.of_keys), (of_values, work.of_values)):
-                    nisa.tensor_tensor(sums[:, own], sums[:, own], new, nl.add)
+                    nisa.tensor_tensor(sums[:, place], sums[:, place], new, nl.add)
             _store(of_query[number], head.sums, scale)
         _store(of_key[kv_head], of_keys, scale)
         _store(of_value[kv_head], of_values, 1.0)

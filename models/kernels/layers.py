@@ -4,19 +4,32 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from models.decoder.model import Decoder
 from models.errors import KernelError
+from models.kernels.cross_entropy import cross_entropy
 from models.kernels.flash_attention import MOST_BYTES, MOST_WIDTH, flash_attention
 from models.kernels.rms_norm import rms_norm
+from models.kernels.rope import rope
+from models.kernels.swiglu import fits, swiglu
 from models.layers.attention import Attention
+from models.layers.linear import Linear
 from models.layers.masks import Visibility
+from models.layers.mlp import GatedMLP
 from models.layers.norms import RMSNorm
+from models.layers.rotary import Turn
+from models.parallel.tensor import AddedUp
 
 
 def use_kernels(model: nnx.Module) -> None:
-    """Lets kernels compute the attention and the RMSNorms of a model. It is changed in place."""
+    """Lets kernels compute the attention, rotary positions, SwiGLU, RMSNorms and cross entropy of a
+    model. It is changed in place."""
     for _, module in nnx.iter_modules(model):
         if isinstance(module, Attention):
-            module.mix = attend
+            module.mix, module.rotate = attend, rotate
+        elif isinstance(module, GatedMLP):
+            module.compute = feed_forward
+        elif isinstance(module, Decoder):
+            module.cross_entropy = cross_entropy
         elif isinstance(module, RMSNorm):
             module.normalise = normalise
 
@@ -64,3 +77,22 @@ def attend(
 def normalise(x: jax.Array, scale: jax.Array | None, eps: float) -> jax.Array:
     """As `rms_normalised`."""
     return rms_norm(x, jnp.ones(x.shape[-1]) if scale is None else scale, eps)
+
+
+def rotate(x: jax.Array, turn: Turn) -> jax.Array:
+    """As `apply_rotary`."""
+    return rope(x, *turn)
+
+
+def feed_forward(mlp: GatedMLP, x: jax.Array) -> jax.Array:
+    """As `GatedMLP.composed`, which computes what is no SwiGLU of plain products that fits."""
+    down = mlp.down.inner if isinstance(mlp.down, AddedUp) else mlp.down
+    maps = [m for m in (mlp.gate, mlp.up, down) if isinstance(m, Linear) and m.is_plain]
+    if len(maps) < 3 or mlp.act not in ("silu", "swish"):
+        return mlp.composed(x)
+    gate, up, down_kernel = (linear.kernel[...].astype(x.dtype) for linear in maps)
+    width, hidden = gate.shape
+    if not fits(width, hidden, x.dtype.itemsize):
+        return mlp.composed(x)
+    y = swiglu(x, gate, up, down_kernel)
+    return mlp.down.finished(y) if isinstance(mlp.down, AddedUp) else y

@@ -33,3 +33,13 @@ def add_up(stationary: list[Any], moving: list[Any]) -> Any:
     for number, (left, right) in enumerate(zip(stationary, moving, strict=True)):
         nisa.nc_matmul(total, left, right, accumulate=number > 0)
     return total
+
+
+def columns_of_rows(x: Any, rows: slice) -> list[Any]:
+    """Parts of 128 rows of xᵀ in SBUF, for up to 512 rows of x [N, D] in HBM."""
+    columns = [tile((extent(part), extent(rows)), x.dtype) for part in parts(x.shape[1])]
+    for row in parts(rows.stop, first=rows.start):
+        own = slice(row.start - rows.start, row.stop - rows.start)
+        for column, new in zip(columns, columns_of(loaded(x[row])), strict=True):
+            nisa.tensor_copy(column[:, own], new, engine=nisa.engine.gpsimd)
+    return columns

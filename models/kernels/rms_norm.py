@@ -9,6 +9,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
+from models.kernels.cores import on_cores, own_part, tiles_of
 from models.kernels.tiles import ROWS, loaded, rows_from, spread, tile
 
 
@@ -24,8 +25,9 @@ def rms_norm_kernel(x: Any, scale: Any, eps: float) -> Any:
     scales = spread(scale)
     shift = tile((ROWS, 1))
     nisa.memset(shift, eps)
-    for first in nl.affine_range(0, num_rows, ROWS):
-        rows = rows_from(first, num_rows)
+    own = own_part(num_rows, ROWS)
+    for first in nl.affine_range(own.start, own.stop, ROWS):
+        rows = rows_from(first, own.stop)
         _normalise(y[rows], loaded(x[rows]), scales, shift)
     return y
 
@@ -83,7 +85,8 @@ def _by_rows(eps: float) -> Any:
     @jax.custom_batching.custom_vmap
     def normalised(x: jax.Array, scale: jax.Array) -> jax.Array:
         rows = x.reshape(-1, x.shape[-1])
-        return rms_norm_kernel(rows, scale.reshape(1, -1), eps).reshape(x.shape)
+        kernel = on_cores(rms_norm_kernel, tiles_of(len(rows)))
+        return kernel(rows, scale.reshape(1, -1), eps).reshape(x.shape)
 
     @normalised.def_vmap
     def _rule(

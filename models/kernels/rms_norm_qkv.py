@@ -9,6 +9,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
+from models.kernels.cores import own_part
 from models.kernels.products import BLOCK, add_up, columns_of, loaded_weights
 from models.kernels.tiles import ROWS, extent, loaded, parts, spread, tile
 
@@ -28,7 +29,8 @@ def rms_norm_qkv(x: Any, scale: Any, weights: Any, eps: float) -> Any:
         tile((ROWS, 1)),
     )
     nisa.memset(shift, eps)
-    for rows in parts(num_rows):
+    own = own_part(num_rows, ROWS)
+    for rows in parts(own.stop, first=own.start):
         data = loaded(x[rows])
         squares, total, inverse = tile(data.shape), tile((extent(rows), 1)), tile((extent(rows), 1))
         nisa.activation_reduce(squares, nl.square, data, nl.add, total)

@@ -65,9 +65,9 @@ def rows_from(first: int, total: int, step: int = ROWS) -> slice:
     return slice(first, min(first + step, total))
 
 
-def parts(total: int, step: int = ROWS) -> list[slice]:
-    """Rows or columns in parts of `step`, of which the last may have fewer."""
-    return [rows_from(first, total, step) for first in range(0, total, step)]
+def parts(total: int, step: int = ROWS, first: int = 0) -> list[slice]:
+    """Rows or columns, from the first on, in parts of `step`, of which the last may have fewer."""
+    return [rows_from(start, total, step) for start in range(first, total, step)]
 
 
 def extent(part: slice) -> int:

@@ -124,7 +124,8 @@ class Attention(nnx.Module):
     Queries and keys pass a norm over each head before they turn if `head_norm` makes one. Calling
     the module is self-attention; `memory` and `attend` are attention over another text, whose
     vectors are `memory_dim` wide; those that values are made of can be `value_dim` wide. `mix`,
-    `dot_product_attention` at first, is what looks at keys. `fused`, False at first, lets
+    `dot_product_attention` at first, is what looks at keys, and `rotate`, `apply_rotary` at first,
+    turns heads. `fused`, False at first, lets
     self-attention make queries, keys and values by one product. `axes` are what the axes of query
     heads and of key-value heads are called. With `has_sinks` each query head has a score of one
     more key, whose value is zero. `cache_scales`, None at first, are
@@ -133,6 +134,7 @@ class Attention(nnx.Module):
     """
 
     mix: Attend
+    rotate: Callable[[jax.Array, Turn], jax.Array]
     fused: bool
     cache_scales: CacheScales | None
     sinks: nnx.Param[jax.Array] | None
@@ -174,7 +176,7 @@ class Attention(nnx.Module):
                 rngs=rngs,
             )
 
-        self.mix, self.fused = dot_product_attention, False
+        self.mix, self.rotate, self.fused = dot_product_attention, apply_rotary, False
         self.cache_scales, self.dropout = nnx.data(None), nnx.data(None)
         self.scale, self.softcap = scale, softcap
         heads, kv_heads = {axes[0]: num_heads}, {axes[1]: num_kv_heads}
@@ -278,7 +280,7 @@ class Attention(nnx.Module):
         self, heads: jax.Array, norm: RMSNorm | LayerNorm | None, turn: Turn | None
     ) -> jax.Array:
         heads = heads if norm is None else norm(heads)
-        return heads if turn is None else apply_rotary(heads, turn)
+        return heads if turn is None else self.rotate(heads, turn)
 
     def _mix(
         self,

@@ -85,6 +85,12 @@ class Linear(nnx.Module, HasNarrow):
             y = self.matmul(x, kernel, self.num_in_axes, history)
         return self._finished(y, x)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is the product with its kernel and nothing else."""
+        others = self.matmul, self.lora, self.kernel_narrow, self.dropout, self.bias
+        return all(other is None for other in others)
+
     def axes(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
         """The axes of what it takes and of what it gives, by name and size."""
         sizes = list(zip(axes_of(self.kernel), self.kernel.shape, strict=True))

@@ -1,6 +1,8 @@
 """Feed-forward blocks."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 from flax import nnx
@@ -14,9 +16,10 @@ class GatedMLP(nnx.Module):
     """y = down(act(gate(x)) · up(x)). Shazeer, "GLU Variants Improve Transformer", 2020.
 
     SwiGLU with the activation "silu", GeGLU with "gelu" or "gelu_pytorch_tanh". `fused`, False at
-    first, lets gate and up be one product.
+    first, lets gate and up be one product. `compute`, `composed` at first, computes it.
     """
 
+    compute: Callable[[Any, jax.Array], jax.Array]
     fused: bool
 
     def __init__(
@@ -36,9 +39,13 @@ class GatedMLP(nnx.Module):
         self.gate = project(outside, inside, stddev=stddev)
         self.up = project(outside, inside, stddev=stddev)
         self.down = project(inside, outside, stddev=out_stddev)
-        self.act, self.fused = act, False
+        self.compute, self.act, self.fused = GatedMLP.composed, act, False
 
     def __call__(self, x: jax.Array) -> jax.Array:
+        return self.compute(self, x)
+
+    def composed(self, x: jax.Array) -> jax.Array:
+        """Its maps one after the other."""
         if self.fused:
             gate, up = fused_linear(x, (self.gate, self.up))
         else:

@@ -105,7 +105,11 @@ class AddedUp(nnx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """[B, T, …] -> [B, T/cores, D]."""
-        y = self.tensor.add_up(self.inner(x))
+        return self.finished(self.inner(x))
+
+    def finished(self, partial: jax.Array) -> jax.Array:
+        """What the partial sums [B, T, …] of its layer make."""
+        y = self.tensor.add_up(partial)
         y = y if self.bias is None else y + self.bias[...].astype(y.dtype)
         return y if self.dropout is None else self.dropout(y)
 

@@ -1,11 +1,15 @@
 """The table of docs/nki.md that has the estimated times of the models' kernels, and those of the
-compiler's own code for the same functions, on a logical core of one physical core.
+compiler's own code for the same functions, on a logical core of one physical core and of two.
 
 JAX_PLATFORMS=neuron python -m tests.documentation.kernel_times
 """
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -25,6 +29,7 @@ nki.install()
 
 from models.kernels.adamw import adamw  # noqa: E402
 from models.kernels.blockwise_moe import mixture  # noqa: E402
+from models.kernels.cores import on_cores, tiles_of  # noqa: E402
 from models.kernels.cross_entropy import cross_entropy  # noqa: E402
 from models.kernels.flash_attention import flash_attention  # noqa: E402
 from models.kernels.fp8 import quantised  # noqa: E402
@@ -58,6 +63,16 @@ def cross_entropy_nats(logits: jax.Array, targets: jax.Array) -> jax.Array:
     return jax.nn.logsumexp(logits, axis=1) - own
 
 
+def with_weight_gradients(function: Callable[..., jax.Array]) -> Callable[..., Any]:
+    """The result, and the gradients of all arguments but the last, that of the result."""
+
+    def pulled(*arguments: jax.Array) -> Any:
+        result, pull = jax.vjp(function, *arguments[:-1])
+        return result, pull(arguments[-1])
+
+    return pulled
+
+
 def with_gradient(function: Callable[..., jax.Array]) -> Callable[..., Any]:
     """Losses of logits and targets, and the gradient of the logits."""
 
@@ -78,7 +93,17 @@ def gradients(function: Callable[..., jax.Array]) -> Callable[..., Any]:
 
 
 def plain_rope(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
-    return apply_rotary(x[None], Turn(cos, sin))[0]
+    return apply_rotary(x, Turn(cos, sin))
+
+
+def of_turned(function: Callable[..., jax.Array]) -> Callable[..., Any]:
+    """The gradient of x, from that of the turned x, which is the first argument."""
+
+    def pulled(gradient: jax.Array, cos: jax.Array, sin: jax.Array) -> Any:
+        zeros = jnp.zeros_like(gradient)
+        return jax.vjp(lambda x: function(x, cos, sin), zeros)[1](gradient)
+
+    return pulled
 
 
 def plain_adamw(*arrays: jax.Array) -> Any:
@@ -168,11 +193,19 @@ def small_cases() -> Iterator[tuple[str, Callable[..., Any], Callable[..., Any],
         return array(*shape, dtype=jnp.float32)
 
     x = array(LENGTH, WIDTH)
+    heads = array(1, LENGTH, HEADS, HEAD_DIM)
+    angles = exact(LENGTH, HEAD_DIM // 2), exact(LENGTH, HEAD_DIM // 2)
     yield (
         f"`rope` of {LENGTH} positions and {HEADS} heads of {HEAD_DIM}",
         jax.jit(rope),
         plain_rope,
-        (array(LENGTH, HEADS, HEAD_DIM), *(exact(LENGTH, HEAD_DIM // 2) for _ in range(2))),
+        (heads, *angles),
+    )
+    yield (
+        "its gradient",
+        of_turned(rope),
+        of_turned(plain_rope),
+        (heads, *angles),
     )
     logits, targets = exact(LENGTH, WORDS), array(LENGTH, dtype=jnp.int32)
     yield (
@@ -195,16 +228,23 @@ def small_cases() -> Iterator[tuple[str, Callable[..., Any], Callable[..., Any],
     )
     yield (
         f"`rms_norm_qkv` of [{LENGTH}, {WIDTH}] to {WIDTH + WIDTH // 2}",
-        lambda x, scale, weights: rms_norm_qkv(x, scale, weights, EPS),
+        lambda x, *others: on_cores(rms_norm_qkv, tiles_of(len(x)))(x, *others, EPS),
         plain_qkv,
         (x, array(1, WIDTH), array(WIDTH, WIDTH + WIDTH // 2)),
     )
     hidden = 2 * WIDTH
+    weights = array(WIDTH, hidden), array(WIDTH, hidden), array(hidden, WIDTH)
     yield (
         f"`swiglu` of [{LENGTH}, {WIDTH}] by {hidden}",
         jax.jit(swiglu),
         plain_swiglu,
-        (x, array(WIDTH, hidden), array(WIDTH, hidden), array(hidden, WIDTH)),
+        (x, *weights),
+    )
+    yield (
+        "the same and its gradients",
+        with_weight_gradients(swiglu),
+        with_weight_gradients(plain_swiglu),
+        (x, *weights, x),
     )
     yield (
         f"`top_experts` of [{LENGTH}, {WIDTH}], {CHOSEN} of {EXPERTS}",
@@ -234,14 +274,43 @@ def small_cases() -> Iterator[tuple[str, Callable[..., Any], Callable[..., Any],
     )
 
 
-def rows() -> Iterator[Sequence[str]]:
-    for what, kernel, plain, arguments in cases():
-        times = (
-            neuronjax.estimate(function, *arguments, lnc=1).step_ns for function in (kernel, plain)
-        )
-        yield what, *(f"{time / 1e3:.0f}" for time in times)
+Times = list[tuple[str, float, float]]
+"""What is computed, and how many µs the kernel takes, and the compiler's own code."""
 
+
+def times(lnc: int) -> Times:
+    """On logical cores of so many physical cores, which must be those of this process."""
+    return [
+        (what, *(neuronjax.estimate(f, *arguments, lnc=lnc).step_ns / 1e3 for f in functions))
+        for what, *functions, arguments in cases()
+    ]
+
+
+def times_elsewhere(lnc: int) -> Times:
+    """The same, in a process for such cores: kernels ask the devices how many they have."""
+    command = [sys.executable, "-m", "tests.documentation.kernel_times", str(lnc)]
+    environment = {**os.environ, "NEURON_LOGICAL_NC_CONFIG": str(lnc)}
+    output = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    rows: Times = json.loads(output.splitlines()[-1])
+    return rows
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        print(json.dumps(times(int(sys.argv[1]))))
+        return
+    head = ["in BF16", *(f"{of}, {cores}" for cores in CORES for of in ("kernel", "compiler"))]
+    by_lnc = [times_elsewhere(lnc) for lnc in CORES.values()]
+    rows = [
+        (of_row[0][0], *(f"{time:.0f}" for _, *both in of_row for time in both))
+        for of_row in zip(*by_lnc, strict=True)
+    ]
+    PAGE.write_text(renewed(PAGE.read_text(), TABLE, markdown(head, rows)))
+
+
+CORES = {"one core": 1, "two cores": 2}
 
 if __name__ == "__main__":
-    text = markdown(["in BF16", "kernel, µs", "compiler's own code, µs"], rows())
-    PAGE.write_text(renewed(PAGE.read_text(), TABLE, text))
+    main()

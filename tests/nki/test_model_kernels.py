@@ -15,6 +15,7 @@ from models.kernels.blockwise_moe import mixture
 from models.kernels.cross_entropy import cross_entropy
 from models.kernels.flash_attention import flash_attention
 from models.kernels.rms_norm import rms_norm
+from models.kernels.rope import rope
 from models.kernels.swiglu import swiglu
 
 EPS = 1e-5
@@ -128,6 +129,41 @@ def test_cross_entropy() -> None:
     check(
         "float32", function(*arguments), in_fp64(partial(valued, plain_cross_entropy), *arguments)
     )
+
+
+def plain_rope(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
+    low, high, rest = jnp.split(x, [cos.shape[-1], 2 * cos.shape[-1]], axis=-1)
+    c, s = (angles[..., None, :] for angles in (cos, sin))
+    return jnp.concatenate([low * c - high * s, high * c + low * s, rest], axis=-1)
+
+
+@pytest.mark.parametrize("angles", [(70, 6), (2, 70, 6)])
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_rope(dtype: str, angles: tuple[int, ...]) -> None:
+    """With the gradients of the angles, too."""
+    x, cos, sin, gradient = drawn(dtype, (2, 70, 3, 16), angles, angles, (2, 70, 3, 16))
+    arguments = x, cos.astype("float32"), sin.astype("float32"), gradient
+    function = jax.jit(with_gradients(rope))
+    assert function.lower(*arguments).as_text().count(CUSTOM_CALL) == 2
+    value, of_x, *of_angles = function(*arguments)
+    right, right_of_x, *right_of_angles = in_fp64(with_gradients(plain_rope), *arguments)
+    check(dtype, (value, of_x), (right, right_of_x))
+    check("float32", of_angles, right_of_angles)
+
+
+def plain_swiglu(x: jax.Array, gate: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
+    return (jax.nn.silu(x @ gate) * (x @ up)) @ down
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_swiglu(dtype: str) -> None:
+    x, gate, up, down, gradient = drawn(
+        dtype, (2, 90, 48), (48, 160), (48, 160), (160, 48), (2, 90, 48)
+    )
+    arguments = x, gate * 0.2, up * 0.2, down * 0.2, gradient
+    function = jax.jit(with_gradients(swiglu))
+    assert function.lower(*arguments).as_text().count(CUSTOM_CALL) == 2
+    check(dtype, function(*arguments), in_fp64(with_gradients(plain_swiglu), *arguments))
 
 
 def plain_mixture(

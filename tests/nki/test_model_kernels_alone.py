@@ -13,12 +13,16 @@ import pytest
 from models.kernels import cross_entropy
 from models.kernels.adamw import adamw
 from models.kernels.blockwise_moe import blockwise_swiglu
+from models.kernels.flash_attention import flash_attention_kernel
+from models.kernels.flash_attention_backward import flash_attention_gradients
 from models.kernels.fp8 import quantised
+from models.kernels.rms_norm import rms_norm_kernel
 from models.kernels.rms_norm_qkv import rms_norm_qkv
-from models.kernels.rope import rope
+from models.kernels.rope import rope_kernel
 from models.kernels.router import top_experts
 from models.kernels.selective_scan import selective_scan
-from models.kernels.swiglu import swiglu
+from models.kernels.swiglu import swiglu_kernel
+from models.kernels.swiglu_backward import swiglu_gradients
 from neuronjax import nki
 from neuronjax.emulate import core
 
@@ -41,11 +45,18 @@ def wide(*arrays: np.ndarray) -> list[np.ndarray]:
 
 
 def rotary() -> Any:
-    x, angles = drawn(ROWS, 3, 16), drawn(ROWS, 8)
+    """The last four numbers of a head stay."""
+    x, angles = drawn(ROWS, 3, 20), drawn(ROWS, 8)
     cos, sin = np.cos(angles), np.sin(angles)
-    low, high = np.split(x.astype(np.float64), 2, axis=-1)
+    low, high, rest = np.split(x.astype(np.float64), [8, 16], axis=-1)
     c, s = (a[:, None] for a in wide(cos, sin))
-    return rope, (x, cos, sin), (np.concatenate([low * c - high * s, high * c + low * s], axis=-1),)
+    turned = np.concatenate([low * c - high * s, high * c + low * s, rest], axis=-1)
+    return rope_kernel, (x, cos, sin), (turned,)
+
+
+def turned_back() -> Any:
+    _, (x, cos, sin), (turned,) = rotary()
+    return rope_kernel, (turned.astype(np.float32), cos, sin, True), (x,)
 
 
 def logits() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -133,11 +144,66 @@ def gated(x: np.ndarray, gate: np.ndarray, up: np.ndarray, down: np.ndarray) -> 
 def feed_forward() -> Any:
     """More rows than share their weights, and widths that are no multiples of a tile's."""
     x, gate, up, down = drawn(520, 150), *(drawn(*s, scale=0.1) for s in _shapes(150, 140))
-    return swiglu, (x, gate, up, down), (gated(x, gate, up, down),)
+    return swiglu_kernel, (x, gate, up, down), (gated(x, gate, up, down),)
+
+
+def gradients_of_feed_forward() -> Any:
+    x, of_y = drawn(520, 150), drawn(520, 150)
+    weights = [drawn(*shape, scale=0.1) for shape in _shapes(150, 140)]
+    (x64, g), (gate, up, down) = wide(x, of_y), wide(*weights)
+    a, b, of_hidden = x64 @ gate, x64 @ up, g @ down.T
+    share = 1 / (1 + np.exp(-a))
+    of_a = of_hidden * b * share * (1 + a * (1 - share))
+    of_b = of_hidden * a * share
+    expected = of_a @ gate.T + of_b @ up.T, a * share * b, of_a, of_b
+    return swiglu_gradients, (x, *weights, of_y), expected
 
 
 def _shapes(width: int, hidden: int) -> list[tuple[int, int]]:
     return [(width, hidden), (width, hidden), (hidden, width)]
+
+
+def norms() -> Any:
+    x, scale, eps = drawn(ROWS, 60), drawn(1, 60), 1e-5
+    a, b = wide(x, scale)
+    normed = a / np.sqrt(np.mean(a**2, axis=1, keepdims=True) + eps) * b
+    return rms_norm_kernel, (x, scale, eps), (normed,)
+
+
+HEADS, KV_HEADS, LENGTH, SCALE = 6, 3, 256, 0.3
+
+
+def attention() -> Any:
+    """Of heads that two programs cannot share evenly."""
+    query, key, value = (drawn(n, LENGTH, 16) for n in (HEADS, KV_HEADS, KV_HEADS))
+    weights, logarithms = attended_by(query, key)
+    result = weights @ np.repeat(value.astype(np.float64), HEADS // KV_HEADS, axis=0)
+    return flash_attention_kernel, (query, key, value, SCALE), (result, logarithms)
+
+
+def attended_by(query: np.ndarray, key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The softmax over what is not later, and the logarithm of its sum."""
+    q, k = wide(query, np.repeat(key, HEADS // KV_HEADS, axis=0))
+    scores = np.where(np.tri(LENGTH, dtype=bool), SCALE * q @ k.transpose(0, 2, 1), -np.inf)
+    logarithms = np.log(np.sum(np.exp(scores), axis=-1, keepdims=True))
+    return np.exp(scores - logarithms), logarithms
+
+
+def gradients_of_attention() -> Any:
+    _, (query, key, value, _), (attended, logarithms) = attention()
+    of_attended = drawn(*query.shape)
+    group = HEADS // KV_HEADS
+    q, k, v, g = wide(query, np.repeat(key, group, 0), np.repeat(value, group, 0), of_attended)
+    weights, _ = attended_by(query, key)
+    taken = np.sum(g * attended, axis=-1, keepdims=True)
+    of_scores = SCALE * weights * (g @ v.transpose(0, 2, 1) - taken)
+    of_key, of_value = (
+        x.reshape(KV_HEADS, group, LENGTH, -1).sum(axis=1)
+        for x in (of_scores.transpose(0, 2, 1) @ q, weights.transpose(0, 2, 1) @ g)
+    )
+    sums = (logarithms.astype(np.float32), taken.astype(np.float32))
+    arguments = query, key, value, of_attended, *sums, SCALE
+    return flash_attention_gradients, arguments, (of_scores @ k, of_key, of_value)
 
 
 def experts() -> Any:
@@ -155,6 +221,7 @@ CASES: dict[str, Case] = {
     case.__name__: case
     for case in (
         rotary,
+        turned_back,
         losses,
         gradients_of_losses,
         step_of_adamw,
@@ -163,6 +230,10 @@ CASES: dict[str, Case] = {
         scan,
         projections,
         feed_forward,
+        gradients_of_feed_forward,
+        norms,
+        attention,
+        gradients_of_attention,
         experts,
     )
 }
@@ -171,7 +242,33 @@ CASES: dict[str, Case] = {
 @pytest.mark.parametrize("name", CASES)
 def test_values_in_every_order(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cross_entropy, "BLOCK", 40)  # three blocks
+    check(*CASES[name]())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "rotary",
+        "losses",
+        "gradients_of_losses",
+        "projections",
+        "feed_forward",
+        "gradients_of_feed_forward",
+        "norms",
+        "attention",
+        "gradients_of_attention",
+        "experts",
+    ],
+)
+def test_values_of_two_programs(name: str) -> None:
+    """Which share the work, so that both together take less time than one."""
     kernel, arguments, expected = CASES[name]()
+    check(kernel[2], arguments, expected)
+    alone, both = (nki.benchmark(k, *arguments).total_ns for k in (kernel, kernel[2]))
+    assert both < alone
+
+
+def check(kernel: Any, arguments: tuple[Any, ...], expected: Expected) -> None:
     for order in ORDERS.values():
         results = nki.simulate(kernel, order)(*arguments)
         results = results if isinstance(results, tuple) else (results,)
