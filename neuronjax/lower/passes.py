@@ -19,7 +19,7 @@ from neuronjax.hlo.graph import Graph
 from neuronjax.hlo.graph_text import malformed, printed
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.lower.chain import elementwise
-from neuronjax.lower.control.native_kernels import written_out
+from neuronjax.lower.control.native_kernels import without_ranks, written_out
 from neuronjax.lower.cores.beside import beside
 from neuronjax.lower.cores.split import split
 from neuronjax.lower.join.join import join
@@ -119,6 +119,11 @@ def _changed(graph: Graph, setting: Setting, *, change: Callable[[Graph], None])
     return graph
 
 
+def _without_ranks(graph: Graph, setting: Setting) -> Graph:
+    without_ranks(graph, setting.target, setting.ranks)
+    return graph
+
+
 def _written(graph: Graph, setting: Setting) -> Program:
     return written(graph, setting.target, setting.ranks, setting.name, setting.donations)
 
@@ -202,6 +207,9 @@ GRAPH_PASSES = (
     _rewrite("compose", "erfc is a single operation again", COMPOSED),
     _change(
         "count", "loops have their trip counts; slices at counters are views", with_counted_loops
+    ),
+    Pass(
+        "ranks", "kernels that engines run are not told their rank", _without_ranks, _graph_findings
     ),
     _change("used", "every value has a user", without_unused),
     _change("uncount", "no loop carries a counter that nothing reads", without_counters),

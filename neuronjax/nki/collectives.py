@@ -21,6 +21,7 @@ from neuronjax.program.collective import (
     AllGather,
     AllReduce,
     AllToAll,
+    CollectiveInstruction,
     GroupCollective,
     Groups,
     Permute,
@@ -152,9 +153,8 @@ def collective_permute(
             f"{trace.line()}: source_target_pairs={quoted(source_target_pairs)}; pass pairs of "
             "ranks, such as [[0, 1], [1, 0]]."
         ) from None
-    trace.exchanges_between(1 + max((rank for pair in pairs for rank in pair), default=0))
-    sources, targets = _accesses(trace, "srcs", srcs), _accesses(trace, "dsts", dsts)
-    trace.add(Permute(srcs=sources, dsts=targets, pairs=pairs, priority=priority))
+    ranks = 1 + max((rank for pair in pairs for rank in pair), default=0)
+    _add(Permute, ranks, srcs, dsts, pairs=pairs, priority=priority)
 
 
 def rank_id() -> VirtualRegister:
@@ -174,14 +174,23 @@ def _exchange(
     priority: int | None,
     **fields: Any,
 ) -> None:
-    trace = current()
     if not isinstance(group, ReplicaGroup):
         raise UnsupportedProgramError(
-            f"{trace.line()}: replica_group={quoted(group)}; pass a nki.collectives.ReplicaGroup."
+            f"{current().line()}: replica_group={quoted(group)}; pass a "
+            "nki.collectives.ReplicaGroup."
         )
-    trace.exchanges_between(sum(map(len, group.groups)))
+    ranks = sum(map(len, group.groups))
+    _add(kind, ranks, srcs, dsts, groups=group.groups, priority=priority, **fields)
+
+
+def _add(
+    kind: type[CollectiveInstruction], ranks: int, srcs: Tensors, dsts: Tensors, **fields: Any
+) -> None:
+    """Writes an exchange between so many ranks; `fields` are those of the instruction."""
+    trace = current()
+    trace.exchanges_between(ranks)
     sources, targets = _accesses(trace, "srcs", srcs), _accesses(trace, "dsts", dsts)
-    trace.add(kind(srcs=sources, dsts=targets, groups=group.groups, priority=priority, **fields))
+    trace.add(kind(srcs=sources, dsts=targets, **fields))
 
 
 def _accesses(trace: Trace, parameter: str, tensors: Tensors) -> tuple[Access, ...]:

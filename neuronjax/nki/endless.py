@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _thread
+import ctypes
 import sys
 import threading
 import time
@@ -16,22 +16,22 @@ PATIENCE_SECONDS = 60.0
 kernel writes its next instruction or tensor."""
 
 
-class Watch:
-    """Ends the trace of a kernel that makes no progress, with the line where it is.
+class _EndlessError(BaseException):
+    """What the watching thread raises in the one that traces; no kernel catches it by mistake."""
 
-    Only the main thread can be interrupted; in other threads such a kernel goes on.
-    """
+
+class Watch:
+    """Ends the trace of a kernel that makes no progress, with the line where it is."""
 
     def __init__(self, name: str, trace: Trace) -> None:
         self._name, self._trace = name, trace
-        self._ended = threading.Event()
+        self._ended, self._lock = threading.Event(), threading.Lock()
         self._stuck = ""
         self._tracing = threading.get_ident()
         self._watcher = threading.Thread(target=self._watch, daemon=True, name="neuronjax-nki")
 
     def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            self._watcher.start()
+        self._watcher.start()
 
     def __exit__(
         self,
@@ -39,8 +39,12 @@ class Watch:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._ended.set()
-        if self._stuck and isinstance(error, KeyboardInterrupt):
+        try:
+            with self._lock:
+                self._ended.set()
+        except _EndlessError as late:
+            error = late
+        if isinstance(error, _EndlessError):
             raise KernelError(
                 f"{self._stuck}: {self._name} has computed for {PATIENCE_SECONDS:g} s without "
                 "writing an instruction, and is here. A kernel's Python runs once, when it is "
@@ -56,5 +60,13 @@ class Watch:
             elif spent - since > PATIENCE_SECONDS:
                 frame = sys._current_frames().get(self._tracing)
                 self._stuck = line_in_kernel(frame) if frame is not None else self._name
-                _thread.interrupt_main()
+                self._interrupt()
                 return
+
+    def _interrupt(self) -> None:
+        """Raises an exception in the tracing thread, unless it is done."""
+        with self._lock:
+            if not self._ended.is_set():
+                thread = ctypes.c_ulong(self._tracing)
+                kind = ctypes.py_object(_EndlessError)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, kind)

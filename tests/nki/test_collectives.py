@@ -290,3 +290,19 @@ def test_a_rank_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meetings, "PATIENCE_SECONDS", 0.05)
     with pytest.raises(ExecutionError, match="ranks 0, 2, 3 did not reach the kernel"):
         meetings.Meetings().attend("wide", 1, 4, [], lambda arrays: arrays)
+
+
+def test_engines_are_not_told_ranks_that_they_know() -> None:
+    """A call gives the host the number of the rank, which costs an engine a kernel of its own."""
+    mesh = jax.make_mesh((4,), ("x",), (AxisType.Auto,), devices=jax.devices()[:4])
+    rows = P("x")
+    function = jax.jit(
+        jax.shard_map(
+            lambda x: sums(x, ALL, nl.add), mesh=mesh, in_specs=rows, out_specs=rows,
+            check_vma=False,
+        )
+    )  # fmt: skip
+    x = jax.ShapeDtypeStruct((512, 16), np.float32, sharding=jax.NamedSharding(mesh, rows))
+    estimate = neuronjax.estimate(function, x)
+    assert {share.operations for share in estimate.kernels} == {("sums",)}
+    assert "test_collectives.py" in share.source

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from neuronjax.hlo.custom_calls import SERIALIZED_KERNEL
-from neuronjax.hlo.graph import Op, Value
+from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.control import host
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.storage import storage_of
@@ -29,6 +29,7 @@ from neuronjax.program.program import (
     Node,
     Program,
     Split,
+    Target,
 )
 from neuronjax.program.serialized_kernel import SerializedKernel
 from neuronjax.program.verify import verify
@@ -41,7 +42,7 @@ kernel's arguments and results. One that is written to is a result, which holds 
 def lower(scope: Scope, op: Op) -> None:
     """A call of a kernel that runs here as it is; any other custom call is left to the host."""
     configuration = op.attributes.get(SERIALIZED_KERNEL)
-    if configuration is None or not _runs(configuration, op, scope):
+    if configuration is None or not _runs(configuration, op, scope.unit.target, scope.unit.ranks):
         host.lower(scope, op)
         return
     kernel = serialized_kernel.known(configuration)
@@ -172,17 +173,28 @@ def _is_sound(configuration: str) -> bool:
 
 
 def _operands(kernel: SerializedKernel, op: Op) -> Sequence[Value]:
-    """The values of its arguments; a call of several ranks has the number of its rank before."""
-    return op.operands[1:] if kernel.program.ranks > 1 else op.operands
+    """The values of its arguments; the number of the rank may be before them."""
+    return op.operands[len(op.operands) - len(_arguments(kernel)) :]
 
 
-def _runs(configuration: str, op: Op, scope: Scope) -> bool:
+def without_ranks(graph: Graph, target: Target, ranks: int) -> None:
+    """Takes the number of the rank from calls of kernels that engines run, which know it; in
+    place."""
+    for op in graph.operations:
+        for region in op.regions:
+            without_ranks(region, target, ranks)
+        configuration = op.attributes.get(SERIALIZED_KERNEL)
+        if configuration is not None and _runs(configuration, op, target, ranks):
+            op.operands = tuple(_operands(serialized_kernel.known(configuration), op))
+
+
+def _runs(configuration: str, op: Op, target: Target, ranks: int) -> bool:
     """Whether the kernel was compiled for cores such as these, and values lie as it expects."""
     kernel = serialized_kernel.known(configuration)
-    own, target = kernel.program.target, scope.unit.target
+    own = kernel.program.target
     if own.chip != target.chip or own.lnc not in (1, target.lnc):
         return False
-    if kernel.program.ranks not in (1, scope.unit.ranks):
+    if kernel.program.ranks not in (1, ranks):
         return False
     buffers = {buffer.name: buffer for buffer in kernel.program.buffers}
     wanted = [*_arguments(kernel), *(buffers[name] for name in kernel.results)]
