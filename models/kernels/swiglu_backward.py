@@ -10,9 +10,15 @@ import nki.isa as nisa
 import nki.language as nl
 
 from models.kernels.cores import own_part
-from models.kernels.products import BLOCK, add_up, columns_of, columns_of_rows, loaded_weights
+from models.kernels.products import BLOCK, add_up, columns_of_rows, loaded_weights
 from models.kernels.swiglu_rows import bytes_of, rows_of_gradients
-from models.kernels.tiles import ROWS, extent, loaded, parts, rows_from, tile, transposed
+from models.kernels.tiles import ROWS, extent, in_stages, loaded, parts, tile
+
+SPAN = 2048
+"""Of the hidden width: what is traced as one iteration of a loop."""
+
+TURNED = 4
+"""Transposed tiles of 128 columns that fit side by side in a bank of PSUM."""
 
 
 @nki.jit
@@ -31,23 +37,24 @@ def swiglu_gradients(x: Any, gate: Any, up: Any, down: Any, of_y: Any) -> tuple[
     own = own_part(num_rows, ROWS)
     step = rows_of_gradients(width, bytes_of(x.dtype)) or ROWS
     for rows in parts(own.stop, step, own.start):
-        columns, of_columns = columns_of_rows(x, rows), columns_of_rows(of_y, rows)
-        sums = [_zeros((extent(row), width)) for row in parts(extent(rows))]
-        for first in nl.sequential_range(0, hidden_width, BLOCK):
-            block = rows_from(first, hidden_width, BLOCK)
-            gates, ups = (loaded_weights(weights, block) for weights in (gate, up))
-            for part in parts(extent(block)):
-                place = slice(block.start + part.start, block.start + part.stop)
-                own_gates, own_ups = ([w[:, part] for w in weights] for weights in (gates, ups))
-                downs = columns_of(loaded(down[place]))
-                made = _Hidden(
-                    add_up(own_gates, columns), add_up(own_ups, columns), add_up(downs, of_columns)
-                )
-                for target, new in zip(stored, made.in_dtype(x.dtype), strict=True):
-                    _store_turned(target[rows, place], new)
-                for new, weights in ((made.of_gated, own_gates), (made.of_others, own_ups)):
-                    _add_products(sums, new, _joined(weights))
-        for row, total in zip(parts(rows.stop, first=rows.start), sums, strict=True):
+        work = _Work(columns_of_rows(x, rows), columns_of_rows(of_y, rows), stored, rows, width)
+        for first in nl.sequential_range(0, hidden_width, SPAN):
+            last = min(first + SPAN, hidden_width)
+            hidden = [
+                _Hidden(work, place, weights, down)
+                for block in parts(last, BLOCK, first)
+                for weights in [_Weights(block, gate, up)]
+                for place in parts(block.stop, first=block.start)
+            ]
+            in_stages(
+                hidden,
+                (0, _Hidden.load),
+                (1, _Hidden.turn),
+                (2, _Hidden.multiply),
+                (3, _Hidden.differentiate),
+                (4, _Hidden.add),
+            )
+        for row, total in zip(parts(rows.stop, first=rows.start), work.sums, strict=True):
             result = tile(total.shape, x.dtype)
             nisa.tensor_copy(result, total)
             nisa.dma_copy(dst=of_x[row], src=result)
@@ -60,50 +67,127 @@ def _zeros(shape: tuple[int, ...]) -> Any:
     return result
 
 
+class _Work:
+    """Of some rows: the parts of xᵀ and of the gradient of yᵀ in SBUF, sums for the gradient of
+    x [P, D], FP32, and what is stored [N, F]."""
+
+    def __init__(
+        self, columns: list[Any], of_columns: list[Any], stored: list[Any], rows: slice, width: int
+    ) -> None:
+        self.columns, self.of_columns, self.stored, self.rows = columns, of_columns, stored, rows
+        self.sums = [_zeros((extent(row), width)) for row in parts(extent(rows))]
+
+
+class _Weights:
+    """The weights of up to 512 hidden numbers, in HBM; the first part that asks loads them."""
+
+    def __init__(self, block: slice, gate: Any, up: Any) -> None:
+        self._block, self._in_hbm = block, (gate, up)
+        self._loaded: list[list[Any]] = []
+
+    def of_part(self, place: slice) -> list[list[Any]]:
+        """Parts [128, P] of the columns of `gate`, and of `up`."""
+        if not self._loaded:
+            self._loaded = [loaded_weights(weights, self._block) for weights in self._in_hbm]
+        first = self._block.start
+        own = slice(place.start - first, place.stop - first)
+        return [[part[:, own] for part in weights] for weights in self._loaded]
+
+
 class _Hidden:
-    """Hidden numbers [P, rows], and the gradients of what they are made of."""
+    """Up to 128 hidden numbers of some rows [P, rows], and the gradients of what they are made of:
+    its stages."""
 
-    of_gated: Any
-    of_others: Any
+    def __init__(self, work: _Work, place: slice, weights: _Weights, down: Any) -> None:
+        self.work, self.place, self._of_block, self._down = work, place, weights, down
+        self.weights: list[list[Any]] = []
+        self.down: Any = None
+        self.downs: list[Any] = []
+        self.turned: list[Any] = []
+        self.products: list[Any] = []
+        self.made: list[Any] = []
 
-    def __init__(self, gated: Any, others: Any, of_hidden: Any) -> None:
-        """From a, b and the gradient of h in PSUM."""
-        self._gated, self._others, self._of_hidden = gated, others, of_hidden
+    def load(self) -> None:
+        """Its weights."""
+        self.weights = self._of_block.of_part(self.place)
+        self.down = loaded(self._down[self.place])
 
-    def in_dtype(self, dtype: Any) -> tuple[Any, Any, Any]:
+    def turn(self) -> None:
+        """The weights transposed: parts of `down`, `gate` and `up` [P, D]."""
+        width, rows = self.down.shape[1], self.down.shape[0]
+        self.downs = turned_beside([self.down[:, part] for part in parts(width)])
+        self.turned = [_joined(weights, rows, width) for weights in self.weights]
+
+    def multiply(self) -> None:
+        """a, b and the gradient of h, in PSUM."""
+        gates, ups = self.weights
+        self.products = [
+            add_up(gates, self.work.columns),
+            add_up(ups, self.work.columns),
+            add_up(self.downs, self.work.of_columns),
+        ]
+
+    def differentiate(self) -> None:
         """h, and the gradients of a and b."""
-        shape = self._gated.shape
+        gated, others, of_hidden = self.products
+        shape, dtype = gated.shape, self.down.dtype
         active, slope, of_active = tile(shape), tile(shape), tile(shape)
-        hidden, self.of_gated, self.of_others = (tile(shape, dtype) for _ in range(3))
-        nisa.activation(active, nl.silu, self._gated)
-        nisa.activation(slope, nl.silu_dx, self._gated)
-        nisa.tensor_tensor(hidden, active, self._others, nl.multiply)
-        nisa.tensor_tensor(self.of_others, active, self._of_hidden, nl.multiply)
-        nisa.tensor_tensor(of_active, slope, self._others, nl.multiply)
-        nisa.tensor_tensor(self.of_gated, of_active, self._of_hidden, nl.multiply)
-        return hidden, self.of_gated, self.of_others
+        hidden, of_gated, of_others = (tile(shape, dtype) for _ in range(3))
+        nisa.activation(active, nl.silu, gated)
+        nisa.activation(slope, nl.silu_dx, gated)
+        nisa.tensor_tensor(hidden, active, others, nl.multiply)
+        nisa.tensor_tensor(of_others, active, of_hidden, nl.multiply)
+        nisa.tensor_tensor(of_active, slope, others, nl.multiply)
+        nisa.tensor_tensor(of_gated, of_active, of_hidden, nl.multiply)
+        self.made = [hidden, of_gated, of_others]
+
+    def add(self) -> None:
+        """Stores what was made, transposed, and adds to the gradient of x."""
+        for target, new in zip(self.work.stored, self.made, strict=True):
+            _store_turned(target[self.work.rows, self.place], new)
+        _, *gradients = self.made
+        for number, total in enumerate(self.work.sums):
+            row = nl.ds(number * ROWS, total.shape[0])
+            own = [new[:, row] for new in gradients]
+            for block in parts(total.shape[1], BLOCK):
+                products = add_up(own, [weights[:, block] for weights in self.turned])
+                nisa.tensor_tensor(total[:, block], total[:, block], products, nl.add)
+
+
+def turned_beside(tiles: list[Any]) -> list[Any]:
+    """The transposes of tiles of SBUF with up to 128 columns each, four of which leave PSUM at
+    once."""
+    result: list[Any] = []
+    for group in parts(len(tiles), TURNED):
+        members = tiles[group]
+        height, width = max(t.shape[1] for t in members), members[0].shape[0]
+        shape = height, len(members), width
+        in_psum, turned = tile(shape, members[0].dtype, nl.psum), tile(shape, members[0].dtype)
+        for number, member in enumerate(members):
+            nisa.nc_transpose(in_psum[: member.shape[1], number], member)
+        if all(member.shape[1] == height for member in members):
+            nisa.tensor_copy(turned, in_psum, engine=nisa.engine.scalar)
+        else:
+            for number, member in enumerate(members):
+                own = slice(0, member.shape[1])
+                nisa.tensor_copy(turned[own, number], in_psum[own, number])
+        result += [turned[: m.shape[1], number] for number, m in enumerate(members)]
+    return result
+
+
+def _joined(weights: list[Any], rows: int, width: int) -> Any:
+    """Parts [128, P] of the rows of weights, transposed beside each other: [P, D]."""
+    result = tile((rows, width), weights[0].dtype)
+    for span in parts(width, BLOCK):
+        in_psum = tile((rows, extent(span)), weights[0].dtype, nl.psum)
+        for part in parts(extent(span)):
+            nisa.nc_transpose(in_psum[:, part], weights[(span.start + part.start) // ROWS])
+        nisa.tensor_copy(result[:, span], in_psum)
+    return result
 
 
 def _store_turned(target: Any, new: Any) -> None:
     """new [P, rows] of SBUF, transposed, to rows of HBM."""
-    for row in parts(new.shape[1]):
-        turned = tile((extent(row), new.shape[0]), new.dtype)
-        transposed(turned, new[:, row])
-        nisa.dma_copy(dst=target[row], src=turned)
-
-
-def _joined(weights: list[Any]) -> Any:
-    """Parts [128, P] of the rows of weights, transposed beside each other: [P, D]."""
-    width = sum(part.shape[0] for part in weights)
-    result = tile((weights[0].shape[1], width), weights[0].dtype)
-    for place, part in zip(parts(width), weights, strict=True):
-        transposed(result[:, place], part)
-    return result
-
-
-def _add_products(sums: list[Any], new: Any, weights: Any) -> None:
-    """Adds newᵀ · weights to the sums of every 128 rows: new [P, rows], weights [P, D]."""
-    for row, total in zip(parts(new.shape[1]), sums, strict=True):
-        for block in parts(weights.shape[1], BLOCK):
-            products = add_up([new[:, row]], [weights[:, block]])
-            nisa.tensor_tensor(total[:, block], total[:, block], products, nl.add)
+    turned = turned_beside([new[:, row] for row in parts(new.shape[1])])
+    for row, own in zip(parts(new.shape[1]), turned, strict=True):
+        nisa.dma_copy(dst=target[row], src=own)

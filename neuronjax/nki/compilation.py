@@ -140,9 +140,10 @@ def compiled(
             f"{' or '.join(map(str, allowed))} physical cores. Use a loop, nl.affine_range."
         )
     traces: list[Trace] = []
+    lines: list[str] = []  # programs that take different ways have the same parts
     returned = None
     for number in reversed(range(programs)):
-        trace = Trace(chip, grid, number)
+        trace = Trace(chip, grid, number, lines=lines)
         traces.insert(0, trace)
         returned = _traced(function, call, trace)
     buffers = _shared_buffers(name, traces)
@@ -235,8 +236,10 @@ def _written(traces: Sequence[Trace], returned: Any) -> dict[int, Buffer]:
         for access in instruction.writes()
         if isinstance(access, Access)
     }
+    viewed = {name: of for trace in traces for name, (_, of) in trace.aliases.items()}
+    names = {viewed.get(buffer.name, buffer.name) for buffer in targets}
     arguments = [buffer for buffer in traces[0].buffers if buffer.kind is Kind.ARGUMENT]
-    return {place: buffer for place, buffer in enumerate(arguments) if buffer in targets}
+    return {place: buffer for place, buffer in enumerate(arguments) if buffer.name in names}
 
 
 @dataclass(frozen=True)

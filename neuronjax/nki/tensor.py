@@ -217,7 +217,7 @@ class Tensor(UnknownValues):
         has more or fewer of them.
 
         Raises:
-          UnsupportedProgramError: they do not fill whole elements, lie apart, or lie in HBM.
+          UnsupportedProgramError: they do not fill whole elements, or lie apart.
         """
         kind = element_type(dtype)
         if kind.storage_bits != self.dtype.storage_bits:
@@ -226,11 +226,11 @@ class Tensor(UnknownValues):
 
     def _of_width(self, kind: ElementType) -> Tensor:
         old, new = self.dtype.storage_bits, kind.storage_bits
-        lies = (self.shape[-1], *self.strides[1:-1], self.offset)
+        first = 1 if self.storage.on_chip else 0
+        lies = (self.shape[-1], *self.strides[first:-1], self.offset)
         is_possible = (
-            self.storage.on_chip
-            and min(old, new) >= 8
-            and self.ndim > 1
+            min(old, new) >= 8
+            and self.ndim > first
             and (self.strides[-1] == 1 or self.shape[-1] == 1)
             and self.storage.slot_bytes % (new // 8) == 0
             and all(number * old % new == 0 for number in lies)
@@ -241,15 +241,15 @@ class Tensor(UnknownValues):
             raise UnsupportedProgramError(
                 f"{current().line()}: a tensor {self.dtype.name}{list(self.shape)} with strides "
                 f"{list(self.strides)} in {self.buffer.value} cannot be viewed as {kind.name}, "
-                "which has another width; view a tile whose last dimension is contiguous and fills "
+                "which has another width; view a tensor whose last dimension is contiguous and fills "
                 "whole elements."
             )
         return Tensor(
             storage=current().alias(self.storage, kind),
             shape=(*self.shape[:-1], self.shape[-1] * old // new),
             strides=(
-                *self.strides[:1],
-                *(stride * old // new for stride in self.strides[1:-1]),
+                *self.strides[:first],
+                *(stride * old // new for stride in self.strides[first:-1]),
                 1,
             ),
             partition=self.partition,

@@ -151,14 +151,16 @@ class Trace:
             self.declared[name] = self.lines_through()
         return buffer
 
-    def alias(self, tile: Buffer, dtype: ElementType) -> Buffer:
-        """The bytes of a tile as elements of another type, which has another width."""
-        name = f"{tile.name}_as_{dtype.name}"
+    def alias(self, tensor: Buffer, dtype: ElementType) -> Buffer:
+        """The bytes of a tensor as elements of another type, which has another width."""
+        name = f"{tensor.name}_as_{dtype.name}"
         if name not in self.aliases:
-            elements = tile.slot_bytes // bytes_of(dtype)
-            shape = (tile.partitions, elements)
-            other = dataclasses.replace(tile, name=name, dtype=dtype, shape=shape)
-            self.aliases[name] = (other, tile.name)
+            elements = tensor.slot_bytes // bytes_of(dtype)
+            shape = (tensor.partitions, elements) if tensor.on_chip else (elements,)
+            other = dataclasses.replace(tensor, name=name, dtype=dtype, shape=shape)
+            if not tensor.on_chip:
+                other = dataclasses.replace(other, kind=Kind.SCRATCH, data=None)
+            self.aliases[name] = (other, tensor.name)
             self.buffers.append(other)
             self.declared[name] = self.lines_through()
         return self.aliases[name][0]

@@ -279,7 +279,8 @@ Times = list[tuple[str, float, float]]
 
 
 def times(lnc: int) -> Times:
-    """On logical cores of so many physical cores, which must be those of this process."""
+    """On logical cores of so many physical cores, which this process has from now on."""
+    os.environ["NEURON_LOGICAL_NC_CONFIG"] = str(lnc)  # the imports above have set another
     return [
         (what, *(neuronjax.estimate(f, *arguments, lnc=lnc).step_ns / 1e3 for f in functions))
         for what, *functions, arguments in cases()
@@ -289,10 +290,7 @@ def times(lnc: int) -> Times:
 def times_elsewhere(lnc: int) -> Times:
     """The same, in a process for such cores: kernels ask the devices how many they have."""
     command = [sys.executable, "-m", "tests.documentation.kernel_times", str(lnc)]
-    environment = {**os.environ, "NEURON_LOGICAL_NC_CONFIG": str(lnc)}
-    output = subprocess.run(
-        command, env=environment, stdout=subprocess.PIPE, text=True, check=True
-    ).stdout
+    output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     rows: Times = json.loads(output.splitlines()[-1])
     return rows
 

@@ -17,6 +17,7 @@ from models.kernels.flash_attention import flash_attention
 from models.kernels.rms_norm import rms_norm
 from models.kernels.rope import rope
 from models.kernels.swiglu import swiglu
+from tests.conftest import RunPython
 
 EPS = 1e-5
 TOLERANCES = {"float32": 2e-5, "bfloat16": 2e-2}
@@ -213,3 +214,29 @@ def test_estimates_of_a_kernel_alone_count_its_products() -> None:
     )
     assert estimate.model_flops == 3 * 2 * 300 * 128 * 256
     assert estimate.hardware_flops > estimate.model_flops  # transposes of x
+
+
+ON_TWO_CORES = """
+import jax
+import jax.numpy as jnp
+from neuronjax import nki
+
+nki.install()
+from models.kernels.rms_norm import rms_norm
+
+x = jnp.arange(1.0, 1 + 300 * 16).reshape(300, 16)
+function = jax.jit(lambda x: rms_norm(x, jnp.ones(16), 0.0))
+print(jax.devices()[0].lnc, jnp.abs((function(x) ** 2).mean(axis=1) - 1).max() < 1e-5)
+config = function.lower(x).as_text().split("backend_config = ")[1].split(chr(34))[1]
+import base64, json
+print(json.loads(base64.b64decode(config))["grid"])
+"""
+
+
+@pytest.mark.parametrize(("lnc", "grid"), [("1", []), ("2", [2])])
+def test_kernels_run_on_all_physical_cores(
+    lnc: str, grid: list[int], run_python: RunPython
+) -> None:
+    environment = {"NEURON_LOGICAL_NC_CONFIG": lnc, "JAX_PLATFORMS": "neuron"}
+    done = run_python(ON_TWO_CORES, environment)
+    assert done.stdout.splitlines() == [f"{lnc} True", str(grid)]

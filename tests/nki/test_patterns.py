@@ -20,7 +20,7 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((256, 64), np.float32)
 ROWS = RNG.permutation(256)[:128].astype(np.int32).reshape(128, 1)
 PLACE = np.full((1, 1), 37, np.int32)
-ORDERS = [None, core.DataflowOrder(seed=1)]
+ORDERS = [None, core.DataflowOrder(seed=1, adversarial=True)]
 
 
 def copied(x: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -104,6 +104,25 @@ def gathered_and_transposed(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
     return stored(turned)
 
 
+def bytes_in_hbm(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
+    """Read as bytes, and written as words."""
+    out = nl.ndarray((128, 64), nl.float32, buffer=nl.shared_hbm)
+    part = x[nl.ds(64, 128)].view(nl.uint8)[:, 4:]
+    nisa.dma_copy(out.view(nl.uint8)[:, :252], loaded(part))
+    nisa.dma_copy(out.view(nl.uint16)[:, 126:], loaded(x[nl.ds(0, 128), 0:1].view(nl.uint16)))
+    return out
+
+
+def written_and_read_as_other_widths(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
+    """What is written through a view is waited for."""
+    between = nl.ndarray((128, 64), nl.float32, buffer=nl.private_hbm)
+    nisa.dma_copy(between.view(nl.uint16), loaded(x[:128].view(nl.uint16)))
+    twice = loaded(between)
+    nisa.tensor_scalar(twice, twice, nl.multiply, 2.0)
+    nisa.dma_copy(between, twice)
+    return stored(loaded(between.view(nl.uint8).view(nl.float32)))
+
+
 def column_of_a_tile(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
     column = loaded(x[:128])[:, 3]
     return stored(copied(column[:32, :1], column[:32].shape))
@@ -127,6 +146,8 @@ def _scattered() -> np.ndarray:
 KERNELS: dict[Callable[..., Tensor], np.ndarray] = {
     as_bytes: X[:128].view(np.uint8)[:, 3::4],
     as_longer_words: (X[:128].view(np.uint32) & 0xFFFF0000).view(np.float32),
+    bytes_in_hbm: np.concatenate([X[64:192, 1:], X[:128, :1]], axis=1),
+    written_and_read_as_other_widths: 2 * X[:128],
     column_of_a_tile: X[:32, 3:4],
     gathered_and_transposed: X[ROWS[:, 0]].reshape(128, 1, 4, 16).transpose(3, 1, 2, 0),
     every_second_column: X[:128, 1::2],
@@ -168,10 +189,10 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Any], type[NeuronError], str]] = {
         UnsupportedProgramError,
         "first step is 128 elements, but partitions have 64",
     ),
-    "width in HBM": (
-        lambda x: x.ap([[64, 128], [1, 64]], dtype=nl.bfloat16),
+    "width of columns in HBM": (
+        lambda x: x[:, :63].view(nl.uint8).view(nl.uint64),
         UnsupportedProgramError,
-        "cannot be viewed as bfloat16, which has another width",
+        "cannot be viewed as uint64, which has another width",
     ),
     "width of a part": (
         lambda x: copied(loaded(x[:128]), (128, 64)).view(nl.bfloat16)[:, :63].view(nl.float32),

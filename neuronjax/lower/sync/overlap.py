@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -18,7 +18,6 @@ class Overlaps:
 
     def __init__(self, program: Program) -> None:
         self._calls = _given(program)
-        self._aliases = {frozenset((alias.buffer, alias.of)) for alias in program.aliases}
         self._roots = {alias.buffer: alias.of for alias in program.aliases}
 
     def begin_together(self, overlap: Overlap) -> Overlap:
@@ -48,7 +47,7 @@ class Overlaps:
 
         def by_calls(buffer: Buffer, other: Buffer) -> bool | None:
             pairs = ((call.get(buffer.name, buffer), call.get(other.name, other)) for call in calls)
-            shared = any(a == b or _shared(a, b, self._aliases) is not False for a, b in pairs)
+            shared = any(a == b or _shared(a, b, self._roots) is not False for a, b in pairs)
             return None if shared else False
 
         def in_hbm(buffer: Buffer, other: Buffer) -> bool | None:
@@ -72,7 +71,7 @@ class Overlaps:
             if buffer.memory is not other.memory:
                 return False
             if buffer.name not in known and other.name not in known:
-                return _shared(buffer, other, self._aliases)
+                return _shared(buffer, other, self._roots)
             if buffer.on_chip or other.on_chip:
                 return by_calls(buffer, other)
             key = (buffer.name, other.name)
@@ -83,9 +82,10 @@ class Overlaps:
         return overlap
 
 
-def _shared(buffer: Buffer, other: Buffer, aliases: set[frozenset[str]]) -> bool | None:
+def _shared(buffer: Buffer, other: Buffer, roots: Mapping[str, str]) -> bool | None:
     if buffer.address is None or other.address is None:
-        return None if frozenset((buffer.name, other.name)) in aliases else False
+        alike = roots.get(buffer.name, buffer.name) == roots.get(other.name, other.name)
+        return None if alike else False
     return (
         buffer.address < other.address + other.extent
         and other.address < buffer.address + buffer.extent

@@ -72,11 +72,11 @@ def constants(program: Program) -> Iterator[Violation]:
 
 def overlap(program: Program) -> Iterator[Violation]:
     """Buffers that are live at the same time share no bytes, unless they are declared aliases."""
-    declared = {frozenset((alias.buffer, alias.of)) for alias in program.aliases}
+    roots = {alias.buffer: alias.of for alias in program.aliases}
     for path, here, lives_of, settled in _scopes(program):
         for a, b in _overlapping(here, lives_of):
-            names = frozenset((a.name, b.name))
-            if names in declared or {a, b} <= settled or not _share_bytes(a, b):
+            declared = roots.get(a.name, a.name) == roots.get(b.name, b.name)
+            if declared or {a, b} <= settled or not _share_bytes(a, b):
                 continue
             actual = f"{a.name} and {b.name} overlap in {a.memory.value}"
             yield Violation(path, actual, "an alias, or other addresses")
