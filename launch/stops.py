@@ -6,8 +6,9 @@ from collections.abc import Sequence
 class StopFinder:
     """Text up to the first stop string; holds back what may be the beginning of one."""
 
-    def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = stops
+    def __init__(self, stops: Sequence[str], *, include: bool = False) -> None:
+        """With `include`, the stop string that is found belongs to the text."""
+        self._stops, self._include = stops, include
         self._held = ""
         self.has_stopped = False
 
@@ -16,10 +17,11 @@ class StopFinder:
         if not self._stops:
             return text
         text = self._held + text
-        places = [place for stop in self._stops if (place := text.find(stop)) >= 0]
+        places = [(place, stop) for stop in self._stops if (place := text.find(stop)) >= 0]
         if places:
             self.has_stopped, self._held = True, ""
-            return text[: min(places)]
+            place, stop = min(places)
+            return text[: place + len(stop)] if self._include else text[:place]
         keep = max((_overlap(text, stop) for stop in self._stops), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]

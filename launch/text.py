@@ -57,7 +57,7 @@ class Tokenizer(Protocol):
     def token(self, text: str) -> int | None:
         """The ID of a token such as "<|endoftext|>"; None if there is none."""
 
-    def stream(self) -> "TextStream":
+    def stream(self, *, skip_special_tokens: bool = True) -> "TextStream":
         """A stream that turns tokens into text as they come."""
 
 
@@ -107,7 +107,7 @@ class ByteTokenizer:
     def token(self, text: str) -> int | None:
         return None
 
-    def stream(self) -> TextStream:
+    def stream(self, *, skip_special_tokens: bool = True) -> TextStream:
         return _ByteStream()
 
 
@@ -184,14 +184,14 @@ class FileTokenizer:
         number: int | None = self._tokenizer.token_to_id(text)
         return number
 
-    def stream(self) -> TextStream:
-        return _FileStream(self._tokenizer)
+    def stream(self, *, skip_special_tokens: bool = True) -> TextStream:
+        return _FileStream(self._tokenizer, skip_special_tokens)
 
 
 class _FileStream:
-    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+    def __init__(self, tokenizer: tokenizers.Tokenizer, skip_special_tokens: bool) -> None:
         self._tokenizer = tokenizer
-        self._stream = DecodeStream(skip_special_tokens=True)
+        self._stream = DecodeStream(skip_special_tokens=skip_special_tokens)
 
     def feed(self, tokens: Iterable[int]) -> str:
         pieces = (self._stream.step(self._tokenizer, int(token)) for token in tokens)

@@ -28,14 +28,26 @@ class Piece(NamedTuple):
     times: Times | None = None
 
 
+class Writing(NamedTuple):
+    """How tokens become text."""
+
+    stops: Sequence[str] = ()
+    include_stops: bool = False  # what ends an answer is part of it
+    skip_special_tokens: bool = True
+
+
+PLAIN = Writing()
+
+
 class Answer:
     """One answer as text."""
 
-    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str], request: Request) -> None:
+    def __init__(self, tokenizer: Tokenizer, writing: Writing, request: Request) -> None:
         self._tokenizer, self._request = tokenizer, request
-        self._stream = tokenizer.stream()
-        self._finder = StopFinder(stops)
-        self._silent = request.stop_tokens  # that end an answer without being part of its text
+        self._stream = tokenizer.stream(skip_special_tokens=writing.skip_special_tokens)
+        self._finder = StopFinder(writing.stops, include=writing.include_stops)
+        self._silent = frozenset() if writing.include_stops else request.stop_tokens
+        self._early = request.min_tokens  # tokens still to come in which no stop string counts
 
     def feed(self, output: Output) -> Piece:
         """The text that an output brings."""
@@ -46,10 +58,14 @@ class Answer:
         logprobs = [self._named(token, entry) for token, entry in pairs] if scored else []
         if self._request.prompt_only:
             return Piece("", (), logprobs, finished and "length", cached, "", times)
-        shown = tokens
-        if not self._silent.isdisjoint(tokens):
-            shown = [token for token in tokens if token not in self._silent]
-        text = self._finder.feed(self._stream.feed(shown))
+        text = ""
+        if self._early:
+            early, late = tokens[: self._early], tokens[self._early :]
+            self._early -= len(early)
+            text = self._stream.feed(self._shown(early))
+        else:
+            late = tokens
+        text += self._finder.feed(self._stream.feed(self._shown(late)))
         if self._finder.has_stopped:
             finished = "stop"
         elif finished is not None:
@@ -59,6 +75,12 @@ class Answer:
             pairs = zip(tokens, entries, strict=True)
             logprobs += [self._named(token, entry) for token, entry in pairs]
         return Piece(text, tokens, logprobs, finished, cached, "", times)
+
+    def _shown(self, tokens: Sequence[int]) -> Sequence[int]:
+        """Without those that end an answer and are no part of it."""
+        if self._silent.isdisjoint(tokens):
+            return tokens
+        return [token for token in tokens if token not in self._silent]
 
     def _named(self, token: int, entry: Logprobs | None) -> TokenLogprob:
         if entry is None:

@@ -123,8 +123,8 @@ class EngineDesk(Desk):
     def _submit(self, command: Submit) -> None:
         request = command.request
         try:
-            if request.form is not None:
-                request = replace(request, grammar=self._grammars.start(request.form))
+            if request.form is not None or request.min_tokens:
+                request = replace(request, grammar=self._grammars.of(request))
             self.engine.submit(request)
         except Exception as error:  # others' commands go on
             self.tell(Refused(request.id, _told(error)))

@@ -1,7 +1,7 @@
 """Answers that must have a form: JSON schemas, regular expressions and grammars, by llguidance."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 from llguidance.numpy import fill_next_token_bitmask
 
 from launch.serving.errors import RequestError
-from launch.serving.requests import Grammar
+from launch.serving.requests import Grammar, Request
 from launch.text import read_tokenizer
 
 
@@ -108,6 +108,14 @@ class Grammars:
         except ValueError as error:  # everything but grammars works with such a tokenizer
             self._refusal = str(error).strip().splitlines()[0]
 
+    def of(self, request: Request) -> Grammar | None:
+        """What the answer of a request must keep to; None if to nothing. Raises RequestError as
+        `start`."""
+        grammar = None if request.form is None else self.start(request.form)
+        if not request.min_tokens:
+            return grammar
+        return _AtLeast(request.min_tokens, request.stop_tokens, grammar, self._vocab_size)
+
     def start(self, grammar: str) -> Grammar:
         """For an answer that begins. Raises RequestError for a text that is no grammar, or if the
         model's tokenizer is of a kind that llguidance does not know."""
@@ -133,6 +141,35 @@ def _check(matcher: LLMatcher) -> None:
     if matcher.is_error():
         reason = matcher.get_error().strip().splitlines()[0]
         raise RequestError(f"the schema cannot be compiled: {reason}", "response_format")
+
+
+class _AtLeast:
+    """So many tokens before one that ends the answer, which may have a grammar beside that."""
+
+    def __init__(
+        self, count: int, ends: Iterable[int], grammar: Grammar | None, vocab_size: int
+    ) -> None:
+        self._left, self._grammar = count, grammar
+        bits = np.zeros(-(-vocab_size // 32) * 32, bool)
+        bits[:vocab_size] = True
+        self._all = _packed(bits)
+        bits[list(ends)] = False
+        self._others = _packed(bits)
+
+    def mask(self) -> np.ndarray:
+        """uint32 [ceil(V / 32)]. A grammar that lets nothing follow but an end has its way."""
+        mask: np.ndarray = self._all if self._grammar is None else self._grammar.mask()
+        going_on = mask & self._others
+        return going_on if self._left and going_on.any() else mask
+
+    def accept(self, token: int) -> bool:
+        """As of the grammar."""
+        self._left = max(self._left - 1, 0)
+        return self._grammar is None or self._grammar.accept(token)
+
+
+def _packed(bits: np.ndarray) -> np.ndarray:
+    return np.packbits(bits, bitorder="little").view(np.uint32)
 
 
 class _Matcher:

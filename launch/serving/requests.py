@@ -127,9 +127,17 @@ class Request:
     source: Source = ()  # what an encoder reads
     prompt_logprobs: int | None = None  # likeliest tokens to report with each one of the prompt
     prompt_only: bool = False  # the token that is drawn is of no interest
+    min_tokens: int = 0  # before these no stop token is drawn
 
     def __post_init__(self) -> None:
-        """Raises RequestError for a priority that slots cannot hold."""
+        """Raises RequestError for a priority that slots cannot hold, or a least length that cannot
+        be."""
+        if not 0 <= self.min_tokens <= self.max_tokens:
+            raise RequestError(
+                f"min_tokens={self.min_tokens} must lie between 0 and the {self.max_tokens} tokens "
+                "that the answer may have",
+                "min_tokens",
+            )
         if not -MOST_PRIORITY <= self.priority <= MOST_PRIORITY:
             raise RequestError(
                 f"priority={self.priority} is out of range: it must lie between {-MOST_PRIORITY} "

@@ -55,6 +55,10 @@ BAD_BODIES: list[tuple[str, Any, str | None, str]] = [
     (COMPLETIONS, {"prompt": ["a"] * 70, "n": 2}, "n", "more than 128 answers"),
     (COMPLETIONS, {"prompt": "a", "best_of": 3}, "best_of", "not supported"),
     (COMPLETIONS, {"prompt": "a", "use_beam_search": True}, "use_beam_search", "not supported"),
+    (COMPLETIONS, {"prompt": "a", "bad_words": ["b"]}, "bad_words", "give logit_bias"),
+    (COMPLETIONS, {"prompt": "a", "prompt_logprobs": 0}, "prompt_logprobs", "with echo"),
+    (COMPLETIONS, {"prompt": "a", "min_tokens": 17}, "min_tokens", "between 0 and the 16"),
+    (COMPLETIONS, {"prompt": "a", "min_tokens": -1}, "min_tokens", "between 0 and the 16"),
     (COMPLETIONS, {"prompt": "a", "stop": [""]}, "stop", "not empty"),
     (COMPLETIONS, {"prompt": "a", "stop": ["x"] * 17}, "stop", "at most 16"),
     (COMPLETIONS, {"prompt": "a", "stream": "yes"}, "stream", "true or false"),
@@ -78,6 +82,15 @@ BAD_BODIES: list[tuple[str, Any, str | None, str]] = [
         "too many expressions",
     ),
     (CHAT, {}, "messages", "missing"),
+    (
+        CHAT,
+        {"messages": [MESSAGE], "chat_template_kwargs": {"self": 1}},
+        "chat_template_kwargs",
+        "no variable of a template",
+    ),
+    ("/tokenize", {}, "prompt", "a string, or messages"),
+    ("/tokenize", {"messages": []}, "messages", "at least one"),
+    ("/detokenize", {"tokens": [256]}, "tokens", "below 256"),
     (CHAT, {"messages": [{"role": "user"}]}, "messages", "content is missing"),
     (CHAT, {"messages": [{"role": "assistant", "tool_calls": "f"}]}, "messages", "must be a list"),
     (
@@ -162,6 +175,12 @@ def test_adapters_without_room_for_any(server: Running, what: str) -> None:
     status, answer = server.ask(f"/v1/{what}_lora_adapter", adapter)
     assert status == 400
     assert "start it with --enable_lora" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize("line", examples("tokens"))
+def test_examples_of_tokens(server: Running, tmp_path: Path, line: str) -> None:
+    told = json.loads(run_example(line, server, tmp_path))
+    assert told.get("prompt") == "Hi" or bytes(told["tokens"]) == b"The for statement"
 
 
 @pytest.mark.parametrize("line", examples("text"))

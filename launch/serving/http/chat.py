@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from launch.chat_template import Rendered
 from launch.errors import DataError
 from launch.serving.answers import Piece, TokenLogprob
 from launch.serving.errors import RequestError
@@ -39,7 +40,7 @@ class Chat:
             if name in body:
                 raise RequestError(f"{name} is not supported: give tools and tool_choice", name)
         tools = read_tools(body.list("tools"), body.values.get("tool_choice"))
-        prompt = _render(served, body, tools)
+        prompt = _render(served, body, tools).text
         wanted = read_wanted(
             body,
             max_tokens=body.integer("max_completion_tokens", body.integer("max_tokens")),
@@ -58,7 +59,7 @@ class Chat:
     async def whole(self) -> dict[str, Any]:
         """The answer at once."""
         usage = self.usage()
-        replies = await self.served.whole_replies(self.requests, self.wanted.stops, usage)
+        replies = await self.served.whole_replies(self.requests, self.wanted.writing, usage)
         choices = [
             self._choice(index, reply.text, reply.logprobs, reply.finished)
             for index, reply in enumerate(replies)
@@ -69,7 +70,7 @@ class Chat:
         """The answer piece by piece, if that was asked for."""
         if not self.wanted.stream:
             return None
-        return EventSource(self.served.replies(self.requests, self.wanted.stops), _Events(self))
+        return EventSource(self.served.replies(self.requests, self.wanted.writing), _Events(self))
 
     def usage(self) -> Usage:
         """What has been read, and nothing answered yet."""
@@ -204,15 +205,25 @@ class _Held:
         return self._tools.calls(self._held)
 
 
-def _render(served: Served, body: Body, tools: Tools) -> str:
-    messages = _messages(body)
+def read_conversation(served: Served, body: Body) -> Rendered:
+    """What the model reads of a body. Raises RequestError for one that is no conversation."""
+    return _render(served, body, read_tools(body.list("tools"), body.values.get("tool_choice")))
+
+
+def _render(served: Served, body: Body, tools: Tools) -> Rendered:
+    messages, more = _messages(body), body.object("chat_template_kwargs").values
+    for name in ("self", "messages", "tools", "add_generation_prompt"):
+        if name in more:
+            raise RequestError(
+                f"chat_template_kwargs.{name} is no variable of a template: leave it out",
+                "chat_template_kwargs",
+            )
+    variables = {**more, "tools": list(tools.offered) or None}
+    prompted = body.flag("add_generation_prompt", True)
     try:
-        rendered = served.template.render(
-            messages, add_generation_prompt=True, tools=list(tools.offered) or None
-        )
+        return served.template.render(messages, add_generation_prompt=prompted, **variables)
     except DataError as error:
         raise RequestError(str(error), "messages") from error
-    return rendered.text
 
 
 def _messages(body: Body) -> list[dict[str, Any]]:

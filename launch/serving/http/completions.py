@@ -76,7 +76,7 @@ class Completion:
     async def whole(self) -> dict[str, Any]:
         """The answer at once."""
         usage = self.usage()
-        replies = await self.served.whole_replies(self.requests, self.wanted.stops, usage)
+        replies = await self.served.whole_replies(self.requests, self.wanted.writing, usage)
         choices = [
             self.choice(index, echo + reply.text, reply.logprobs, reply.finished, 0)
             for index, (echo, reply) in enumerate(zip(self.echoes, replies, strict=True))
@@ -87,7 +87,7 @@ class Completion:
         """The answer piece by piece, if that was asked for."""
         if not self.wanted.stream:
             return None
-        return EventSource(self.served.replies(self.requests, self.wanted.stops), _Events(self))
+        return EventSource(self.served.replies(self.requests, self.wanted.writing), _Events(self))
 
     def usage(self) -> Usage:
         """What has been read, and nothing answered yet."""

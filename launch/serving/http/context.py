@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from launch.chat_template import ChatTemplate
-from launch.serving.answers import Piece, TokenLogprob
+from launch.serving.answers import Piece, TokenLogprob, Writing
 from launch.serving.http.bodies import Body
 from launch.serving.http.errors import no_such_model
 from launch.serving.http.metrics import Metrics
@@ -99,16 +99,16 @@ class Served:
         return Choice(name, adapter)
 
     @contextmanager
-    def replies(self, requests: Sequence[Request], stops: Sequence[str]) -> Iterator[Replies]:
+    def replies(self, requests: Sequence[Request], writing: Writing) -> Iterator[Replies]:
         """The answers to requests; measured. Raises what entering `Replies` raises."""
         with (
             measured(self.metrics, requests) as watch,
-            Replies(self.service, requests, stops, watch) as replies,
+            Replies(self.service, requests, writing, watch) as replies,
         ):
             yield replies
 
     async def whole_replies(
-        self, requests: Sequence[Request], stops: Sequence[str], usage: Usage
+        self, requests: Sequence[Request], writing: Writing, usage: Usage
     ) -> list[Reply]:
         """The complete answers to requests, whose tokens count towards `usage`. Raises what
         `replies` raises."""
@@ -118,7 +118,7 @@ class Served:
             answers[index].add(piece)
             usage.add(piece)
 
-        with self.replies(requests, stops) as replies:
+        with self.replies(requests, writing) as replies:
             await follow(replies, add)
         return answers
 

@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from launch.serving.answers import Writing
 from launch.serving.errors import RequestError
 from launch.serving.http.bodies import Body
 from launch.serving.requests import Adapter, Request, SamplingParameters
@@ -19,8 +20,9 @@ class Wanted:
     sampling: SamplingParameters
     max_tokens: int | None  # None = as many as fit
     n: int  # answers to each prompt
-    stops: Sequence[str]
+    writing: Writing
     stop_tokens: frozenset[int]
+    min_tokens: int
     priority: int
     stream: bool
     include_usage: bool
@@ -59,6 +61,7 @@ class Wanted:
                         self.priority,
                         form,
                         adapter=adapter,
+                        min_tokens=self.min_tokens,
                     )
                 )
         return requests
@@ -76,15 +79,12 @@ def read_wanted(
 
     Raises RequestError for a value that cannot be.
     """
+    _check_supported(body)
     n = body.integer("n", 1)
     if not 1 <= n <= MOST_CHOICES:
         raise body.fail("n", f"a number from 1 to {MOST_CHOICES}")
     if body.integer("best_of", n) != n:
         raise RequestError("best_of is not supported: leave it out, or give n's value", "best_of")
-    if body.flag("use_beam_search"):
-        raise RequestError(
-            "use_beam_search is not supported: answers are drawn token by token", "use_beam_search"
-        )
     seed = body.integer("seed")
     own_stops = () if body.flag("ignore_eos") else stop_tokens
     return Wanted(
@@ -102,12 +102,37 @@ def read_wanted(
         ),
         max_tokens=max_tokens,
         n=n,
-        stops=body.texts("stop", MOST_STOPS),
+        writing=Writing(
+            body.texts("stop", MOST_STOPS),
+            body.flag("include_stop_str_in_output"),
+            body.flag("skip_special_tokens", True),
+        ),
+        min_tokens=body.integer("min_tokens", 0),
         stop_tokens=frozenset([*own_stops, *_tokens(body.list("stop_token_ids"), vocab_size)]),
         priority=body.integer("priority", 0),
         stream=body.flag("stream"),
         include_usage=body.object("stream_options").flag("include_usage"),
     )
+
+
+# vLLM's fields that would change an answer, and what to do instead; empty ones ask for nothing.
+_UNSUPPORTED: Mapping[str, str] = {
+    "use_beam_search": "answers are drawn token by token",
+    "allowed_token_ids": "give logit_bias or structured_outputs",
+    "bad_words": "give logit_bias",
+    "logits_processors": "give logit_bias or structured_outputs",
+    "prompt_logprobs": "/v1/completions tells them with echo and logprobs",
+    "prompt_embeds": "give the prompt as text or tokens",
+    "truncate_prompt_tokens": "shorten the prompt before it is sent",
+    "continue_final_message": "/v1/completions goes on with a text",
+}
+
+
+def _check_supported(body: Body) -> None:
+    for name, instead in _UNSUPPORTED.items():
+        value = body.values.get(name)
+        if value is not None and value is not False and value != []:
+            raise RequestError(f"{name} is not supported: {instead}", name)
 
 
 def _biases(body: Body, vocab_size: int) -> Mapping[int, float]:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from launch.serving.adapters.registry import Registry
 from launch.serving.answering import Load
-from launch.serving.answers import Answer, Piece
+from launch.serving.answers import Answer, Piece, Writing
 from launch.serving.errors import ServingError
 from launch.serving.http.errors import INTERNAL, HTTPError
 from launch.serving.http.link import Link, Mailbox
@@ -93,12 +93,12 @@ class Replies:
         self,
         service: Service,
         requests: Sequence[Request],
-        stops: Sequence[str],
+        writing: Writing,
         watch: Sequence[Watch],
     ) -> None:
         """`watch` is told of the pieces of each request."""
         self._service, self._requests, self._watch = service, requests, watch
-        self._answers = [Answer(service.tokenizer, stops, request) for request in requests]
+        self._answers = [Answer(service.tokenizer, writing, request) for request in requests]
         self._left = {request.id: index for index, request in enumerate(requests)}
         self._mailbox = Mailbox()
         self._held = ExitStack()

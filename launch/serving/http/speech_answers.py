@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from launch.serving.answers import Piece
+from launch.serving.answers import PLAIN, Piece
 from launch.serving.http.context import measured
 from launch.serving.http.metrics import Metrics
 from launch.serving.http.service import Replies, Service
@@ -100,7 +100,7 @@ class SpeechAnswers:
         request = language_request(listener, self._windows[number], service.new_id())
         with ExitStack() as stack:
             # A step of detection is no answer of its own: nothing measures it.
-            replies = stack.enter_context(Replies(service, [request], (), [lambda piece: None]))
+            replies = stack.enter_context(Replies(service, [request], PLAIN, [lambda piece: None]))
             self._follow(number, _UnderWay(replies, stack.pop_all(), is_text=False))
 
     def _ask_text(self, number: int, language: int | None = None) -> None:
@@ -110,7 +110,7 @@ class SpeechAnswers:
         self._openings[number] = request.prompt
         with ExitStack() as stack:
             watch = stack.enter_context(measured(self._speech.metrics, [request]))
-            replies = stack.enter_context(Replies(service, [request], (), watch))
+            replies = stack.enter_context(Replies(service, [request], PLAIN, watch))
             self._follow(number, _UnderWay(replies, stack.pop_all(), is_text=True))
 
     def _follow(self, number: int, entry: _UnderWay) -> None:
