@@ -82,7 +82,7 @@ class Arranger:
         psum = {name: tile for name, tile in free.items() if tile.memory is Memory.PSUM}
         ways = itertools.chain(
             renamings(nodes, variable, free, spare, (2, 1)),
-            _fitting(renamed(nodes, psum, variable, 1), free, spare),
+            _fitting(renamed(nodes, psum, variable, 1), free, max(0, spare)),
         )
         for new in ways:
             choices: list[Arranged] = []
@@ -209,10 +209,11 @@ def renamings(
     """Nodes on other tiles that take `spare` more bytes at most, the best way first.
 
     Tiles have so many slots for the iterations of a loop; where that takes too much memory, results
-    lie in the place of operands.
+    lie in the place of operands, unless even then tiles would share memory in ways that clocks do
+    not see.
     """
     for count in slots:
-        yield from _fitting(renamed(nodes, free, variable, count), free, spare)
+        yield from _fitting(renamed(nodes, free, variable, count), free, max(0, spare))
         placed, left = in_place(nodes, free)
         if placed is not nodes:
             new = renamed(placed, left, variable, count)
@@ -222,7 +223,7 @@ def renamings(
 
 def _fitting(new: Renamed, free: Tiles, spare: int) -> Iterator[Renamed]:
     old = sum(nbytes_of(free[name]) for name in new.gone)
-    if sum(map(nbytes_of, new.new.values())) - old <= max(0, spare):
+    if sum(map(nbytes_of, new.new.values())) - old <= spare:
         yield new
 
 

@@ -110,13 +110,21 @@ class Clocks:
         begin = max(issued + move.generator + move.start, begun + move.interval)
         served = self.served(begin, move.work)
         if served > begin + move.work:
-            # The DMA engines are busy: they take turns between queues.
-            alone = max(begin, ended)
-            others = sum(last > alone for _, last in self.queues.values())
-            served = min(served, alone + (1 + others) * move.work)
+            served = self.in_turns(max(begin, ended), move.work, served)
         end = max(served, begin + move.duration, ended)
         self.queues[job.queue] = (begin, end)
         return end + move.completion
+
+    def in_turns(self, begin: float, work: float, served: float) -> float:
+        """When work is done that begins while the DMA engines are busy: they take turns between
+        queues, and those that go before its end are late by as much; at the latest when `served`,
+        behind all other work."""
+        others = [queue for queue, (_, last) in self.queues.items() if last > begin]
+        for queue in others:
+            start, last = self.queues[queue]
+            late = min(last + min(work, last - begin), self.dma)
+            self.queues[queue] = (start, max(last, late))
+        return min(served, begin + (1 + len(others)) * work)
 
     def served(self, begin: float, work: float) -> float:
         """When the DMA engines are done with work that may begin at some time: in gaps, and then
