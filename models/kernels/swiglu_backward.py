@@ -11,7 +11,7 @@ import nki.language as nl
 
 from models.kernels.cores import own_part
 from models.kernels.products import BLOCK, add_up, columns_of_rows, loaded_weights
-from models.kernels.swiglu_rows import bytes_of, rows_of_gradients
+from models.kernels.swiglu_rows import TOGETHER, bytes_of, rows_of_gradients
 from models.kernels.tiles import ROWS, extent, in_stages, loaded, parts, tile
 
 SPAN = 2048
@@ -41,7 +41,7 @@ def swiglu_gradients(x: Any, gate: Any, up: Any, down: Any, of_y: Any) -> tuple[
         for first in nl.sequential_range(0, hidden_width, SPAN):
             last = min(first + SPAN, hidden_width)
             hidden = [
-                _Hidden(work, place, weights, down)
+                _Hidden(work, place, weights, down, is_last=place.stop == last)
                 for block in parts(last, BLOCK, first)
                 for weights in [_Weights(block, gate, up)]
                 for place in parts(block.stop, first=block.start)
@@ -76,6 +76,23 @@ class _Work:
     ) -> None:
         self.columns, self.of_columns, self.stored, self.rows = columns, of_columns, stored, rows
         self.sums = [_zeros((extent(row), width)) for row in parts(extent(rows))]
+        self._gradients: list[Any] = []
+        self._turned: list[Any] = []
+
+    def add(self, gradients: list[Any], turned: list[Any], *, is_last: bool) -> None:
+        """Adds gradientᵀ · weights of hidden numbers [P, rows] and [P, D] to the sums, for several
+        parts at once: the sums are FP32 numbers that the Vector engine takes long to add to."""
+        self._gradients += gradients
+        self._turned += turned
+        if not is_last and len(self._turned) < 2 * TOGETHER:
+            return
+        for number, total in enumerate(self.sums):
+            row = nl.ds(number * ROWS, total.shape[0])
+            own = [new[:, row] for new in self._gradients]
+            for block in parts(total.shape[1], BLOCK):
+                products = add_up(own, [weights[:, block] for weights in self._turned])
+                nisa.tensor_tensor(total[:, block], total[:, block], products, nl.add)
+        self._gradients, self._turned = [], []
 
 
 class _Weights:
@@ -98,7 +115,10 @@ class _Hidden:
     """Up to 128 hidden numbers of some rows [P, rows], and the gradients of what they are made of:
     its stages."""
 
-    def __init__(self, work: _Work, place: slice, weights: _Weights, down: Any) -> None:
+    def __init__(
+        self, work: _Work, place: slice, weights: _Weights, down: Any, *, is_last: bool
+    ) -> None:
+        self.is_last = is_last
         self.work, self.place, self._of_block, self._down = work, place, weights, down
         self.weights: list[list[Any]] = []
         self.down: Any = None
@@ -145,13 +165,7 @@ class _Hidden:
         """Stores what was made, transposed, and adds to the gradient of x."""
         for target, new in zip(self.work.stored, self.made, strict=True):
             _store_turned(target[self.work.rows, self.place], new)
-        _, *gradients = self.made
-        for number, total in enumerate(self.work.sums):
-            row = nl.ds(number * ROWS, total.shape[0])
-            own = [new[:, row] for new in gradients]
-            for block in parts(total.shape[1], BLOCK):
-                products = add_up(own, [weights[:, block] for weights in self.turned])
-                nisa.tensor_tensor(total[:, block], total[:, block], products, nl.add)
+        self.work.add(self.made[1:], self.turned, is_last=self.is_last)
 
 
 def turned_beside(tiles: list[Any]) -> list[Any]:

@@ -17,6 +17,13 @@ MOST_BYTES = 176 << 10
 """Of a partition of SBUF, for what is counted here."""
 
 
+TOGETHER = 4
+"""Parts of 128 hidden numbers whose products for the gradient of x are added up in PSUM."""
+
+STAGES = 3
+"""Behind that which transposes weights."""
+
+
 def rows_of_value(width: int, hidden: int, itemsize: int) -> int:
     """Of the kernel of the value; 0: not even 128 fit."""
 
@@ -33,7 +40,8 @@ def rows_of_gradients(width: int, itemsize: int) -> int:
 
     def needed(rows: int) -> int:
         """Bytes of x and the gradient of y, FP32 sums, and weights as they are and transposed."""
-        return width * ((2 * itemsize + 4) * rows + (2 * BLOCK + 4 * ROWS) * itemsize) // ROWS
+        weights = 2 * BLOCK + (2 * (TOGETHER + STAGES) + 4) * ROWS
+        return width * ((2 * itemsize + 4) * rows + weights * itemsize) // ROWS
 
     return next((rows for rows in CHOICES if needed(rows) <= MOST_BYTES), 0)
 

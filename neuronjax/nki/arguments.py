@@ -156,14 +156,41 @@ _TRANSPOSED_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
 def dma_transpose(trace: Trace, arguments: Arguments) -> Arguments:
     """Of `dma_transpose`: the number of dimensions says the permutation."""
-    for name in ("oob_mode", "dge_mode"):  # of indirect transposes
-        arguments.pop(name)
+    arguments.pop("oob_mode")  # of indirect transposes
+    mode = _transposing(trace, arguments, constants.dge_mode.hwdge, "without vector_offset")
+    if mode is constants.dge_mode.hwdge:
+        _check_by_hardware(trace, arguments["src"])
+        arguments["descriptors"] = DescriptorMode(mode.name)
     return {**arguments, "axes": _transposed_axes(trace, arguments)}
+
+
+def _transposing(
+    trace: Trace, arguments: Arguments, allowed: constants.dge_mode, what: str
+) -> constants.dge_mode:
+    """Takes the mode of a transpose from its arguments."""
+    mode = _mode(trace, arguments.pop("dge_mode"))
+    if mode not in (constants.dge_mode.unknown, allowed):
+        raise UnsupportedProgramError(
+            f"{trace.line()}: dma_transpose {what} takes no dge_mode={mode.name}; pass "
+            f"nisa.dge_mode.{allowed.name}, or leave it out."
+        )
+    return mode
+
+
+def _check_by_hardware(trace: Trace, src: Tensor) -> None:
+    """Raises ``UnsupportedProgramError`` for what hardware makes no descriptors of (NKI ISA,
+    dma_transpose: direct transpose)."""
+    if src.shape[0] != 16 or src.shape[-1] % 128 or src.dtype.storage_bits != 16:
+        raise UnsupportedProgramError(
+            f"{trace.line()}: dma_transpose with dge_mode=hwdge takes 16 rows of a multiple of 128 "
+            f"elements of 2 bytes, and src is {src.dtype.name}{list(src.shape)}; leave dge_mode "
+            "out, or transpose 16 rows at a time."
+        )
 
 
 def gather_transpose(trace: Trace, arguments: Arguments) -> Arguments:
     """Of `dma_transpose` from rows that a tile names."""
-    arguments.pop("dge_mode")
+    _transposing(trace, arguments, constants.dge_mode.swdge, "with vector_offset")
     axes = _transposed_axes(trace, arguments)
     return {**_indexed(arguments, arguments.pop("src")), "axes": axes}
 

@@ -241,8 +241,8 @@ class Tensor(UnknownValues):
             raise UnsupportedProgramError(
                 f"{current().line()}: a tensor {self.dtype.name}{list(self.shape)} with strides "
                 f"{list(self.strides)} in {self.buffer.value} cannot be viewed as {kind.name}, "
-                "which has another width; view a tensor whose last dimension is contiguous and fills "
-                "whole elements."
+                "which has another width; view a tensor whose last dimension is contiguous and "
+                "fills whole elements."
             )
         return Tensor(
             storage=current().alias(self.storage, kind),

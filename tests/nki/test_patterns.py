@@ -123,6 +123,13 @@ def written_and_read_as_other_widths(x: Tensor, rows: Tensor, place: Tensor) -> 
     return stored(loaded(between.view(nl.uint8).view(nl.float32)))
 
 
+def transposed_by_hardware(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
+    words = x[0:16].view(nl.uint16)
+    turned = tile((128, 16), nl.uint16)
+    nisa.dma_transpose(turned, words, dge_mode=nisa.dge_mode.hwdge)
+    return stored(turned)
+
+
 def column_of_a_tile(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
     column = loaded(x[:128])[:, 3]
     return stored(copied(column[:32, :1], column[:32].shape))
@@ -148,6 +155,7 @@ KERNELS: dict[Callable[..., Tensor], np.ndarray] = {
     as_longer_words: (X[:128].view(np.uint32) & 0xFFFF0000).view(np.float32),
     bytes_in_hbm: np.concatenate([X[64:192, 1:], X[:128, :1]], axis=1),
     written_and_read_as_other_widths: 2 * X[:128],
+    transposed_by_hardware: X[:16].view(np.uint16).T,
     column_of_a_tile: X[:32, 3:4],
     gathered_and_transposed: X[ROWS[:, 0]].reshape(128, 1, 4, 16).transpose(3, 1, 2, 0),
     every_second_column: X[:128, 1::2],
@@ -198,6 +206,16 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Any], type[NeuronError], str]] = {
         lambda x: copied(loaded(x[:128]), (128, 64)).view(nl.bfloat16)[:, :63].view(nl.float32),
         UnsupportedProgramError,
         "fills whole elements",
+    ),
+    "transpose by GpSimd": (
+        lambda x: nisa.dma_transpose(tile((64, 128)), x[:128], dge_mode=nisa.dge_mode.swdge),
+        UnsupportedProgramError,
+        "takes no dge_mode=swdge; pass nisa.dge_mode.hwdge",
+    ),
+    "transpose by hardware": (
+        lambda x: nisa.dma_transpose(tile((64, 16)), x[:16], dge_mode=nisa.dge_mode.hwdge),
+        UnsupportedProgramError,
+        r"16 rows of a multiple of 128 .* float32\[16, 64\]",
     ),
     "register of partitions": (
         lambda x: loaded(x[:128])[nl.ds(nisa.register_alloc(3), 32)],

@@ -80,8 +80,8 @@ def test_steps_are_those_of_the_compilers_own_code(
     training = make(neuron_devices, NKI, precision, **settings)
     text = training.step.lower(training.state, training.batch).as_text()
     blocks = 1 if Parallelism(**settings).stacks else CONFIG.num_layers
-    # Of each block, attention, turns of queries and keys, SwiGLU, all with gradients, and two norms;
-    # the norm behind them.
+    # Of each block, attention, turns of queries and keys, SwiGLU, all with gradients, and two
+    # norms; the norm behind them.
     assert text.count(CUSTOM_CALL) >= 10 * blocks + 1
     rtol = 1e-4 if precision == "fp32" else 1e-2
     expected = curve(make(neuron_devices, COMPILER, precision, **settings))
