@@ -34,7 +34,8 @@ from neuronjax.program.program import Program, Target
 from neuronjax.timing.calibration import CALIBRATION, Calibration
 from neuronjax.timing.encoding import Assumptions
 from neuronjax.timing.platform import Platform
-from neuronjax.timing.schedule import Simulations, schedule
+from neuronjax.timing.schedule import schedule
+from neuronjax.timing.simulations import Simulations
 from neuronjax.timing.timeline import KernelTime, Timeline
 
 

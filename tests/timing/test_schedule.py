@@ -16,6 +16,7 @@ from neuronjax.timing.encoding import Assumptions
 from neuronjax.timing.network import collective_time
 from neuronjax.timing.platform import Platform, smallest_machine
 from neuronjax.timing.schedule import kernel_time, profile, schedule
+from neuronjax.timing.simulations import Simulations
 from neuronjax.timing.timeline import Timeline
 from tests.timing.programs import every, golden
 
@@ -156,6 +157,20 @@ def test_loops_over_kernels_reach_a_steady_state() -> None:
 def test_equal_kernels_are_simulated_once() -> None:
     lines = [kernel(f"k{index}", "%a", "%b") for index in range(5)]
     assert schedule(program(*lines)).simulated_instructions == 3
+
+
+def test_programs_share_what_is_simulated_without_a_difference() -> None:
+    """Programs of two chips in turn, each twice."""
+    shared = Simulations()
+    programs = list(every().values())
+    for program in (*programs, *programs):
+        alone = schedule(program)
+        beside = schedule(program, simulations=shared)
+        assert dataclasses.replace(beside, simulated_instructions=0) == dataclasses.replace(
+            alone, simulated_instructions=0
+        )
+    again = schedule(programs[-1], simulations=shared)
+    assert again.simulated_instructions == 0 < schedule(programs[-1]).simulated_instructions
 
 
 def test_functions_and_whiles() -> None:
