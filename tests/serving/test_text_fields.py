@@ -71,6 +71,25 @@ def test_tokens_of_texts_and_conversations(server: Running) -> None:
     assert counts[0] - counts[1] == len("<|im_start|>assistant\n")
 
 
+@pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
+def test_every_piece_may_tell_what_came_until_then(server: Running, path: str) -> None:
+    options = {"continuous_usage_stats": True, "include_usage": True}
+    given = {"messages": MESSAGES} if path == CHAT else {"prompt": "The "}
+    letters = {"structured_outputs": {"regex": "[a-z]{50}"}}
+    asked = {"model": NAME, "max_tokens": 40, "stream": True, "stream_options": options, **letters}
+    *lines, done, _ = server.ask(path, {**asked, **given})[1].split("\n\n")
+    usages = [json.loads(line.removeprefix("data: "))["usage"] for line in lines]
+    counts = [usage["completion_tokens"] for usage in usages]
+    assert done == "data: [DONE]"
+    assert counts == sorted(counts)
+    assert counts[0] < 40
+    assert usages[-1] == usages[-2]
+    assert counts[-1] == 40
+    assert {usage["total_tokens"] - usage["completion_tokens"] for usage in usages} == {
+        usages[0]["prompt_tokens"]
+    }
+
+
 def test_special_tokens_are_told_when_they_are_wanted() -> None:
     vocabulary = {"<s>": 0, "a": 1, "b": 2}
     source = tokenizers.Tokenizer(WordLevel(vocabulary, unk_token="a"))

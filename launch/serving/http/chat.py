@@ -176,7 +176,8 @@ class _Events:
             "logprobs": self._chat.logprobs(logprobs) if logprobs else None,
             "finish_reason": reason,
         }
-        return self._chunks.choice(choice)
+        usage = self._usage.json() if self._chat.wanted.usage_of_each else None
+        return self._chunks.choice(choice, usage)
 
 
 class _Held:

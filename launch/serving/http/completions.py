@@ -141,7 +141,8 @@ class _Events:
         offset = self._lengths[index]
         self._lengths[index] += len(text)
         choice = self._completion.choice(index, text, piece.logprobs, piece.finished, offset)
-        return (self._chunks.choice(choice),)
+        usage = self._usage.json() if self._completion.wanted.usage_of_each else None
+        return (self._chunks.choice(choice, usage),)
 
     def closing(self) -> Sequence[bytes]:
         wanted = self._completion.wanted.include_usage

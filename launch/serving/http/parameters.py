@@ -26,6 +26,7 @@ class Wanted:
     priority: int
     stream: bool
     include_usage: bool
+    usage_of_each: bool  # with every piece of a stream
 
     def requests(
         self,
@@ -85,7 +86,7 @@ def read_wanted(
         raise body.fail("n", f"a number from 1 to {MOST_CHOICES}")
     if body.integer("best_of", n) != n:
         raise RequestError("best_of is not supported: leave it out, or give n's value", "best_of")
-    seed = body.integer("seed")
+    seed, streaming = body.integer("seed"), body.object("stream_options")
     own_stops = () if body.flag("ignore_eos") else stop_tokens
     return Wanted(
         sampling=SamplingParameters(
@@ -111,7 +112,8 @@ def read_wanted(
         stop_tokens=frozenset([*own_stops, *_tokens(body.list("stop_token_ids"), vocab_size)]),
         priority=body.integer("priority", 0),
         stream=body.flag("stream"),
-        include_usage=body.object("stream_options").flag("include_usage"),
+        include_usage=streaming.flag("include_usage"),
+        usage_of_each=streaming.flag("continuous_usage_stats"),
     )
 
 
