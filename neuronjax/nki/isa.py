@@ -54,6 +54,9 @@ NOT_BUILT: Mapping[str, str] = {
 """Instruction that raises ``UnsupportedProgramError`` on call -> the reason."""
 
 
+_WRITES = " It writes to dst, a tile that you declare, and returns nothing."
+
+
 def get_nc_version() -> nc_version:
     """The generation of the core that the kernel is traced for."""
     return nc_version(CHIPS[current().chip].core.version)
@@ -84,8 +87,9 @@ def __getattr__(name: str) -> Callable[..., None]:
         try:
             bound = signature(name).bind(*arguments, **keywords)
         except TypeError as error:
+            hint = _WRITES if SIGNATURES[name].startswith("dst, ") else ""
             raise UnsupportedProgramError(
-                f"{trace.line()}: nki.isa.{name}({SIGNATURES[name]}): {error}."
+                f"{trace.line()}: nki.isa.{name}({SIGNATURES[name]}): {error}.{hint}"
             ) from None
         bound.apply_defaults()
         trace.add(build(trace, name, dict(bound.arguments)))

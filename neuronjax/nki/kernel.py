@@ -133,14 +133,20 @@ def jit(
     return Kernel(function, target=platform_target)
 
 
+def kernel_of(function: Callable[..., Any]) -> Kernel:
+    """A kernel as it is, and a function as one."""
+    return function if isinstance(function, Kernel) else Kernel(function)
+
+
 def simulate(
-    kernel: Kernel,
+    kernel: Callable[..., Any],
     order: core.Order | None = None,
     target: str | None = None,
     ranks: int | None = None,
     record_to: str | Path | None = None,
 ) -> Callable[..., Any]:
-    """The kernel as a function of numpy arrays, run by the emulator in `order`.
+    """The kernel, or a function that is not marked as one, as a function of numpy arrays, run by
+    the emulator in `order`.
 
     `target` is an instance, a generation such as `trn2` or a chip; by default it is
     ``NEURON_PLATFORM_TARGET_OVERRIDE`` or else the emulated machine. Arrays that the kernel writes
@@ -152,6 +158,8 @@ def simulate(
     `record_to` is a file for the run, also if it fails: ``neuronjax replay`` stops it at any line
     and shows its tiles.
     """
+
+    kernel = kernel_of(kernel)
 
     def simulated(*arguments: Any, **keywords: Any) -> Any:
         called = call(kernel.function, arguments, keywords)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from neuronjax.nki.dynamic_loops import VirtualRegister
 from neuronjax.nki.loops import affine_range as affine_range
 from neuronjax.nki.loops import loop_range
 from neuronjax.nki.objects import NKIObject as NKIObject
-from neuronjax.nki.refusal import refusing, removed, unknown
+from neuronjax.nki.refusal import checked, refusing, removed, unknown
 from neuronjax.nki.tensor import DynamicSlice, Tensor
 from neuronjax.nki.tile_size import TileSize
 from neuronjax.nki.trace import current
@@ -136,8 +137,14 @@ LOOPS: Mapping[str, Any] = {"range": range}
 """Name -> a loop that is always written out, where this module cannot have the name itself."""
 
 
+_CHECKED: Mapping[str, Any] = {
+    name: checked(f"nki.language.{name}", function) if inspect.isfunction(function) else function
+    for name, function in FUNCTIONS.items()
+}
+
+
 def __getattr__(name: str) -> Any:
-    for names in (FUNCTIONS, DTYPES, LOOPS):
+    for names in (_CHECKED, DTYPES, LOOPS):
         if name in names:
             return names[name]
     if name in NOT_BUILT:

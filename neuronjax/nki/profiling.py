@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from neuronjax.machine.instances import INSTANCES
 from neuronjax.machine.machine import Machine
 from neuronjax.nki.calls import call
-from neuronjax.nki.kernel import Kernel
+from neuronjax.nki.kernel import kernel_of
 from neuronjax.profiling import store
 from neuronjax.profiling.analyse import analyse, facts
 from neuronjax.profiling.records import Profile, Run
@@ -17,18 +18,19 @@ from neuronjax.timing.timeline import Timeline
 
 
 def benchmark(
-    kernel: Kernel, /, *arguments: Any, target: str | None = None, **keywords: Any
+    kernel: Callable[..., Any], /, *arguments: Any, target: str | None = None, **keywords: Any
 ) -> Timeline:
     """The time of one run of a kernel, without values: of arrays only shapes and dtypes count.
 
     `target` is the machine, as for `simulate`. Raises as `Kernel.trace` does.
     """
+    kernel = kernel_of(kernel)
     called = call(kernel.function, arguments, keywords)
     return schedule(kernel.compile(called, target).program)
 
 
 def profile(
-    kernel: Kernel,
+    kernel: Callable[..., Any],
     /,
     *arguments: Any,
     folder: str | Path | None = None,
@@ -42,6 +44,7 @@ def profile(
 
     Raises as `Kernel.trace` does, and ``ConfigurationError`` if the folder cannot be written to.
     """
+    kernel = kernel_of(kernel)
     traced = kernel.compile(call(kernel.function, arguments, keywords), target)
     machine = _machine(traced.program.target.chip, traced.program.target.lnc)
     recorded = Profile(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -18,6 +20,26 @@ def refusing(name: str, reason: str) -> Callable[..., Any]:
         raise UnsupportedProgramError(f"{current().line()}: {name} is not built: {reason}.")
 
     return refuse
+
+
+def checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which raises ``UnsupportedProgramError`` with the kernel's line for arguments
+    that it does not take; `name` is whole."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        try:
+            return function(*arguments, **keywords)
+        except TypeError:
+            parameters = inspect.signature(function)
+            try:
+                parameters.bind(*arguments, **keywords)
+            except TypeError as error:
+                taken = ", ".join(parameters.parameters)
+                raise UnsupportedProgramError(f"{_place()}{name}({taken}): {error}.") from None
+            raise
+
+    return call
 
 
 def unknown(module: str, name: str, names: Iterable[str]) -> UnknownNameError:

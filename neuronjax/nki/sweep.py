@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 from neuronjax.display import Displayed, Table, counted, duration, percent
 from neuronjax.errors import KernelError, NeuronError
-from neuronjax.nki.kernel import Kernel
+from neuronjax.nki.kernel import kernel_of
 from neuronjax.nki.profiling import benchmark
 from neuronjax.timing.timeline import Timeline
 
@@ -116,7 +116,7 @@ def _reason(error: Exception) -> str:
 
 
 def sweep(
-    kernel: Kernel,
+    kernel: Callable[..., Any],
     /,
     *arguments: Any,
     over: Mapping[str, Sequence[Any]],
@@ -130,6 +130,7 @@ def sweep(
 
     KernelError: `over` is empty, or names what is no parameter of the kernel.
     """
+    kernel = kernel_of(kernel)
     name, parameters = kernel.function.__name__, inspect.signature(kernel.function).parameters
     if not over or not all(over.values()):
         raise KernelError(f"{name}: `over` has no values; pass lists by the names of parameters.")

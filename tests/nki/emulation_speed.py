@@ -2,10 +2,10 @@
 
 python -m tests.nki.emulation_speed
 
-Plain numpy is what a simulator without a program does: for every instruction of the same kernel, one
-call of numpy on the tiles that it names, in the number format of the kernel (`ml_dtypes`); and the
+Plain numpy is what a simulator without a program does: for every instruction of the same kernel,
+one call of numpy on the tiles that it names, in the kernel's number format (`ml_dtypes`); and the
 same with tiles that are widened to FP32 for each product, so that numpy can use BLAS. Both sides
-run in one process, in turn; the least of three runs of each counts.
+run in one process, in turn; the least of three runs counts (one of products in BF16).
 """
 
 from __future__ import annotations

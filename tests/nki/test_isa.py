@@ -334,6 +334,21 @@ def of_an_older_api(x: Tensor, y: Tensor) -> Tensor:
     return x[nl.arange(128)]
 
 
+def without_a_place(x: Tensor, y: Tensor) -> Tensor:
+    return stored(nisa.activation(nl.exp, loaded(x)))
+
+
+def with_a_mask(x: Tensor, y: Tensor) -> Tensor:
+    return stored(nl.load(x, mask=None))
+
+
+def multiplied_into_sbuf(x: Tensor, y: Tensor) -> Tensor:
+    on_chip = loaded(x)
+    result = tile((x.shape[1], x.shape[1]))
+    nisa.nc_matmul(result, on_chip, on_chip)
+    return stored(result)
+
+
 def without_results(x: Tensor, y: Tensor) -> None:
     loaded(x)
 
@@ -361,6 +376,9 @@ REFUSED: dict[Callable[..., Tensor | None], str] = {
     of_an_unknown_dtype: r"kernels.py:\d+: 'float33' is not an element type",
     in_an_unknown_memory: r"test_isa.py:\d+: 'sbuff' is no memory; pass one of nl.sbuf",
     of_an_older_api: r"test_isa.py:\d+: nki.language.arange was removed from NKI: index with",
+    without_a_place: r"test_isa.py:\d+: .*argument: 'data'\. It writes to dst, a tile",
+    with_a_mask: r"test_isa.py:\d+: nki.language.load\(src, dtype\): .*argument 'mask'",
+    multiplied_into_sbuf: r"test_isa.py:\d+: .*dst of nc_matmul in sbuf; allowed: psum .*and copy",
     without_results: r"test_isa.py:\d+: without_results returns no tensor and writes to none",
 }
 
@@ -392,6 +410,11 @@ def test_what_no_kernel_can_be_called_with() -> None:
         kernel(X)
     with pytest.raises(NeuronError, match=r"scaled\(x\): 'float64' is not an element type"):
         kernel(X.astype(np.float64), Y)
+
+
+def test_a_function_is_a_kernel_without_the_mark() -> None:
+    np.testing.assert_array_equal(nki.simulate(scaled)(X, Y), nki.simulate(nki.jit(scaled))(X, Y))
+    assert nki.benchmark(scaled, X, Y) == nki.benchmark(nki.jit(scaled), X, Y)
 
 
 def test_calls_of_a_jitted_function_trace_the_kernel_once() -> None:
