@@ -94,7 +94,7 @@ RULES: tuple[Rule, ...] = (
     Rule("transposes", InstructionCheck(tensor.transposes), _ISA, "Split it; keep the type."),
     Rule("generation", InstructionCheck(engines.generation), _ISA, "Use only what the chip has."),
     Rule("engine", InstructionCheck(engines.engine), _ISA, "Choose another engine."),
-    Rule("memories", InstructionCheck(engines.memories), _ISA, "Use a tile in such memory, and copy."),
+    Rule("memories", InstructionCheck(engines.memories), _ISA, "Use a tile there, and copy."),
     Rule("descriptors", InstructionCheck(engines.descriptors), _ISA, "Choose another dge_mode."),
     Rule("queues", InstructionCheck(engines.queues), _ISA, "Choose another queue or priority."),
     Rule("pairs of cores", InstructionCheck(engines.pairs_of_cores), _ISA, "Compile for LNC 2."),
