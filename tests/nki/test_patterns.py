@@ -130,6 +130,14 @@ def transposed_by_hardware(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
     return stored(turned)
 
 
+def one_of_long_stride(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
+    """A dimension of one element takes no step, however long it would be."""
+    on_chip = tile((128, 2, 1 << 14))
+    part = on_chip[:, 0:1, 0:64].ap([[2 << 14, 128], [1 << 15, 1], [1, 64]])
+    nisa.dma_copy(part, x[:128].ap([[64, 128], [64, 1], [1, 64]]))
+    return stored(copied(part, (128, 1, 64)))
+
+
 def column_of_a_tile(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
     column = loaded(x[:128])[:, 3]
     return stored(copied(column[:32, :1], column[:32].shape))
@@ -156,6 +164,7 @@ KERNELS: dict[Callable[..., Tensor], np.ndarray] = {
     bytes_in_hbm: np.concatenate([X[64:192, 1:], X[:128, :1]], axis=1),
     written_and_read_as_other_widths: 2 * X[:128],
     transposed_by_hardware: X[:16].view(np.uint16).T,
+    one_of_long_stride: X[:128, None],
     column_of_a_tile: X[:32, 3:4],
     gathered_and_transposed: X[ROWS[:, 0]].reshape(128, 1, 4, 16).transpose(3, 1, 2, 0),
     every_second_column: X[:128, 1::2],

@@ -75,7 +75,8 @@ def _reached(site: Site, access: Access) -> tuple[int, int] | None:
 
 
 def pattern(site: Site) -> Iterator[Complaint]:
-    """Up to four free dimensions, their sizes 16 bits unsigned, their strides 16 bits signed."""
+    """Up to four free dimensions, their sizes 16 bits unsigned, their strides 16 bits signed; one
+    of a single element has no stride."""
     if not site.is_compute:
         return
     for name, access in site.accesses():
@@ -86,5 +87,5 @@ def pattern(site: Site) -> Iterator[Complaint]:
         for dim in access.dims:
             if dim.size > MAX_SIZE:
                 yield f"{name} has a dimension of size {dim.size}", f"at most {MAX_SIZE}"
-            if not MIN_STRIDE <= dim.stride <= MAX_STRIDE:
+            if dim.size > 1 and not MIN_STRIDE <= dim.stride <= MAX_STRIDE:
                 yield f"{name} has a stride of {dim.stride}", f"{MIN_STRIDE} to {MAX_STRIDE}"
