@@ -35,7 +35,11 @@ def run(main: Callable[[], int]) -> None:
             _end_quietly()
         return code
 
-    app.run(parsed)
+    try:
+        app.run(parsed)
+    except BrokenPipeError:  # who reads what is printed wants no more, as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAILED)
 
 
 def guarded(main: Callable[[], int]) -> int:

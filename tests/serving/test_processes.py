@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import PROJECT
 from tests.launch.checkpoint_files import write_directory
 from tests.serving.http_server import Listening
 from tests.serving.test_http import COMPLETIONS
@@ -160,3 +161,15 @@ def test_a_second_signal(directory: Path) -> None:
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(60) == 0
         assert rest(stream).count(b"data: ") < TOKENS
+
+
+def test_help_whose_reader_has_gone_ends_without_a_traceback() -> None:
+    command = (sys.executable, "-m", "launch.serve", "--help")
+    with subprocess.Popen(
+        command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 1
