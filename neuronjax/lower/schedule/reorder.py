@@ -79,8 +79,9 @@ class Reordering:
         return dataclasses.replace(self.kernel, body=nodes, buffers=(*fixed, *used))
 
     def is_idle(self, loop: Loop) -> bool:
-        """Whether iterations leave all engines idle for a while."""
-        return self.timer.job(loop).period > IDLE * self.timer.work(loop.body)
+        """Whether a loop leaves all engines idle for a while, its first and last iterations too."""
+        assert isinstance(loop.trips, int)
+        return self.timer.job(loop).duration > IDLE * loop.trips * self.timer.work(loop.body)
 
     def written_out(self, nodes: Nodes) -> Nodes:
         """Nodes without the loops that are short and leave engines idle."""
