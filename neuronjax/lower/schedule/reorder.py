@@ -163,6 +163,8 @@ class Reordering:
             for overlapping in self.overlapping(loop):
                 if overlapping.time < WORTH * best.time:
                     best = overlapping
+                if best.time < enough:
+                    break
         return best
 
     def change(
@@ -188,10 +190,12 @@ class Reordering:
             return
         tiles = {name: tile for name, tile in before.items() if name not in new.gone} | new.new
         room = self.rooms[id(loop.body)]
-        beside = self.arranger.in_best_order(new, loop, free, lasting, room)
         inner = (own.keys() - new.gone) | new.new.keys()
         passing = {name: tiles[name] for name in inner - lasting.keys()}
-        for way in (new, beside):
+        for is_beside in (False, True):
+            way: Renamed | None = new
+            if is_beside:
+                way = self.arranger.in_best_order(new, loop, free, lasting, room)
             if way is None:
                 continue
             cut = best_cut(self.timer, way.nodes, self.in_banks(way, tiles))
