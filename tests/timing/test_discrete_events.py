@@ -35,6 +35,7 @@ MOST_RUNS = 3_000
 COMPETING = frozenset(
     {
         "lower add_transposed",
+        "lower attention",
         "lower convolution",
         "lower decode_product",
         "lower matmul",
