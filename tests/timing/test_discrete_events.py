@@ -39,6 +39,7 @@ COMPETING = frozenset(
         "lower convolution",
         "lower decode_product",
         "lower matmul",
+        "lower matmul_epilogue",
         "lower scan",
     }
 )
