@@ -11,7 +11,7 @@ from launch.text import copy_companions
 from launch.trainer import as_json
 from models import pretrained
 from models.weights.fields import CONFIG_FILE
-from models.weights.lookalikes import held_instead
+from models.weights.wrong_directories import held_instead
 
 CONVERTED_STEP = 0
 

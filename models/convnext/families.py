@@ -4,52 +4,49 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from models.architecture import Architecture
 from models.convnext.config import ConvNextConfig
 from models.convnext.model import ConvNext
 from models.convnext.weights import key_table
-from models.settings import read_model, write_settings
-from models.weights.fields import Fields, count_labels
+from models.image_heads import image_architectures
+from models.weights.fields import Fields
 
 
-def _backbone(fields: Fields, is_second: bool, **changes: Any) -> ConvNextConfig:
-    stages = fields.positive("num_stages")
-    config = read_model(
-        ConvNextConfig,
-        fields,
-        layer_scale=not is_second and fields.number("layer_scale_init_value") > 0,
-        response_norm=is_second,
-        **changes,
-    )
-    if stages != len(config.depths):
-        raise fields.fail("num_stages", f"depths has {len(config.depths)} stages")
-    return config
+def _stages(fields: Fields) -> None:
+    stages, depths = fields.positive("num_stages"), fields.integers("depths")
+    if stages != len(depths):
+        raise fields.fail("num_stages", f"depths has {len(depths)} stages")
 
 
-def _classifier(fields: Fields, is_second: bool) -> ConvNextConfig:
-    return _backbone(fields, is_second, num_labels=count_labels(fields))
+def _first(fields: Fields) -> Mapping[str, Any]:
+    _stages(fields)
+    return {"layer_scale": fields.number("layer_scale_init_value") > 0}
 
 
-_DEFAULTS: Mapping[str, Any] = {**write_settings(ConvNextConfig()), "num_stages": 4}
+def _second(fields: Fields) -> Mapping[str, Any]:
+    _stages(fields)
+    return {"layer_scale": False, "response_norm": True}
 
 
-def _architecture(classes: str, task: str, is_second: bool) -> Architecture:
-    model_type = classes.lower()
-    has_labels = task == "image-classification"
-    return Architecture(
-        name=classes + ("ForImageClassification" if has_labels else "Model"),
-        model_type=model_type,
+_STAGES: Mapping[str, Any] = {"num_stages": 4}
+
+ARCHITECTURES = (
+    *image_architectures(
+        "ConvNext",
+        "convnext",
+        ConvNextConfig(),
+        ConvNext,
+        partial(key_table, "convnext"),
+        read=_first,
+        defaults={**_STAGES, "layer_scale_init_value": 1e-6},
+    ),
+    *image_architectures(
+        "ConvNextV2",
+        "convnextv2",
+        ConvNextConfig(),
+        ConvNext,
+        partial(key_table, "convnextv2"),
         family="convnext",
-        task=task,
-        read_config=partial(_classifier if has_labels else _backbone, is_second=is_second),
-        defaults=_DEFAULTS if is_second else {**_DEFAULTS, "layer_scale_init_value": 1e-6},
-        model=ConvNext,
-        keys=partial(key_table, model_type),
-    )
-
-
-ARCHITECTURES = tuple(
-    _architecture(classes, task, is_second)
-    for classes, is_second in (("ConvNext", False), ("ConvNextV2", True))
-    for task in ("image-feature-extraction", "image-classification")
+        read=_second,
+        defaults=_STAGES,
+    ),
 )

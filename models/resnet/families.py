@@ -1,47 +1,29 @@
 """ResNet: from its config.json to the model. Defaults are those of transformers."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from typing import Any
 
-from models.architecture import Architecture
+from models.image_heads import image_architectures
 from models.resnet.config import ResNetConfig
 from models.resnet.model import ResNet
 from models.resnet.weights import key_table
-from models.settings import read_model, write_settings
-from models.weights.fields import Fields, count_labels
+from models.weights.fields import Fields
 
 
-def _backbone(fields: Fields) -> ResNetConfig:
+def _read(fields: Fields) -> Mapping[str, Any]:
     fields.refuse("layer_type", "basic", "bottleneck", why="choose basic or bottleneck")
-    return read_model(
-        ResNetConfig,
-        fields,
-        bottleneck=fields.text("layer_type") == "bottleneck",
-        first_stage_stride=2 if fields.flag("downsample_in_first_stage") else 1,
-    )
+    return {
+        "bottleneck": fields.text("layer_type") == "bottleneck",
+        "first_stage_stride": 2 if fields.flag("downsample_in_first_stage") else 1,
+    }
 
 
-def _classifier(fields: Fields) -> ResNetConfig:
-    return replace(_backbone(fields), num_labels=count_labels(fields))
-
-
-_DEFAULTS = {
-    **write_settings(ResNetConfig()),
-    "layer_type": "bottleneck",
-    "downsample_in_first_stage": False,
-}
-ARCHITECTURES = tuple(
-    Architecture(
-        name=name,
-        model_type="resnet",
-        family="resnet",
-        task=task,
-        read_config=read_config,
-        defaults=_DEFAULTS,
-        model=ResNet,
-        keys=key_table,
-    )
-    for name, task, read_config in (
-        ("ResNetModel", "image-feature-extraction", _backbone),
-        ("ResNetForImageClassification", "image-classification", _classifier),
-    )
+ARCHITECTURES = image_architectures(
+    "ResNet",
+    "resnet",
+    ResNetConfig(),
+    ResNet,
+    key_table,
+    read=_read,
+    defaults={"layer_type": "bottleneck", "downsample_in_first_stage": False},
 )

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from models.errors import WeightsError
-from models.weights.lookalikes import held_instead
 from models.weights.safetensors import StoredTensor, read_header
+from models.weights.wrong_directories import held_instead
 
 # Names of weight files before `.safetensors`, by the library that reads them.
 STEMS: Mapping[str, str] = {"transformers": "model", "diffusers": "diffusion_pytorch_model"}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from models.errors import ConfigError
-from models.weights.lookalikes import held_instead
+from models.weights.wrong_directories import held_instead
 
 CONFIG_FILE = "config.json"
 GENERATION_FILE = "generation_config.json"

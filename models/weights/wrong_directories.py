@@ -1,4 +1,4 @@
-"""Directories that users give in place of a checkpoint's."""
+"""Directories that are given by mistake in place of a checkpoint's."""
 
 from pathlib import Path
 
