@@ -110,7 +110,7 @@ ORDINARY: dict[str, tuple[Case, set[str]]] = {
     "adam": ((adam, [(ones(1024, 1024),) * 3, ones(1024, 1024)]), {"elementwise-bound"}),
     "convolution": (
         (convolution, [ones(8, 32, 32, 64, dtype=BF16), ones(3, 3, 64, 64, dtype=BF16)]),
-        {"elementwise-bound", "tensor-idle", "transposes", "spills"},
+        {"memory-bound", "transposes", "spills"},
     ),
     "embedding": (
         (lambda rows, at: rows[at], [ones(8192, 512), np.arange(1024)]), {"slow-transfers"}
