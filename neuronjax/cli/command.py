@@ -19,4 +19,4 @@ class Command:
     run: Callable[[argparse.Namespace], int]
     """Returns the exit code; may raise ``NeuronError``."""
     runs_programs: bool = False
-    """Whether it runs programs of the user, whose objects are finalised at the end as ever."""
+    """Whether it runs the user's programs, whose objects Python finalises when the process ends."""

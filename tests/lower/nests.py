@@ -106,3 +106,18 @@ def programs(draw: st.DrawFn, *, addressed: bool) -> Program:
     own = tuple(each for each in known if each.on_chip)
     kernel = Kernel(name="random", body=body, buffers=own)
     return Program(name="random", target=Target("trainium2"), body=(kernel,), buffers=outer)
+
+
+@st.composite
+def loops(draw: st.DrawFn, names: str, trips: tuple[int, int], most: int) -> Program:
+    """A program of one loop without loops in it, of 2 to `most` copies between tiles of these
+    names, with the fewest and the most `trips` given."""
+    known = [draw(tiles(name, addressed=False)) for name in names]
+    count = draw(st.integers(*trips))
+    body = draw(st.lists(leaves(known, {"i": count}), min_size=2, max_size=most))
+    own = tuple(buffer for buffer in known if buffer.on_chip)
+    kernel = Kernel(
+        name="random", body=(Loop(variable="i", trips=count, body=tuple(body)),), buffers=own
+    )
+    outer = tuple(buffer for buffer in known if not buffer.on_chip)
+    return Program(name="random", target=Target("trainium2"), body=(kernel,), buffers=outer)

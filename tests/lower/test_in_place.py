@@ -7,7 +7,6 @@ import itertools
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from neuronjax.formats import FORMATS
 from neuronjax.lower.memory.lifetimes import carried
@@ -15,27 +14,13 @@ from neuronjax.lower.schedule.in_place import in_place
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.operand import Access, Buffer, Immediate, Memory
 from neuronjax.program.operators import AluOp
-from neuronjax.program.program import Kernel, Loop, Node, Program, Target
+from neuronjax.program.program import Kernel, Loop, Node, Program
 from neuronjax.program.vector_engine import TensorScalar
-from tests.lower.nests import leaves, tiles
+from tests.lower.nests import loops
 from tests.lower.unrolled import results
 
 FP32 = FORMATS["float32"]
 COLUMNS = 8
-
-
-@st.composite
-def _programs(draw: st.DrawFn) -> Program:
-    """A program of one loop without loops in it."""
-    known = [draw(tiles(name, addressed=False)) for name in "abcde"]
-    trips = draw(st.integers(1, 3))
-    body = draw(st.lists(leaves(known, {"i": trips}), min_size=2, max_size=8))
-    own = tuple(buffer for buffer in known if buffer.on_chip)
-    kernel = Kernel(
-        name="random", body=(Loop(variable="i", trips=trips, body=tuple(body)),), buffers=own
-    )
-    outer = tuple(buffer for buffer in known if not buffer.on_chip)
-    return Program(name="random", target=Target("trainium2"), body=(kernel,), buffers=outer)
 
 
 @settings(
@@ -44,7 +29,7 @@ def _programs(draw: st.DrawFn) -> Program:
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-@given(_programs())
+@given(loops("abcde", trips=(1, 3), most=8))
 def test_random_loops_leave_the_same_in_hbm(program: Program) -> None:
     (kernel,) = program.body
     assert isinstance(kernel, Kernel)

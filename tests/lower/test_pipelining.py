@@ -13,23 +13,9 @@ from hypothesis import strategies as st
 import neuronjax
 from neuronjax.lower.memory.lifetimes import carried
 from neuronjax.lower.schedule.pipelining import pipelined
-from neuronjax.program.program import Kernel, Loop, Program, Target
-from tests.lower.nests import leaves, tiles
+from neuronjax.program.program import Kernel, Loop, Program
+from tests.lower.nests import loops
 from tests.lower.unrolled import results
-
-
-@st.composite
-def _programs(draw: st.DrawFn) -> Program:
-    """A program of one loop without loops in it."""
-    known = [draw(tiles(name, addressed=False)) for name in "abcd"]
-    trips = draw(st.integers(2, 4))
-    body = draw(st.lists(leaves(known, {"i": trips}), min_size=2, max_size=6))
-    own = tuple(buffer for buffer in known if buffer.on_chip)
-    kernel = Kernel(
-        name="random", body=(Loop(variable="i", trips=trips, body=tuple(body)),), buffers=own
-    )
-    outer = tuple(buffer for buffer in known if not buffer.on_chip)
-    return Program(name="random", target=Target("trainium2"), body=(kernel,), buffers=outer)
 
 
 @settings(
@@ -38,7 +24,7 @@ def _programs(draw: st.DrawFn) -> Program:
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-@given(_programs(), st.data())
+@given(loops("abcd", trips=(2, 4), most=6), st.data())
 def test_random_loops_leave_the_same_in_hbm(program: Program, data: st.DataObject) -> None:
     """Wherever they are cut."""
     (kernel,) = program.body

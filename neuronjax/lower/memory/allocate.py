@@ -293,7 +293,7 @@ def _tiles(
 def _roomy(
     nodes: tuple[Node, ...], groups: Sequence[_Group], memory: Memory, program: Program
 ) -> list[Life]:
-    """The loops whose tiles have room side by side, but not those within others."""
+    """The loops whose tiles have room side by side; those within others of them are left out."""
     core = program.target.core
     spec = core.sbuf if memory is Memory.SBUF else core.psum
     sizes = [

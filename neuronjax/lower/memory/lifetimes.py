@@ -54,19 +54,12 @@ def lives(nodes: tuple[Node, ...], known: Iterable[Buffer]) -> dict[Buffer, Life
 
 def outermost(nodes: tuple[Node, ...]) -> list[Life]:
     """The positions within each of the loops and conditions among `nodes`."""
-    spans: list[Life] = []
-    position = 0
-    for node in nodes:
-        count = 1 if isinstance(node, Instruction) else sum(1 for _ in leaves(children(node)))
-        if not isinstance(node, Instruction) and count:
-            spans.append((position, position + count - 1))
-        position += count
-    return spans
+    return widest(nodes, lambda _: True)
 
 
 def widest(nodes: tuple[Node, ...], suits: Callable[[Life], bool]) -> list[Life]:
-    """The positions within loops and conditions below `nodes` that suit, but not within others that
-    do."""
+    """The positions within loops and conditions below `nodes` that suit; those within others that
+    suit are left out."""
     spans: list[Life] = []
 
     def enter(nodes: tuple[Node, ...], position: int) -> None:

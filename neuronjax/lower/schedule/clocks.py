@@ -137,7 +137,7 @@ class Clocks:
             return self.dma
         if self.gaps and self.gaps[-1][1] > begin:
             left: list[tuple[float, float]] = []
-            for first, last in self.gaps:
+            for at, (first, last) in enumerate(self.gaps, 1):
                 start = max(first, begin)
                 used = min(work, max(0.0, last - start))
                 if used <= 0.0:
@@ -147,8 +147,7 @@ class Clocks:
                 end = start + used
                 left += [gap for gap in ((first, start), (end, last)) if gap[0] < gap[1]]
                 if work <= 0.0:
-                    left += self.gaps[self.gaps.index((first, last)) + 1 :]
-                    self.gaps = left[-_GAPS:]
+                    self.gaps = [*left, *self.gaps[at:]][-_GAPS:]
                     return end
             self.gaps = left[-_GAPS:]
         self.dma += work
