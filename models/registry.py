@@ -1,62 +1,69 @@
 """All supported architectures, by their Hugging Face names."""
 
-from collections.abc import Mapping
+import functools
+import importlib
+from collections.abc import Iterator, Mapping
 
 from models.architecture import Architecture
-from models.ast import families as asts
-from models.bart import families as barts
-from models.clip import families as clips
-from models.convnext import families as convnexts
-from models.cvt import families as cvts
-from models.decoder import families as decoders
-from models.diffusion import families as diffusions
-from models.diffusion import transformer_families as diffusion_transformers
-from models.dpt import families as dpts
-from models.encoder import families as encoders
 from models.errors import ConfigError
-from models.levit import families as levits
-from models.mobilenet import families as mobilenets
-from models.mobilevit import families as mobilevits
-from models.modernbert import families as modernberts
-from models.patchtst import families as patchtsts
-from models.resnet import families as resnets
-from models.swin import families as swins
-from models.t5 import families as t5s
-from models.vision_language import families as vision_languages
-from models.vit import families as vits
-from models.wav2vec2 import families as wav2vec2s
 from models.weights.fields import Fields
-from models.whisper import families as whispers
-from models.yolos import families as yoloses
 
-ARCHITECTURES: Mapping[str, Architecture] = {
-    architecture.name: architecture
-    for architecture in (
-        *decoders.ARCHITECTURES,
-        *encoders.ARCHITECTURES,
-        *modernberts.ARCHITECTURES,
-        *t5s.ARCHITECTURES,
-        *barts.ARCHITECTURES,
-        *vits.ARCHITECTURES,
-        *resnets.ARCHITECTURES,
-        *convnexts.ARCHITECTURES,
-        *swins.ARCHITECTURES,
-        *cvts.ARCHITECTURES,
-        *dpts.ARCHITECTURES,
-        *yoloses.ARCHITECTURES,
-        *asts.ARCHITECTURES,
-        *wav2vec2s.ARCHITECTURES,
-        *levits.ARCHITECTURES,
-        *mobilevits.ARCHITECTURES,
-        *mobilenets.ARCHITECTURES,
-        *patchtsts.ARCHITECTURES,
-        *clips.ARCHITECTURES,
-        *vision_languages.ARCHITECTURES,
-        *whispers.ARCHITECTURES,
-        *diffusions.ARCHITECTURES,
-        *diffusion_transformers.ARCHITECTURES,
-    )
-}
+MODULES = (
+    "models.decoder.families",
+    "models.encoder.families",
+    "models.modernbert.families",
+    "models.t5.families",
+    "models.bart.families",
+    "models.vit.families",
+    "models.resnet.families",
+    "models.convnext.families",
+    "models.swin.families",
+    "models.cvt.families",
+    "models.dpt.families",
+    "models.yolos.families",
+    "models.ast.families",
+    "models.wav2vec2.families",
+    "models.levit.families",
+    "models.mobilevit.families",
+    "models.mobilenet.families",
+    "models.patchtst.families",
+    "models.clip.families",
+    "models.vision_language.families",
+    "models.whisper.families",
+    "models.diffusion.families",
+    "models.diffusion.transformer_families",
+)
+"""Each has `ARCHITECTURES`, its rows of the registry."""
+
+
+class Registry(Mapping[str, Architecture]):
+    """The architectures of modules by name. Modules are loaded in their order, until one has the
+    name that is asked for: all of them would take longer than many programs run."""
+
+    def __init__(self, modules: tuple[str, ...]) -> None:
+        self._modules = modules
+
+    def __getitem__(self, name: str) -> Architecture:
+        for module in self._modules:
+            if name in (rows := _rows(module)):
+                return rows[name]
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        for module in self._modules:
+            yield from _rows(module)
+
+    def __len__(self) -> int:
+        return sum(len(_rows(module)) for module in self._modules)
+
+
+@functools.cache
+def _rows(module: str) -> Mapping[str, Architecture]:
+    rows: tuple[Architecture, ...] = importlib.import_module(module).ARCHITECTURES
+    return {architecture.name: architecture for architecture in rows}
+
+
+ARCHITECTURES: Mapping[str, Architecture] = Registry(MODULES)
 
 LANGUAGE_MODELS: Mapping[str, str] = {"Llama4ForConditionalGeneration": "Llama4ForCausalLM"}
 """Architecture that sees images too -> that of its `text_config`, which alone is supported."""

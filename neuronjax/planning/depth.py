@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from neuronjax.errors import ConfigurationError
 from neuronjax.planning.measure import Measurement, between
@@ -12,14 +13,20 @@ DEPTHS = (3, 4)
 layers memory between kernels does not repeat yet."""
 
 
+Prepared = TypeVar("Prepared")
+"""A model of some depth, ready to be measured."""
+
+
 def at_depth(
     layers: int,
-    measure: Callable[[int], Measurement],
-    measure_alike: Callable[[int], Measurement],
+    prepare: Callable[[int], Prepared],
+    measure: Callable[[Prepared], Measurement],
+    measure_alike: Callable[[Prepared], Measurement],
     depths: tuple[int, int] = DEPTHS,
 ) -> tuple[Measurement, str | None]:
     """The measurement at `layers`, and what was assumed; few layers are measured as they are.
 
+    Both depths are prepared before the first is measured, so that they may be while it is.
     `measure_alike` measures a depth as `measure` did the one before it: what is decided by a
     kernel's share of the program must not differ, or the difference counts once for every layer.
 
@@ -32,8 +39,9 @@ def at_depth(
             "positive, and the depths ascending."
         )
     if layers <= deep:
-        return measure(layers), None
+        return measure(prepare(layers)), None
     share = (layers - shallow) / (deep - shallow)
-    at_deep = measure(deep)
-    measurement = between(measure_alike(shallow), at_deep, share)
+    deeper, shallower = prepare(deep), prepare(shallow)
+    at_deep = measure(deeper)
+    measurement = between(measure_alike(shallower), at_deep, share)
     return measurement, f"{layers} identical layers, extrapolated from {shallow} and {deep}"

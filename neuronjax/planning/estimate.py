@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -19,7 +20,13 @@ from neuronjax.machine.machine import Machine
 from neuronjax.machine.slowness import check_faults, slowed
 from neuronjax.planning import what_if
 from neuronjax.planning.depth import DEPTHS, at_depth
-from neuronjax.planning.measure import Measurement, Setting, measure
+from neuronjax.planning.measure import (
+    Measurement,
+    Partitioned,
+    Setting,
+    measure,
+    partitioned,
+)
 from neuronjax.planning.memory import advice, memory_of
 from neuronjax.planning.prices import price_for
 from neuronjax.planning.record import Estimate, KernelShare, Price, Remark
@@ -151,7 +158,9 @@ def of_workload(
     price: float | Price | None = None,
 ) -> Estimate:
     """The estimate of a workload as it is."""
-    return _estimate(workload, _measured(workload, setting, mesh), setting, mesh, price, None)
+    with ThreadPoolExecutor(1) as pool:
+        measurement = _prepared(workload, setting, mesh, pool).measure()
+    return _estimate(workload, measurement, setting, mesh, price, None)
 
 
 def of_factory(
@@ -177,18 +186,36 @@ def of_factory(
     if layers is None:
         return of_workload(at(None)[0], setting, mesh, price=price)
 
-    def measured(depth: int) -> Measurement:
-        return _measured(at(depth)[0], setting, mesh)
-
-    def measured_alike(depth: int) -> Measurement:
-        alike = replace(setting, known=setting.known.decided())
-        return _measured(at(depth)[0], alike, mesh)
-
-    measurement, assumed = at_depth(layers, measured, measured_alike, depths)
+    with ThreadPoolExecutor(1) as pool:
+        measurement, assumed = at_depth(
+            layers,
+            lambda depth: _prepared(at(depth)[0], setting, mesh, pool),
+            _Prepared.measure,
+            _Prepared.measure_alike,
+            depths,
+        )
     return _estimate(workload, measurement, setting, mesh, price, assumed)
 
 
-def _measured(workload: Workload, setting: Setting, mesh: AbstractMesh | None) -> Measurement:
+@dataclass(frozen=True)
+class _Prepared:
+    """A program that is being partitioned, mostly outside Python, and what it is measured on."""
+
+    program: Future[Partitioned]
+    setting: Setting
+
+    def measure(self) -> Measurement:
+        return measure(self.program.result(), self.setting)
+
+    def measure_alike(self) -> Measurement:
+        """As the program measured before, where they have kernels in common."""
+        decided = self.setting.known.decided()
+        return measure(self.program.result(), replace(self.setting, known=decided))
+
+
+def _prepared(
+    workload: Workload, setting: Setting, mesh: AbstractMesh | None, pool: Executor
+) -> _Prepared:
     with seldom_collected:
         traced = trace(workload)
     if mesh is not None and traced.ranks not in (1, mesh_size(mesh)):
@@ -199,7 +226,8 @@ def _measured(workload: Workload, setting: Setting, mesh: AbstractMesh | None) -
     _check_ranks(traced.ranks, setting.machine)
     machine = slowed(setting.machine, setting.faults, range(traced.ranks))
     sizes = None if mesh is None else dict(mesh.shape)
-    return measure(traced, replace(setting, machine=machine, mesh=sizes))
+    on_machine = replace(setting, machine=machine, mesh=sizes)
+    return _Prepared(pool.submit(partitioned, traced, on_machine), on_machine)
 
 
 def _check_ranks(ranks: int, machine: Machine) -> None:

@@ -89,23 +89,41 @@ class Setting:
     """Their kernels that have been simulated."""
 
 
-def measure(traced: Traced, setting: Setting) -> Measurement:
-    """The numbers of a traced program on a machine.
+@dataclass(frozen=True)
+class Partitioned:
+    """A traced program as its cores compute it, and what the compiler would say of it."""
 
-    What has more ranks than the machine has cores runs on several of them.
+    traced: Traced
+    program: CompiledProgram
+    findings: tuple[Finding, ...] = ()
 
-    CompileError: it cannot be partitioned or lowered.
+
+def partitioned(traced: Traced, setting: Setting) -> Partitioned:
+    """The program of a core, with the chip's numerics.
+
+    CompileError: it cannot be partitioned.
     """
-    machine = setting.machine
     host = HostClient(traced.ranks)
     given: dict[str, Any] = {} if setting.flags is None else {"cc_flags": setting.flags}
-    policy = policy_of(options.load(legality="off", **given), machine.chip)
+    policy = policy_of(options.load(legality="off", **given), setting.machine.chip)
     collector = Collector() if setting.with_findings else None
     with seldom_collected:
         program = compile_program(traced.code, traced.options, host, policy, reporter=collector)
-    measurement = measure_compiled(program, traced.ranks, setting, traced.arguments, traced.donated)
-    findings = () if collector is None else tuple(collector.findings)
-    return dataclasses.replace(measurement, findings=findings)
+    return Partitioned(traced, program, () if collector is None else tuple(collector.findings))
+
+
+def measure(prepared: Partitioned, setting: Setting) -> Measurement:
+    """The numbers of a program on a machine.
+
+    What has more ranks than the machine has cores runs on several of them.
+
+    CompileError: it cannot be lowered.
+    """
+    traced = prepared.traced
+    measurement = measure_compiled(
+        prepared.program, traced.ranks, setting, traced.arguments, traced.donated
+    )
+    return dataclasses.replace(measurement, findings=prepared.findings)
 
 
 def measure_compiled(
@@ -156,6 +174,8 @@ def _idle_axes(
         if nbytes and name.startswith(_TRAFFIC)
         for axis in name.removeprefix(_TRAFFIC).split(JOINT)
     }
+    if all(axis in used for axis, size in mesh.items() if size > 1):
+        return
     split = interface(program.per_core, program.signature, ranks, ranks).splits
     yield from (axis for axis in idle_axes(split, list(mesh.items())) if axis not in used)
 

@@ -147,8 +147,7 @@ def _executed(nodes: tuple[Node, ...]) -> int | None:
 def _simulate(kernel: Kernel, place: Place) -> Iterator[Violation]:
     """Lets every engine proceed through its instructions as far as the semaphores allow."""
     streams: dict[Engine | None, list[_Event]] = {}
-    for event in _expanded(kernel.body, place, {}):
-        streams.setdefault(event.node.engine, []).append(event)
+    _expand(kernel.body, place, {}, streams)
     counts: Counter[str] = Counter()
     positions = dict.fromkeys(streams, 0)
     progress = True
@@ -177,7 +176,9 @@ def _proceeded(stream: list[_Event], position: int, counts: Counter[str]) -> int
     while position < len(stream):
         node, _, _, values = stream[position]
         for wait in node.waits:
-            if counts[wait.semaphore.name] < _count(wait.count, values):
+            count = wait.count
+            needed = _count(count, values) if count.terms else count.base
+            if counts[wait.semaphore.name] < needed:
                 return position
         for signal in node.signals:
             counts[signal.semaphore.name] += signal.by
@@ -202,12 +203,18 @@ class _Event(NamedTuple):
     values: dict[str, int]
 
 
-def _expanded(nodes: tuple[Node, ...], place: Place, values: dict[str, int]) -> Iterator[_Event]:
+def _expand(
+    nodes: tuple[Node, ...],
+    place: Place,
+    values: dict[str, int],
+    streams: dict[Engine | None, list[_Event]],
+) -> None:
+    """Appends what runs of `nodes` to the streams of its engines."""
     for position, node in enumerate(nodes):
         if isinstance(node, Instruction):
             if node.waits or node.signals:
-                yield _Event(node, place, position, values)
+                streams.setdefault(node.engine, []).append(_Event(node, place, position, values))
         elif isinstance(node, Loop):
             node_place = within(place, node, position)
             for step in range(node.most_trips or 0):
-                yield from _expanded(node.body, node_place, {**values, node.variable: step})
+                _expand(node.body, node_place, {**values, node.variable: step}, streams)
