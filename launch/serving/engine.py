@@ -258,7 +258,10 @@ class Engine:
         _note_scores(step, done.result.scores())
         progress = self._scheduler.complete(step, np.asarray(drawn.tokens))
         outputs = []
-        for index, sequence in enumerate(progress.sequences):
+        rows = progress.rows.tolist()
+        for index, (sequence, new) in enumerate(
+            zip(progress.sequences, progress.tokens, strict=True)
+        ):
             # A grammar sees the last token too: another engine may go on with the text.
             error = ""
             try:
@@ -267,13 +270,10 @@ class Engine:
                 finished, error = "error", str(fault)
                 self._scheduler.end(sequence, finished)
             if sequence.id in self._sequences:
-                new, row = progress.tokens[index], int(progress.rows[index])
-                times = None if done.ends is None else Times(sequence.arrived, done.ends, done.ends)
-                outputs.append(
-                    _error(sequence, error)
-                    if error
-                    else _output(sequence, new, drawn, row, finished, times)
-                )
+                if error:
+                    outputs.append(_error(sequence, error))
+                else:
+                    outputs.append(_output(sequence, new, drawn, rows[index], finished, done.ends))
             if finished is not None:
                 self._sequences.pop(sequence.id, None)
         self._on_step(StepRecord(step, time.perf_counter() - done.began, done.planning_seconds))
@@ -297,33 +297,38 @@ def _output(
     drawn: Drawn,
     row: int,
     finished: FinishReason | None,
-    times: Times | None,
+    ends: float | None,
 ) -> Output:
-    request = sequence.request
-    logprobs: list[Logprobs] = []
-    if request is not None and request.sampling.logprobs is not None:
-        assert drawn.logprobs is not None
-        assert drawn.top_tokens is not None
-        assert drawn.top_logprobs is not None
-        count = request.sampling.logprobs
-        logprobs.append(
-            Logprobs(
-                float(drawn.logprobs[row]),
-                drawn.top_tokens[row, :count].tolist(),
-                drawn.top_logprobs[row, :count].tolist(),
-            )
-        )
     is_first = len(sequence.tokens) - sequence.prompt_length == len(new)
     return Output(
         sequence.id,
-        tuple(new),
-        logprobs,
+        new,
+        () if drawn.logprobs is None else _logprobs(sequence, drawn, row),
         finished,
         sequence.cached_tokens,
-        times=times,
-        prompt_logprobs=_prompt_logprobs(sequence) if is_first else (),
-        is_first=is_first,
+        "",
+        None if ends is None else Times(sequence.arrived, ends, ends),
+        _prompt_logprobs(sequence) if is_first else (),
+        is_first,
     )
+
+
+def _logprobs(sequence: Sequence, drawn: Drawn, row: int) -> Items[Logprobs]:
+    """Of the token that a row drew, if they are wanted."""
+    request = sequence.request
+    if request is None or request.sampling.logprobs is None:
+        return ()
+    assert drawn.logprobs is not None
+    assert drawn.top_tokens is not None
+    assert drawn.top_logprobs is not None
+    count = request.sampling.logprobs
+    return [
+        Logprobs(
+            float(drawn.logprobs[row]),
+            drawn.top_tokens[row, :count].tolist(),
+            drawn.top_logprobs[row, :count].tolist(),
+        )
+    ]
 
 
 def _note_scores(step: Step, scores: Scores | None) -> None:

@@ -106,6 +106,8 @@ class Runner:
             proposer.meter = self._meter
         self._parameters, self._limits = parameters, limits
         self._settings = SlotSettings(limits.slots)
+        self._last_inputs = np.zeros((0, 0), np.int32)
+        self._last_settings = self._settings.rows(np.zeros(0, int), np.zeros(0)), 0
         self._pages = make_pages(
             graph,
             parameters,
@@ -186,7 +188,8 @@ class Runner:
     def run(self, step: Step, slots: Slots) -> Result | CheckedResult:
         """Hands a step to the device. Steps must come in the order in which they were planned."""
         self._meter.start()
-        self._enter_new(step)
+        if not step.again:
+            self._enter_new(step)
         if step.speculative:
             return self._check(step, slots)
         scored = not step.is_decode and any(row.scores_prompt for row in step.sequences)
@@ -292,24 +295,37 @@ class Runner:
     def _inputs(self, step: Step, slots: Slots) -> np.ndarray:
         bucket, count = step.bucket, len(step.rows)
         width = HEADER + bucket.tokens + slots.tables.shape[1] * bucket.blocks
-        own = np.zeros((count, width), np.int32)  # column by column: a step's time is short
-        own[:, 0], own[:, 1], own[:, 2] = step.starts, step.counts, step.slots
-        own[:, 3], own[:, 4] = step.on_device, self._settings.adapter[step.slots]
+        if step.again and self._last_inputs.shape == (bucket.rows, width):
+            inputs = self._last_inputs.copy()  # the device may still read it
+        else:
+            inputs = np.zeros((bucket.rows, width), np.int32)
+            inputs[:, 2] = self._settings.padding
+            inputs[step.rows, 1], inputs[step.rows, 2] = step.counts, step.slots
+            inputs[step.rows, 4] = self._settings.adapter[step.slots]
+        own = slice(count) if slots.groups == 1 else step.rows
+        inputs[own, 0], inputs[own, 3] = step.starts, step.on_device
         tables = slots.tables[step.slots, :, : bucket.blocks]
-        own[:, HEADER + bucket.tokens :] = tables.reshape(count, -1)
+        inputs[own, HEADER + bucket.tokens :] = tables.reshape(count, -1)
         for index in (~step.on_device).nonzero()[0].tolist():
             start, new = int(step.starts[index]), int(step.counts[index])
             tokens = step.sequences[index].tokens[start : start + new]
-            own[index, HEADER : HEADER + new] = tokens
-        if count == bucket.rows:
-            return own
-        inputs = np.zeros((bucket.rows, width), np.int32)
-        inputs[:, 2] = self._settings.padding
-        inputs[step.rows] = own
+            inputs[step.rows[index], HEADER : HEADER + new] = tokens
+        self._last_inputs = inputs
         return inputs
 
     def _settings_of(self, step: Step) -> tuple[Settings, int]:
         """The settings of a step's rows, and the index of the program that draws for them."""
+        settings, variant = self._last_settings
+        if step.again and len(settings.slots) == step.bucket.rows:
+            drawn = settings.slots != self._settings.padding
+            settings = settings._replace(numbers=settings.numbers + drawn)
+        else:
+            settings, variant = self._look_up_settings(step)
+        self._last_settings = settings, variant
+        return settings, variant
+
+    def _look_up_settings(self, step: Step) -> tuple[Settings, int]:
+        """The same, of rows that may be others than before."""
         places = np.full(step.bucket.rows, self._settings.padding)
         places[step.rows] = np.where(step.samples, step.slots, self._settings.padding)
         variant = int(self._settings.variant[places].max())

@@ -25,7 +25,6 @@ class SlotSettings:
         self._top_k = np.zeros(slots + 1, np.int32)
         self._floats = np.zeros((slots + 1, len(FLOATS)), np.float32)
         self._floats[:, FLOATS.index("repetition_penalty")] = 1
-        self._last: Settings | None = None  # the rows that were asked for
 
     def reset(self) -> None:
         """Takes every slot as one that nobody has."""
@@ -36,7 +35,6 @@ class SlotSettings:
         the slot must be set, because this request uses it, or because one before it did."""
         sampling = request.sampling
         seed = sampling.seed % (1 << 64)
-        self._last = None
         self.serial[slot] = serial
         self.variant[slot] = variant_of(request)
         self.prompt_length[slot] = len(request.prompt) - request.answered
@@ -50,13 +48,10 @@ class SlotSettings:
     def rows(self, slots: np.ndarray, numbers: np.ndarray) -> Settings:
         """NumPy arrays of the settings of these slots [R], whose answers have `numbers` [R]
         tokens."""
-        counted: Any = numbers.astype(np.int32)
-        if self._last is not None and np.array_equal(self._last.slots, slots):
-            return self._last._replace(numbers=counted)
-        arrays: tuple[Any, ...] = (self._seeds[slots], self._top_k[slots], self._floats[slots])
         own: Any = slots.astype(np.int32)
-        self._last = Settings(own, counted, *arrays)
-        return self._last
+        counted: Any = numbers.astype(np.int32)
+        arrays: tuple[Any, ...] = (self._seeds[slots], self._top_k[slots], self._floats[slots])
+        return Settings(own, counted, *arrays)
 
 
 def biases(request: Request) -> tuple[np.ndarray, np.ndarray]:

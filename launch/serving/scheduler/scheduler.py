@@ -12,6 +12,7 @@ lowest rank gives its own back, and is computed again later (preemption by recom
 
 from collections.abc import Callable
 from collections.abc import Sequence as Items
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +26,14 @@ from launch.serving.scheduler.sequences import Sequence
 from launch.serving.scheduler.slots import Slots
 from launch.serving.scheduler.steps import Counters, Progress, Step
 from launch.serving.scheduler.waiting import Waiting
+
+
+class _Steady(NamedTuple):
+    """A step of decoding of everybody who has a place."""
+
+    step: Step
+    changes: int  # of slots until then
+    left: int  # how many more there can be
 
 
 class Scheduler:
@@ -66,6 +75,7 @@ class Scheduler:
         )
         self._arrivals = 0
         self._prefills = 0  # in a row
+        self._steady: _Steady | None = None
 
     @property
     def waiting(self) -> int:
@@ -130,6 +140,31 @@ class Scheduler:
     def plan(self) -> Step | None:
         """The next step; None if there is nothing to do before a step completes or a request
         comes."""
+        return self._plan_again() or self._plan_anew()
+
+    def _plan_again(self) -> Step | None:
+        """The step of decoding planned last, one token further; None if anything else is to be
+        done. Mostly there is not, and then this takes a third of the time."""
+        steady, slots = self._steady, self.slots
+        if steady is None or self.waiting or slots.changes != steady.changes or not steady.left:
+            return None
+        last = steady.step
+        where = last.slots
+        starts = slots.computed[where]
+        ends = starts + 1
+        if not self._placement.fill(where, ends):
+            return None
+        on_device = slots.pending[where] > 0
+        step = last._replace(starts=starts, on_device=on_device, again=True)
+        slots.computed[where] = ends
+        slots.length[where] += 1
+        slots.pending[where] += 1
+        self.counters.decode_steps += 1
+        self._steady = _Steady(step, steady.changes, steady.left - 1)
+        return step
+
+    def _plan_anew(self) -> Step | None:
+        self._steady = None
         ready = self.slots.decodable()
         if self._prefills < self.limits.prefills_per_decode or not ready.size:
             before = self.counters.preemptions
@@ -199,6 +234,7 @@ class Scheduler:
     def repeat(self, step: Step, times: int) -> None:
         """Does what planning and completing this step so often would do; the tokens are zeros."""
         slots, where = self.slots, step.slots
+        self._steady = None
         self._placement.extend_by(where, times)
         slots.computed[where] += times
         slots.length[where] += times
@@ -241,7 +277,18 @@ class Scheduler:
                 return self._verify(ready, guesses)
             ends = slots.computed[ready] + 1
         bucket = self.limits.buckets.decode(self._rows_for(ready), self._blocks(ends))
-        return self._step(bucket, ready, np.ones(len(ready), np.int32))
+        step = self._step(bucket, ready, np.ones(len(ready), np.int32))
+        is_all = len(ready) == slots.used and not self.limits.guesses
+        if is_all and not slots.one_by_one[ready].any():
+            self._steady = _Steady(step, slots.changes, self._steps_left(step))
+        return step
+
+    def _steps_left(self, step: Step) -> int:
+        """How many more steps like this one there can be before a text reaches its limit or the
+        bucket's."""
+        slots, where = self.slots, step.slots
+        reach = step.bucket.blocks * self.limits.block_size - int(slots.computed[where].max())
+        return min(reach, int((slots.limit[where] - slots.length[where]).min()))
 
     def _choose_kind(self, ready: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """The slots of the next step, and how many guesses each has; None if there are none. Steps

@@ -44,6 +44,7 @@ class Slots:
         self.tables = np.full((count, tables, blocks_per_sequence), SCRATCH, np.int32)
         self.first_blocks = np.zeros((count, tables), np.int32)  # those before have been given back
         self.last_blocks = np.zeros((count, tables), np.int32)  # those from here on are lacking
+        self.changes = 0  # how often a slot has changed its sequence
         self.groups, self._per_group = groups, count // groups
         self._free = [
             list(range(first + self._per_group - 1, first - 1, -1))
@@ -135,6 +136,7 @@ class Slots:
         self.priority[slot] = sequence.priority
         self.has_stops[slot] = bool(sequence.stop_tokens)
         self.serial[slot] += 1
+        self.changes += 1
         return slot
 
     def leave(self, slot: int) -> Sequence:
@@ -146,6 +148,7 @@ class Slots:
         self.prefilling[slot] = False
         self.tables[slot] = SCRATCH
         self.serial[slot] += 1
+        self.changes += 1
         self._free[self.group(slot)].append(slot)
         return sequence
 

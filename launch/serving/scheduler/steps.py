@@ -27,6 +27,7 @@ class Step(NamedTuple):
     on_device: np.ndarray  # bool [n]: the new token is the last one that the device drew
     samples: np.ndarray  # bool [n]: the row's text is complete: a token is drawn
     speculative: bool = False  # all new tokens but the first of each row are guesses
+    again: bool = False  # the rows of the step planned before, each with its next token
 
     @property
     def is_decode(self) -> bool:
