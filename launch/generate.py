@@ -45,6 +45,11 @@ _GUESSES = flags.DEFINE_integer(
     lower_bound=1,
     upper_bound=MOST_GUESSES,
 )
+_SCAN_LAYERS = flags.DEFINE_bool(
+    "scan_layers",
+    False,
+    "Compile one block of --model for all: deep models start sooner, but write slower.",
+)
 flags.register_validator("prompt", is_text, "is not text in UTF-8")
 
 
@@ -52,7 +57,9 @@ def main() -> int:
     if _MODEL.value is None:
         writer = load_run(Path(_CHECKPOINT_DIR.value), _MESH.value)
     else:
-        writer = load_directory(Path(_MODEL.value), _MESH.value, pad=True)
+        writer = load_directory(
+            Path(_MODEL.value), _MESH.value, pad=True, scan_layers=_SCAN_LAYERS.value
+        )
     generate_text(
         writer,
         prompt=_PROMPT.value,

@@ -140,10 +140,16 @@ def read_run(directory: Path, mesh_text: str | None) -> Pretrained:
 
 
 def load_directory(
-    directory: Path, mesh_text: str | None, dtype: str | None = None, *, pad: bool = False
+    directory: Path,
+    mesh_text: str | None,
+    dtype: str | None = None,
+    *,
+    pad: bool = False,
+    scan_layers: bool = False,
 ) -> Writer:
     """The language model of a Hugging Face directory, with its weights on the mesh; with `pad`, for
-    inference only, the mesh need not divide its sizes.
+    inference only, the mesh need not divide its sizes; with `scan_layers`, for inference too, its
+    blocks run as one loop.
 
     Raises ModelError, MeshError, DataError, ConfigError or WeightsError for what does not fit.
     """
@@ -151,7 +157,7 @@ def load_directory(
     config = source.model.config
     mesh = choose_mesh(mesh_text, config, batch_size=jax.device_count())
     say(f"{source.model.architecture.name} of {directory} on mesh {dict(mesh.shape)}")
-    model = load_with_progress(directory, mesh, dtype=dtype, pad=pad)
+    model = load_with_progress(directory, mesh, dtype=dtype, pad=pad, scan_layers=scan_layers)
     return Writer(model, source.tokenizer, read_generation(directory, source.model.fields))
 
 

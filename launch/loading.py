@@ -5,15 +5,25 @@ from typing import Any
 
 from launch.progress import progress
 from models import pretrained
+from models.parallel.scan import scanned
 from models.pretrained import Pretrained
 
 
 def load_with_progress(
-    directory: Path, mesh: Any, *, dtype: str | None = None, pad: bool = False
+    directory: Path,
+    mesh: Any,
+    *,
+    dtype: str | None = None,
+    pad: bool = False,
+    scan_layers: bool = False,
 ) -> Pretrained:
-    """`models.pretrained.load` with a progress bar of the bytes read."""
+    """`models.pretrained.load` with a progress bar of the bytes read.
+
+    With `scan_layers`, blocks run as one loop, and the model must not be saved.
+    Raises ConfigError, too, if the blocks are not alike.
+    """
     with progress("weights", unit="B", unit_scale=True) as bar:
-        return pretrained.load(
+        model = pretrained.load(
             directory,
             mesh,
             dtype=dtype,
@@ -22,3 +32,7 @@ def load_with_progress(
             on_plan=bar.reset,
             on_tensor=bar.update,
         )
+    if not scan_layers:
+        return model
+    graph, parameters = scanned(model.graph, model.parameters)
+    return model._replace(graph=graph, parameters=parameters)

@@ -271,18 +271,18 @@ def _features_of_image(model: Model, config: Any, size: Size) -> Step:
     return Step(lambda model, pixels: model.features(pixels), (_pixels(config, size.batch),))
 
 
-def _heard(config: Any, batch: int) -> jax.ShapeDtypeStruct:
+def _sounds(config: Any, batch: int) -> jax.ShapeDtypeStruct:
     """Spectrograms of the model's size, or samples."""
     size = getattr(config, "spectrogram", (_SAMPLES,))
     return _array(batch, *size, dtype=jnp.float32)
 
 
 def _of_sound(model: Model, config: Any, size: Size) -> Step:
-    return Step(lambda model, sounds: model(sounds), (_heard(config, size.batch),))
+    return Step(lambda model, sounds: model(sounds), (_sounds(config, size.batch),))
 
 
 def _features_of_sound(model: Model, config: Any, size: Size) -> Step:
-    return Step(lambda model, sounds: model.features(sounds), (_heard(config, size.batch),))
+    return Step(lambda model, sounds: model.features(sounds), (_sounds(config, size.batch),))
 
 
 def _of_series(model: Model, config: Any, size: Size) -> Step:

@@ -34,6 +34,11 @@ _MESH = flags.DEFINE_string(
 _DTYPE = flags.DEFINE_enum(
     "dtype", None, DTYPES, "Data type of weights and activations; default: the checkpoint's."
 )
+_SCAN_LAYERS = flags.DEFINE_bool(
+    "scan_layers",
+    False,
+    "Compile one block of the model for all: deep models start sooner, but generate slower.",
+)
 _STEPS = flags.DEFINE_integer(
     "steps", None, "Number of denoising steps; default: the model's.", lower_bound=1
 )
@@ -69,6 +74,7 @@ def main() -> int:
         input=_INPUT.value,
         mesh=_MESH.value,
         dtype=_DTYPE.value,
+        scan_layers=_SCAN_LAYERS.value,
         generation=sampling_flags.generation(),
         given=sampling_flags.given(),
         seed=flags.FLAGS.seed,

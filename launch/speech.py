@@ -31,7 +31,7 @@ class Window(NamedTuple):
     manner: Manner
 
 
-class Heard(NamedTuple):
+class WindowText(NamedTuple):
     """The transcript of one window."""
 
     tokens: Sequence[int]
@@ -63,10 +63,10 @@ class Listener:
         for begin in range(0, len(sound), self.settings.num_samples):
             yield log_mel(sound[begin : begin + self.settings.num_samples], self.settings)
 
-    def heard(self, opened: Sequence[int], made: Iterable[int]) -> Heard:
+    def window_text(self, opened: Sequence[int], made: Iterable[int]) -> WindowText:
         """What follows such an opening, without what ends it."""
         ends = self.instructions.end_tokens
-        return Heard([token for token in made if token not in ends], self._language(opened))
+        return WindowText([token for token in made if token not in ends], self._language(opened))
 
     def text(self, tokens: Sequence[int]) -> str:
         """The text of a window's tokens."""

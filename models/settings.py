@@ -4,12 +4,13 @@ Reading and writing config.json follow from the fields; a family's table says wh
 knows and the reference library's default for a missing one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from models.errors import ConfigError
+from models.layers.activations import ACTIVATIONS
 from models.weights.fields import Fields, read_dtype
 
 T = TypeVar("T")
@@ -30,6 +31,13 @@ class Range:
         return f"a number from {self.lowest:g} to {self.highest:g}"
 
 
+class OneOf(tuple[Any, ...]):
+    """Values to choose from."""
+
+    def __str__(self) -> str:
+        return f"one of {', '.join(map(str, self))}"
+
+
 TOKENS = Range(1, 2**31 - 1)  # of a vocabulary or a text: tokens and positions are int32
 WIDTH = Range(1, 2**24)
 LAYERS = Range(1, 10_000)  # all are built, one after another
@@ -38,6 +46,7 @@ EPS = Range(0, 1)
 DEVIATION = Range(0, 1e6)  # of initial weights
 FINITE = Range(-1e30, 1e30)
 POSITIVE = Range(1e-30, 1e30)
+ACTIVATION = OneOf(sorted(ACTIVATIONS))
 
 
 @dataclass(frozen=True)
@@ -47,11 +56,11 @@ class Setting:
 
     key: str | None
     meaning: str
-    range: Range | None
+    range: Range | OneOf | None
 
 
 def setting(
-    key: str | None, meaning: str, within: Range | None = None, *, default: Any = MISSING
+    key: str | None, meaning: str, within: Range | OneOf | None = None, *, default: Any = MISSING
 ) -> Any:
     """A field of a frozen dataclass. Every number of a tuple must lie within the range."""
     return field(default=default, metadata={SETTING: Setting(key, meaning, within)})
@@ -64,6 +73,49 @@ def check_settings(record: Any) -> None:
         if not _fits(value, known):
             key = "" if known.key is None else f", {known.key!r} in config.json"
             raise ConfigError(f"{name}={value!r} ({known.meaning}{key}) must be {known.range}")
+
+
+def check_multiple(record: Any, whole: str, part: str) -> None:
+    """Raises ConfigError unless one field, a number or a tuple, is a multiple of another."""
+    wholes, parts = (
+        value if isinstance(value, tuple) else (value,)
+        for value in (getattr(record, whole), getattr(record, part))
+    )
+    parts = parts * len(wholes) if len(parts) == 1 else parts
+    if any(n % by for n, by in zip(wholes, parts, strict=True)):
+        raise ConfigError(
+            f"{whole}={getattr(record, whole)} is not a multiple of {part}={getattr(record, part)}"
+        )
+
+
+def check_counts(record: Any, names: Iterable[str], count: int, of: str) -> None:
+    """Raises ConfigError unless each of these fields has `count` values, one for each `of`."""
+    for name in names:
+        if len(getattr(record, name)) != count:
+            raise ConfigError(
+                f"{name}={getattr(record, name)} has {len(getattr(record, name))} values, but "
+                f"needs {count}: one for each {of}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """What the configs of most models have. Raises ConfigError for a value out of its range."""
+
+    dtype: str = "float32"  # of activations and matmul operands
+    param_dtype: str = "float32"  # of the stored weights
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormalConfig(ModelConfig):
+    """Of models whose initial weights are drawn from a normal distribution."""
+
+    initializer_range: float = setting(
+        "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
+    )
 
 
 def read_settings(
@@ -128,8 +180,8 @@ def _settings(record: type[Any]) -> dict[str, Setting]:
 def _fits(value: Any, known: Setting) -> bool:
     if value is None or known.range is None:
         return True
-    numbers = value if isinstance(value, Sequence) else [value]
-    return all(number in known.range for number in numbers)
+    several = isinstance(value, Sequence) and not isinstance(value, str)
+    return all(one in known.range for one in (value if several else [value]))
 
 
 def _kind(hint: Any) -> Any:

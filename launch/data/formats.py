@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.data.readers.folders import read_image, read_transcribed
+from launch.data.readers.folders import read_image, read_sound
 from launch.data.readers.jsonl import read_jsonl
 from launch.data.readers.plain import OPENERS, read_text
 from launch.data.readers.tables import read_arrow, read_parquet
@@ -29,7 +29,7 @@ FORMATS: Mapping[str, Format] = {
     "parquet": Format((".parquet",), read_parquet),
     "arrow": Format((".arrow",), read_arrow),
     "images": Format((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif"), read_image),
-    "sounds": Format((".wav", ".flac", ".mp3", ".ogg"), read_transcribed),
+    "sounds": Format((".wav", ".flac", ".mp3", ".ogg"), read_sound),
 }
 
 

@@ -1,6 +1,6 @@
 """From a task, a model and settings to a job."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -14,14 +14,13 @@ from launch.data.records import Counts, Record
 from launch.data.text_data import open_text
 from launch.errors import DataError, MeshError, ModelError, SettingsError
 from launch.finetuning.conversations import Writer
-from launch.finetuning.letter_examples import heard_row
-from launch.finetuning.media_examples import image_row, preprocessing_for, sound_row
+from launch.finetuning.media import LETTERS, Media, media_of
 from launch.finetuning.packing import packed
 from launch.finetuning.settings import TuningSettings
-from launch.finetuning.sounds import Hearing, hearing_of, sized
+from launch.finetuning.spelling import Spelling
 from launch.finetuning.starting import described_for
-from launch.finetuning.task_data import Finish, open_examples, read_records
-from launch.finetuning.tasks import LETTERS, TASKS, Subject, Task, labels_of
+from launch.finetuning.task_data import open_examples, read_records
+from launch.finetuning.tasks import TASKS, Subject, Task, labels_of
 from launch.finetuning.text_examples import Reading
 from launch.finetuning.tuned_model import TunedModel
 from launch.job import Job, row_length, with_capacity, write_sample
@@ -29,14 +28,19 @@ from launch.meshes import parse_mesh
 from launch.source import tokenizer_directory
 from launch.text import ByteTokenizer, Tokenizer, find_tokenizer, needed_tokenizer
 from launch.training.parallelism import Parallelism
-from models.parameters import statistics
+from models.parameters import Parameters, statistics
 from models.pretrained import Described, describe
 from models.weights.fields import Fields
-from models.whisper.features import PREPROCESSOR_FILE, Spectrogram, read_spectrogram
-from models.whisper.instructions import opening, read_instructions
+from models.whisper.instructions import opening as opening_of
+from models.whisper.instructions import read_instructions
 
 _OF_NEXT_TOKENS = ("context_parallel_size", "pipeline_parallel_size")
 """Sizes of a mesh that split what becomes one loss of next tokens."""
+
+_OF_SOUND = (
+    LETTERS,
+    "audio-classification",
+)  # tasks of models that may have a vocabulary of letters
 
 MASKS = ("[MASK]", "<mask>")  # what tokenizers call a hidden token
 
@@ -58,17 +62,16 @@ def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainCon
     tuned = TunedModel.of(base, settings, reference=task.reference)
     tokenizer = _tokenizer(base, texts)
     context = getattr(base.config, "max_seq_len", None)
-    hearing = None
-    if task.head == LETTERS:
-        skips = config.data.bad_records == "skip"
-        hearing = sized(
-            hearing_of(base, files), records, settings.max_duration_in_seconds, skips=skips
-        )
-    length = 1 if context is None else row_length(config.seq_len, context)
-    length = length if hearing is None else hearing.frames
-    writer = Writer(
-        tokenizer, read_chat_template(texts, settings.chat_template), _end(base, texts, tokenizer)
+    media = media_of(
+        base,
+        files,
+        records,
+        seconds=settings.max_duration_in_seconds,
+        skips=config.data.bad_records == "skip",
     )
+    length = media.frames or (1 if context is None else row_length(config.seq_len, context))
+    template = read_chat_template(texts, settings.chat_template)
+    writer = Writer(tokenizer, template, _end(base, texts, tokenizer))
     read = task.read
     if read is None:
         data = open_text(
@@ -80,16 +83,24 @@ def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainCon
             reader=writer.read,
         )
     else:
-        reading = _reading(base, files, writer, length, settings, config, counts, hearing)
+        opening = _opening(files, settings) if base.architecture.family == "whisper" else ()
+        reading = _reading(base, media, writer, length, opening, config, counts)
         data = open_examples(
             records,
             config.data,
             lambda record: read(record, reading),
-            _finish(base, files, hearing),
+            media.finish,
             counts,
             seed=config.seed,
             pack=packed if config.data.packing == "first_fit" else list,
         )
+    subject = _subject(task, base, tokenizer, media.spelling)
+
+    def finish(parameters: Parameters, step: int) -> None:
+        media.describe(config.checkpoint_dir)
+        merge = settings.merge_lora
+        tuned.save(config.checkpoint_dir, step, parameters, merge=merge, source=path)
+
     return Job(
         model=tuned.model,
         data=data,
@@ -97,9 +108,7 @@ def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainCon
         texts=task.texts,
         unit=task.unit,
         loss_unit=task.loss_unit,
-        objective=task.objective(
-            settings, _subject(task, base, tokenizer, hearing), config.of_labels
-        ),
+        objective=task.objective(settings, subject, config.of_labels),
         trained=tuned.trained,
         first_weights=lambda model, mesh, targets: tuned.first_weights(
             path if path.is_dir() else None, config.seed, mesh, targets
@@ -108,9 +117,7 @@ def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainCon
         record={"tuned": tuned.record},
         files=texts,
         sample=partial(write_sample, tuned.model, tokenizer, config),
-        finish=lambda parameters, step: tuned.save(
-            config.checkpoint_dir, step, parameters, merge=settings.merge_lora, source=path
-        ),
+        finish=finish,
     )
 
 
@@ -202,7 +209,7 @@ def _texts(path: Path, files: Path, settings: TuningSettings) -> Path:
 
 
 def _tokenizer(base: Described, files: Path) -> Tokenizer:
-    if not hasattr(base.config, "vocab_size") or base.architecture.task == LETTERS:
+    if not hasattr(base.config, "vocab_size") or base.architecture.task in _OF_SOUND:
         return ByteTokenizer()  # of models that read no text
     return find_tokenizer(files, base.config.vocab_size)
 
@@ -220,13 +227,12 @@ def _end(base: Described, files: Path, tokenizer: Tokenizer) -> int | None:
 
 def _reading(
     base: Described,
-    files: Path,
+    media: Media,
     writer: Writer,
     length: int,
-    settings: TuningSettings,
+    opening: Sequence[int],
     config: TrainConfig,
     counts: Counts,
-    hearing: Hearing | None,
 ) -> Reading:
     model = base.config
     return Reading(
@@ -236,8 +242,9 @@ def _reading(
         pad=base.fields.integer("pad_token_id", 0),
         has_types=getattr(model, "type_vocab_size", 0) >= 2,
         start=getattr(model, "start_token", 0),
-        opening=_opening(files, settings) if base.architecture.family == "whisper" else (),
-        hearing=hearing,
+        opening=opening,
+        sound=media.sound,
+        spelling=media.spelling,
         drops=config.data.long_documents == "drop",
         counts=counts,
     )
@@ -250,7 +257,7 @@ def _labels(base: Described) -> list[str]:
 
 def _opening(files: Path, settings: TuningSettings) -> tuple[int, ...]:
     """The tokens that a transcription begins with."""
-    tokens = opening(read_instructions(files), settings.language)
+    tokens = opening_of(read_instructions(files), settings.language)
     known = tuple(token for token in tokens if token is not None)
     if len(known) < len(tokens):
         raise DataError(
@@ -259,21 +266,9 @@ def _opening(files: Path, settings: TuningSettings) -> tuple[int, ...]:
     return known
 
 
-def _finish(base: Described, files: Path, hearing: Hearing | None) -> Finish | None:
-    """What makes rows of examples when they are needed."""
-    if hearing is not None:
-        return lambda row: heard_row(row, hearing)
-    if base.architecture.task == "image-classification":
-        preprocessing = preprocessing_for(files, base.config)
-        return lambda row: image_row(row, preprocessing)
-    if base.architecture.family == "whisper":
-        there = (files / PREPROCESSOR_FILE).is_file()
-        spectrogram = read_spectrogram(files) if there else Spectrogram()
-        return lambda row: sound_row(row, spectrogram)
-    return None
-
-
-def _subject(task: Task, base: Described, tokenizer: Tokenizer, hearing: Hearing | None) -> Subject:
+def _subject(
+    task: Task, base: Described, tokenizer: Tokenizer, spelling: Spelling | None
+) -> Subject:
     masks = (tokenizer.token(mask) for mask in MASKS)
     mask = next((number for number in masks if number is not None), None)
     if task.head == "fill-mask" and mask is None:
@@ -285,6 +280,6 @@ def _subject(task: Task, base: Described, tokenizer: Tokenizer, hearing: Hearing
     return Subject(
         vocab_size=getattr(base.config, "vocab_size", 0),
         mask_token=mask,
-        blank=None if hearing is None else hearing.letters.blank_number,
+        blank=None if spelling is None else spelling.letters.blank_number,
         has_statistics=bool(statistics(module)),
     )

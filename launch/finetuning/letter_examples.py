@@ -1,46 +1,34 @@
-"""Records of speech as rows for models that hear letters."""
+"""Records of speech as rows for models that write letters."""
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from launch.data.records import Record
-from launch.finetuning.sounds import Hearing, samples_of_sound, transcribed
+from launch.finetuning.sounds import Waveform, length_of_sound, sound_of
 from launch.finetuning.text_examples import Reading, Row
-from models.wav2vec2.samples import heard
 
 
 def spelled_sound(record: Record, reading: Reading) -> Row | None:
-    """The sound as it is stored; `letters` [L], of which `count` [] are real; `frames` [], those of
-    the sound.
+    """The sound as it is stored; `letters` [L], of which `count` [] are real.
 
     Sounds that are longer than a row, or have fewer frames than their letters need, are left out.
     """
-    hearing = reading.hearing
-    assert hearing is not None
-    length, letters = hearing.length(record), hearing.written(record)
+    sound, spelling = reading.sound, reading.spelling
+    assert isinstance(sound, Waveform)
+    assert spelling is not None
+    length, letters = length_of_sound(record, sound.sampling_rate), spelling.of_record(record)
     if not letters:
         reading.counts.empty += 1
         return None
-    frames = hearing.config.frames(length)
     doubled = sum(letter == following for letter, following in pairwise(letters))
-    fits = length <= hearing.most_samples and len(letters) <= hearing.most_letters
-    if not fits or len(letters) + doubled > frames:
+    fits = length <= sound.longest and len(letters) <= spelling.most
+    if not fits or len(letters) + doubled > sound.config.frames(length):
         reading.counts.dropped += 1
         return None
-    missing = hearing.most_letters - len(letters)
+    missing = spelling.most - len(letters)
     return {
-        "sound": transcribed(record)[0],
+        "sound": sound_of(record),
         "letters": np.pad(np.array(letters, np.int32), (0, missing)),
         "count": np.int32(len(letters)),
-        "frames": np.int32(frames),
     }
-
-
-def heard_row(row: Row, hearing: Hearing) -> Row:
-    """`sound` [N], FP32, in place of how it is stored. Raises DataError if it cannot be read."""
-    samples = samples_of_sound(row["sound"], hearing.samples.sampling_rate)
-    sound = heard(samples, hearing.samples)
-    others: dict[str, Any] = {name: value for name, value in row.items() if name != "sound"}
-    return {"sound": np.pad(sound, (0, hearing.most_samples - len(sound))), **others}

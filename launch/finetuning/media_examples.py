@@ -11,7 +11,7 @@ from PIL import Image
 
 from launch.data.records import Record, RecordError, field_of
 from launch.errors import DataError
-from launch.finetuning.sounds import length_of_sound, samples_of_sound, transcribed
+from launch.finetuning.sounds import length_of_sound, sound_of, transcript_of
 from launch.finetuning.text_examples import Reading, Row
 from models.errors import ModelsError
 from models.images import (
@@ -22,7 +22,6 @@ from models.images import (
     read_preprocessing,
 )
 from models.images import pixels_of as pixels_of_image
-from models.whisper.features import Spectrogram, log_mel
 
 _HALF = (0.5, 0.5, 0.5)
 
@@ -65,10 +64,30 @@ def preprocessing_for(directory: Path | None, config: Any) -> Preprocessing:
     return preprocessing
 
 
+def labelled_sound(record: Record, reading: Reading) -> Row | None:
+    """The sound as it is stored, `labels` and `weights` []; sounds longer than a row are left
+    out."""
+    sound = reading.sound
+    assert sound is not None
+    label = reading.label(record, field_of(record, "label"))
+    length = length_of_sound(record, sound.sampling_rate)
+    if length < sound.shortest:
+        raise RecordError(
+            f"{record.place}: the sound has {length} samples, but the model needs at least "
+            f"{sound.shortest}, at {sound.sampling_rate} samples per second."
+        )
+    if sound.longest is not None and length > sound.longest:
+        reading.counts.dropped += 1
+        return None
+    return {"sound": sound_of(record), "labels": np.int32(label), "weights": np.float32(1)}
+
+
 def transcribed_sound(record: Record, reading: Reading) -> Row | None:
     """The sound as it is stored, and `tokens`, `targets`, `weights` [T] of what is said."""
-    sound, text = transcribed(record)
-    length_of_sound(record, Spectrogram.sampling_rate)  # what cannot be read is found at the start
+    assert reading.sound is not None
+    sound, text = sound_of(record), transcript_of(record)
+    # What cannot be read is found at the start.
+    length_of_sound(record, reading.sound.sampling_rate)
     opening = np.array(reading.opening, np.int32)
     said = reading.writer.tokenizer.encode(text, marks=False)
     tokens = np.concatenate([opening, said, [reading.writer.end or 0]]).astype(np.int32)
@@ -82,13 +101,6 @@ def transcribed_sound(record: Record, reading: Reading) -> Row | None:
         "targets": reading.filled(tokens[1:]),
         "weights": reading.filled(weights),
     }
-
-
-def sound_row(row: Row, settings: Spectrogram) -> Row:
-    """`features` [F, M], FP32, in place of the sound. Raises DataError if it cannot be read."""
-    samples = samples_of_sound(row["sound"], settings.sampling_rate)
-    others = {name: value for name, value in row.items() if name != "sound"}
-    return {"features": log_mel(samples, settings), **others}
 
 
 def _open(image: Any) -> Image.Image:

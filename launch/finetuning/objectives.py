@@ -52,6 +52,20 @@ class ImageClassification:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AudioClassification:
+    """Cross entropy of `labels` [B] of `sound`, and their `accuracy`: of samples [B, N], of which
+    the first `frames` [B] frames are real, or of spectrograms [B, F, M]."""
+
+    of_labels: LabelLoss = PLAIN
+
+    def __call__(self, model: Any, batch: Batch, keys: jax.Array | None) -> Loss:
+        """The mean over `weights` [B]."""
+        _start(model, keys)
+        inputs = (batch[name] for name in ("sound", "frames") if name in batch)
+        return _labelled(self.of_labels, model(*inputs), batch["labels"], batch["weights"])
+
+
+@dataclass(frozen=True, kw_only=True)
 class QuestionAnswering:
     """The mean of the cross entropies of `begins` and `ends` [B], the first and the last token of
     the answer; `exact` says how often both are the likeliest."""
@@ -129,7 +143,7 @@ class Letters:
 
     def __call__(self, model: Any, batch: Batch, keys: jax.Array | None) -> Loss:
         """The mean over letters, of a batch of `sound` [B, N], of which the first `frames` [B] are
-        heard, and `letters` [B, L], of which the first `count` [B] are said."""
+        sound, and `letters` [B, L], of which the first `count` [B] are said."""
         _start(model, keys)
         logits = model(batch["sound"], batch["frames"])
         count, letters = batch["count"], batch["letters"]

@@ -1,30 +1,33 @@
-"""Records of speech: the sound, what is said, and how long both are."""
+"""Records of sound, and what models take of it."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from launch.data.readers.folders import TRANSCRIPT
 from launch.data.records import Record, RecordError, first_field, shortened, text_field
 from launch.errors import DataError
 from launch.sound import read_sound, sound_length
-from models.errors import InputError
+from models.ast import features as ast
+from models.ast.model import ASTConfig
 from models.pretrained import Described
 from models.wav2vec2.config import SpeechConfig
-from models.wav2vec2.letters import Letters, read_letters
-from models.wav2vec2.samples import PREPROCESSOR_FILE, Samples, read_samples
+from models.wav2vec2.samples import PREPROCESSOR_FILE, Samples, normalised, read_samples
+from models.whisper import features as whisper
 
 AUDIO = ("audio", "file_name", "path")
 TRANSCRIPTS = ("text", "sentence", "transcription", "transcript")
 
+Row = Mapping[str, Any]
 
-def transcribed(record: Record) -> tuple[Any, str]:
-    """The sound as it is stored, and what is said. Raises RecordError if one of them is not what it
-    should be."""
-    sound, text = first_field(record, AUDIO), text_field(record, TRANSCRIPTS)
+
+def sound_of(record: Record) -> Any:
+    """The sound as it is stored. Raises RecordError if it is not what it should be."""
+    sound = first_field(record, AUDIO)
     if isinstance(sound, Mapping) and sound.get("bytes") is None and "array" not in sound:
         sound = sound.get("path")  # as Hugging Face `datasets` stores sounds in tables
     if isinstance(sound, str):
@@ -35,7 +38,18 @@ def transcribed(record: Record) -> tuple[Any, str]:
             f"{record.place}: expected sound as the path of a file, as its `bytes`, or as an "
             f"`array` with its `sampling_rate`, not {shortened(sound)}."
         )
-    return sound, text
+    return sound
+
+
+def transcript_of(record: Record) -> str:
+    """What is said. Raises RecordError if the record does not tell."""
+    sound = record.fields.get(AUDIO[0])
+    if isinstance(sound, Path) and not record.fields.keys() & set(TRANSCRIPTS):
+        raise RecordError(
+            f"{record.place}: expected its transcript in {sound.with_suffix(TRANSCRIPT).name} "
+            "beside it. Write it, or name a JSON Lines file whose records have `audio` and `text`."
+        )
+    return text_field(record, TRANSCRIPTS)
 
 
 def samples_of_sound(sound: Any, sampling_rate: int) -> np.ndarray:
@@ -55,7 +69,7 @@ def samples_of_sound(sound: Any, sampling_rate: int) -> np.ndarray:
 
 def length_of_sound(record: Record, sampling_rate: int) -> int:
     """The samples of the record's sound at this rate. Raises RecordError if it cannot be read."""
-    sound, _ = transcribed(record)
+    sound = sound_of(record)
     try:
         if isinstance(sound, Path):
             return sound_length(sound, sampling_rate)
@@ -66,64 +80,145 @@ def length_of_sound(record: Record, sampling_rate: int) -> int:
         raise RecordError(f"{record.place}: {error}") from error
 
 
+class SoundInput(Protocol):
+    """What a model takes of a sound, as frozen records."""
+
+    @property
+    def sampling_rate(self) -> int: ...
+
+    @property
+    def shortest(self) -> int:
+        """Samples of the shortest sound that it takes."""
+        ...
+
+    @property
+    def longest(self) -> int | None:
+        """Samples that a row holds; None: what is longer is cut."""
+        ...
+
+    def row(self, samples: np.ndarray) -> Row:
+        """The model's inputs, of samples [N]."""
+        ...
+
+
 @dataclass(frozen=True)
-class Hearing:
-    """What a model of letters hears and writes, and how much of it a row holds."""
+class Waveform:
+    """The `sound` [N] itself, as long in every row, and how many of its `frames` [] are real."""
 
     config: SpeechConfig
-    letters: Letters
     samples: Samples
-    most_samples: int = 0
-    most_letters: int = 0
+    longest: int = 0
+
+    @classmethod
+    def of(cls, config: SpeechConfig, files: Path | None) -> "Waveform":
+        return cls(config, Samples() if files is None else read_samples(files))
+
+    @property
+    def sampling_rate(self) -> int:
+        return self.samples.sampling_rate
+
+    @property
+    def shortest(self) -> int:
+        return self.config.shortest
 
     @property
     def frames(self) -> int:
         """The frames of a row."""
-        return self.config.frames(self.most_samples)
+        return self.config.frames(self.longest)
 
-    def length(self, record: Record) -> int:
-        """The samples of the record's sound. Raises RecordError if it cannot be read."""
-        return length_of_sound(record, self.samples.sampling_rate)
-
-    def written(self, record: Record) -> list[int]:
-        """The letters of the record's transcript. Raises RecordError if some have no token."""
-        try:
-            return self.letters.encode(transcribed(record)[1])
-        except InputError as error:
-            raise RecordError(f"{record.place}: {error}.") from error
+    def row(self, samples: np.ndarray) -> Row:
+        sound = normalised(samples, self.samples)
+        return {
+            "sound": np.pad(sound, (0, self.longest - len(sound))),
+            "frames": np.int32(self.config.frames(len(sound))),
+        }
 
 
-def hearing_of(base: Described, files: Path) -> Hearing:
-    """What the model hears and writes, as the files beside it say.
+@dataclass(frozen=True)
+class KaldiSpectrogram:
+    """A spectrogram [F, M] as `sound`: what AST takes."""
 
-    Raises ConfigError if they cannot be used, DataError if the model has too few letters.
+    settings: ast.Spectrogram
+    longest: None = None
+
+    @classmethod
+    def of(cls, config: ASTConfig, files: Path | None) -> "KaldiSpectrogram":
+        frames, mels = config.spectrogram
+        plain = ast.Spectrogram(num_frames=frames, num_mels=mels)
+        return cls(plain if files is None else ast.read_spectrogram(files))
+
+    @property
+    def sampling_rate(self) -> int:
+        return self.settings.sampling_rate
+
+    @property
+    def shortest(self) -> int:
+        return self.settings.frame
+
+    def row(self, samples: np.ndarray) -> Row:
+        return {"sound": ast.log_mel(samples, self.settings)}
+
+
+@dataclass(frozen=True)
+class WhisperSpectrogram:
+    """A spectrogram [F, M] as `features`: what Whisper takes."""
+
+    settings: whisper.Spectrogram
+    shortest: int = 1
+    longest: None = None
+
+    @classmethod
+    def of(cls, config: Any, files: Path | None) -> "WhisperSpectrogram":
+        return cls(whisper.Spectrogram() if files is None else whisper.read_spectrogram(files))
+
+    @property
+    def sampling_rate(self) -> int:
+        return self.settings.sampling_rate
+
+    def row(self, samples: np.ndarray) -> Row:
+        return {"features": whisper.log_mel(samples, self.settings)}
+
+
+_INPUTS: Mapping[str, Callable[[Any, Path | None], SoundInput]] = {
+    "wav2vec2": Waveform.of,
+    "ast": KaldiSpectrogram.of,
+    "whisper": WhisperSpectrogram.of,
+}
+"""Family -> what its models take, by the config and the directory with the checkpoint's files."""
+
+
+def sound_input(base: Described, files: Path) -> SoundInput | None:
+    """What the model takes of a sound, as the files beside it say; None if it takes none.
+
+    Raises ConfigError if they cannot be used.
     """
-    letters = read_letters(files)
-    size = base.config.vocab_size
-    most = max(letters.texts, default=0)
-    if most >= size:
-        raise DataError(
-            f"{files} has tokens up to {most}, but the model's vocabulary has {size}. Put the "
-            "files that belong to the model into its directory."
-        )
-    there = (files / PREPROCESSOR_FILE).is_file()
-    return Hearing(base.config, letters, read_samples(files) if there else Samples())
+    of = _INPUTS.get(base.architecture.family)
+    if of is None:
+        return None
+    return of(base.config, files if (files / PREPROCESSOR_FILE).is_file() else None)
 
 
-def sized(
-    hearing: Hearing, records: Sequence[Sequence[Record]], seconds: float, *, skips: bool
-) -> Hearing:
-    """The same with rows as long as the longest sound and transcript, but for sounds of more than
-    so many seconds. Raises RecordError for a record that cannot be used, unless `skips`."""
-    limit = int(seconds * hearing.samples.sampling_rate)
-    samples, letters = hearing.config.shortest, 1
+def as_long_as(
+    sound: SoundInput, records: Sequence[Sequence[Record]], seconds: float, *, skips: bool
+) -> SoundInput:
+    """The same with rows that hold the longest sound of the records, but for sounds of more than so
+    many seconds. Raises RecordError for a sound that cannot be read, unless `skips`."""
+    if not isinstance(sound, Waveform):
+        return sound
+    limit, longest = int(seconds * sound.sampling_rate), sound.shortest
     for record in (record for source in records for record in source):
         try:
-            length = hearing.length(record)
-            if length <= limit:
-                samples = max(samples, length)
-                letters = max(letters, len(hearing.written(record)))
+            length = length_of_sound(record, sound.sampling_rate)
         except RecordError:
             if not skips:
                 raise
-    return replace(hearing, most_samples=samples, most_letters=letters)
+        else:
+            longest = max(longest, length if length <= limit else 0)
+    return replace(sound, longest=longest)
+
+
+def sound_row(row: Row, sound: SoundInput) -> Row:
+    """What the model takes, in place of the sound as it is stored. Raises DataError if it cannot be
+    read."""
+    others = {name: value for name, value in row.items() if name != "sound"}
+    return {**others, **sound.row(samples_of_sound(row["sound"], sound.sampling_rate))}

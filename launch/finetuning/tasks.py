@@ -6,7 +6,9 @@ from typing import Any
 
 from launch.data.records import Record
 from launch.finetuning import letter_examples, media_examples, text_examples
+from launch.finetuning.media import LETTERS
 from launch.finetuning.objectives import (
+    AudioClassification,
     Classification,
     ImageClassification,
     Letters,
@@ -18,8 +20,6 @@ from launch.finetuning.preferences import DirectPreference, OddsRatio
 from launch.finetuning.settings import TuningSettings
 from launch.finetuning.text_examples import Reading, Row
 from launch.training.objectives import LabelLoss, LanguageModelling, Objective
-
-LETTERS = "ctc-speech-recognition"
 
 MakeObjective = Callable[[TuningSettings, "Subject", LabelLoss], Objective]
 
@@ -102,6 +102,12 @@ def _image_classification(
     settings: TuningSettings, subject: Subject, of_labels: LabelLoss
 ) -> Objective:
     return ImageClassification(of_labels=of_labels, has_statistics=subject.has_statistics)
+
+
+def _audio_classification(
+    settings: TuningSettings, subject: Subject, of_labels: LabelLoss
+) -> Objective:
+    return AudioClassification(of_labels=of_labels)
 
 
 def _sequence_to_sequence(
@@ -188,6 +194,13 @@ TASKS: Mapping[str, Task] = {
         "image and label; or a folder of images for each class",
         media_examples.labelled_image,
         _image_classification,
+        labels=("label",),
+    ),
+    "audio-classification": Task(
+        "audio-classification",
+        "audio, a sound file, and label; or a folder of sounds for each class",
+        media_examples.labelled_sound,
+        _audio_classification,
         labels=("label",),
     ),
     "speech-recognition": Task(

@@ -17,7 +17,8 @@ from launch.data.records import (
     text_field,
 )
 from launch.finetuning.conversations import ANSWERS, Learnt, Writer, checked_messages
-from launch.finetuning.sounds import Hearing
+from launch.finetuning.sounds import SoundInput
+from launch.finetuning.spelling import Spelling
 from launch.text import Spans
 
 Row = Mapping[str, Any]  # arrays without the leading dimension of batches
@@ -41,7 +42,8 @@ class Reading:
       has_types: whether the model tells first and second texts apart.
       start: the token that a decoder's text begins with.
       opening: the tokens that a transcription begins with.
-      hearing: what a model of letters hears and writes.
+      sound: what the model takes of sounds.
+      spelling: the letters that it writes.
       drops: whether records that are longer than a row are left out, or lose their ends.
       counts: what becomes of records.
     """
@@ -53,7 +55,8 @@ class Reading:
     has_types: bool = False
     start: int = 0
     opening: Sequence[int] = ()
-    hearing: Hearing | None = None
+    sound: SoundInput | None = None
+    spelling: Spelling | None = None
     drops: bool = False
     counts: Counts = field(default_factory=Counts)
 

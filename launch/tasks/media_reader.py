@@ -24,7 +24,14 @@ def open_model(request: Request) -> Pretrained:
     described = describe(request.directory)
     mesh = mesh_of(request)
     say(f"{described.architecture.name} of {request.directory} on mesh {dict(mesh.shape)}")
-    return load_with_progress(request.directory, mesh, dtype=request.dtype)
+    return load_requested(request, mesh)
+
+
+def load_requested(request: Request, mesh: Mesh) -> Pretrained:
+    """The model in the request's directory, on a mesh."""
+    return load_with_progress(
+        request.directory, mesh, dtype=request.dtype, scan_layers=request.scan_layers
+    )
 
 
 def mesh_of(request: Request) -> Mesh:

@@ -70,8 +70,8 @@ def recognize_speech(request: Request) -> None:
     )
     loaded = load(request.directory, request.mesh or ONE_DEVICE, engine, request.dtype)
     windows = [Window(features, Manner()) for features in loaded.listener.windows(sound)]
-    for heard in transcribe(loaded, windows, request.generation.max_new_tokens):
-        sys.stdout.write(loaded.listener.text(heard.tokens) + "\n")
+    for window in transcribe(loaded, windows, request.generation.max_new_tokens):
+        sys.stdout.write(loaded.listener.text(window.tokens) + "\n")
         sys.stdout.flush()
 
 

@@ -19,7 +19,7 @@ from models.errors import ConfigError
 from models.parameters import merge
 from models.pretrained import describe
 from models.wav2vec2.letters import read_letters
-from models.wav2vec2.samples import heard, read_samples
+from models.wav2vec2.samples import normalised, read_samples
 
 SHOWN = 5  # classes of a sound
 
@@ -72,11 +72,11 @@ def extract_speaker(request: Request) -> None:
 
 
 def _sound(request: Request) -> np.ndarray:
-    """What the model of the request hears, a batch of one."""
+    """What the model of the request takes, a batch of one."""
     architecture = describe(request.directory).architecture
-    if architecture.family not in _EARS:
+    if architecture.family not in _INPUTS:
         raise ConfigError(f"{architecture.name} does not accept sound on its own")
-    return _EARS[architecture.family](request)[None]
+    return _INPUTS[architecture.family](request)[None]
 
 
 def _spectrogram(request: Request) -> np.ndarray:
@@ -88,14 +88,14 @@ def _spectrogram(request: Request) -> np.ndarray:
 def _samples(request: Request) -> np.ndarray:
     """Those of the sound [N]."""
     settings = read_samples(request.directory)
-    return heard(read_sound(Path(request.input), settings.sampling_rate), settings)
+    return normalised(read_sound(Path(request.input), settings.sampling_rate), settings)
 
 
-_EARS: Mapping[str, Callable[[Request], np.ndarray]] = {
+_INPUTS: Mapping[str, Callable[[Request], np.ndarray]] = {
     "ast": _spectrogram,
     "wav2vec2": _samples,
 }
-"""Family -> what its models hear."""
+"""Family -> what its models take."""
 
 
 @partial(jax.jit, static_argnums=0)

@@ -17,6 +17,7 @@ class Request:
       input: the text, or the path of the file, that the task works on.
       mesh: as `--mesh`; None = fitted to the devices.
       dtype: of weights and activations; None = that of the checkpoint.
+      scan_layers: whether the model's blocks run as one loop.
       generation, seed: for tasks that generate text; the seed also for images.
       given: the user's generation settings, by the names of generation_config.json; they override
         the checkpoint's, which override `generation`.
@@ -36,6 +37,7 @@ class Request:
     dtype: str | None
     generation: Generation
     seed: int
+    scan_layers: bool = False
     steps: int | None = None
     guidance: float | None = None
     strength: float | None = None

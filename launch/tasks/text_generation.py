@@ -6,7 +6,13 @@ from launch.tasks.task import Request, Task
 
 def _run(request: Request) -> None:
     generate_text(
-        load_directory(request.directory, request.mesh, request.dtype, pad=True),
+        load_directory(
+            request.directory,
+            request.mesh,
+            request.dtype,
+            pad=True,
+            scan_layers=request.scan_layers,
+        ),
         prompt=request.input,
         otherwise=request.generation,
         given=request.given,

@@ -11,9 +11,9 @@ import tokenizers
 from flax import nnx
 
 from launch.errors import DataError
-from launch.loading import load_with_progress
 from launch.meshes import choose_mesh
 from launch.program import say
+from launch.tasks.media_reader import load_requested
 from launch.tasks.task import Request
 from launch.text import needed_tokenizer
 from models.parameters import Parameters, merge
@@ -80,7 +80,7 @@ def open_reader(request: Request) -> Reader:
     described = describe(request.directory)
     mesh = choose_mesh(request.mesh, described.config, batch_size=jax.device_count())
     say(f"{described.architecture.name} of {request.directory} on mesh {dict(mesh.shape)}")
-    return Reader(load_with_progress(request.directory, mesh, dtype=request.dtype), tokenizer)
+    return Reader(load_requested(request, mesh), tokenizer)
 
 
 def parts_of(request: Request, names: str, *, count: int) -> list[str]:

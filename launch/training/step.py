@@ -28,6 +28,7 @@ from launch.training.step_functions import StepFunctions
 from models.layers.linear import multiply_in
 from models.parallel.context import AXIS as CONTEXT
 from models.parallel.depth import Order, stack
+from models.parallel.scan import are_alike
 from models.parameters import (
     AxisNames,
     Parameters,
@@ -230,13 +231,7 @@ def _build(
 def _check_alike(module: Any, model: Described) -> None:
     """Raises ModelError if the blocks of a model cannot be stacked."""
     for _, part in parts_of(module):
-        blocks = getattr(part, "blocks", None)
-        stacks = getattr(part, "stacks", True)
-        if (
-            blocks is None
-            or not stacks
-            or any(nnx.graphdef(block) != nnx.graphdef(blocks[0]) for block in blocks)
-        ):
+        if not are_alike(part):
             raise ModelError(
                 f"--scan_layers and pipelines need blocks that are alike, which those of "
                 f"{model.architecture.name} with this config are not. Leave them out."

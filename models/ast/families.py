@@ -9,11 +9,14 @@ from models.settings import write_settings
 from models.vit.config import ViTConfig
 from models.vit.families import read_vit
 from models.vit.weights import body_rows
-from models.weights.backbone import backbone_table
+from models.weights.backbone import Backbone
 from models.weights.fields import Fields, count_labels, read_dtype
 from models.weights.rows import dense_rows, norm_rows
 from models.weights.table import KeyTable, prefixed
 
+_BACKBONE = Backbone(
+    "audio_spectrogram_transformer.", prefixed("", body_rows(has_pooler=False), "backbone.")
+)
 _HEAD = (*norm_rows("classifier.layernorm", "norm"), *dense_rows("classifier.dense", "classifier"))
 _OWN = {
     "patch_size": 16,
@@ -45,14 +48,8 @@ def _read(fields: Fields, *, is_classifier: bool) -> ASTConfig:
     return ASTConfig(backbone, labels, dtype=dtype, param_dtype=dtype)
 
 
-def key_table(config: ASTConfig) -> KeyTable:
-    """The table for one config: with a classifier, the backbone's keys have a prefix."""
-    return backbone_table(
-        "audio_spectrogram_transformer.",
-        prefixed("", body_rows(has_pooler=False), "backbone."),
-        None if config.num_labels is None else _HEAD,
-        unread=r"classifier\..*",
-    )
+def _keys(table: KeyTable, config: ASTConfig) -> KeyTable:
+    return table
 
 
 ARCHITECTURES = tuple(
@@ -68,7 +65,7 @@ ARCHITECTURES = tuple(
             if name not in _NOT_OF_SOUND
         },
         model=AST,
-        keys=key_table,
+        keys=partial(_keys, _BACKBONE.table(_HEAD if is_classifier else None, _HEAD)),
     )
     for is_classifier in (False, True)
 )

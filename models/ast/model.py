@@ -9,20 +9,20 @@ import jax
 from flax import nnx
 
 from models.errors import InputError
-from models.layers.classifier import classify, make_classifier
+from models.layers.classifier import classify
+from models.layers.factory import LayerFactory
 from models.layers.feature_map import ImageFeatures
+from models.settings import ModelConfig
 from models.vit.config import ViTConfig
 from models.vit.model import ViT
 
 
 @dataclass(frozen=True)
-class ASTConfig:
+class ASTConfig(ModelConfig):
     """The backbone sees mel bands as rows and frames as columns of an image of one channel."""
 
     backbone: ViTConfig
     num_labels: int | None = None  # None = no classifier
-    dtype: str = "float32"  # of activations and matmul operands
-    param_dtype: str = "float32"  # of the stored weights
 
     @property
     def spectrogram(self) -> tuple[int, int]:
@@ -39,13 +39,8 @@ class AST(nnx.Module):
         self.backbone = ViT(config.backbone, rngs=rngs)
         labels = config.num_labels
         self.norm = None if labels is None else config.backbone.block.norm()
-        self.classifier = make_classifier(
-            config.backbone.dim,
-            labels,
-            stddev=config.backbone.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
+        make = LayerFactory.of(config.backbone, rngs)
+        self.classifier = make.classifier(config.backbone.dim, labels)
 
     def __call__(self, sounds: jax.Array) -> jax.Array:
         """Logits [B, L] of spectrograms [B, F, M], FP32."""

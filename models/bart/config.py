@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 
-from models.errors import ConfigError
-from models.layers.activations import activation
 from models.layers.blocks import BlockShape
 from models.settings import (
+    ACTIVATION,
     DEVIATION,
     LAYERS,
     TOKENS,
     WIDTH,
-    check_settings,
+    ModelConfig,
+    check_multiple,
     setting,
 )
 
@@ -18,7 +18,7 @@ NORM_EPS = 1e-5
 
 
 @dataclass(frozen=True)
-class BartConfig:
+class BartConfig(ModelConfig):
     """Every dimension and constant of the model.
 
     Raises ConfigError if the dimensions do not fit together.
@@ -49,7 +49,7 @@ class BartConfig:
         "decoder_attention_heads", "number of attention heads in the decoder", WIDTH, default=16
     )
     act: str = setting(
-        "activation_function", "activation of the feed-forward block", default="gelu"
+        "activation_function", "activation of the feed-forward block", ACTIVATION, default="gelu"
     )
     scale_embedding: bool = setting(
         "scale_embedding", "whether token embeddings are multiplied by sqrt(dim)", default=False
@@ -57,18 +57,11 @@ class BartConfig:
     initializer_range: float = setting(
         "init_std", "standard deviation of the initial weights", DEVIATION, default=0.02
     )
-    dtype: str = "float32"  # of activations and matmul operands
-    param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        for name in ("num_heads", "num_decoder_heads"):
-            if self.dim % getattr(self, name):
-                raise ConfigError(
-                    f"dim={self.dim} is not a multiple of {name}={getattr(self, name)}. All heads "
-                    "must have the same width."
-                )
-        activation(self.act)
+        super().__post_init__()
+        check_multiple(self, "dim", "num_heads")
+        check_multiple(self, "dim", "num_decoder_heads")
 
     @property
     def boundaries(self) -> tuple[int, ...]:

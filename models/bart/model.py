@@ -14,7 +14,7 @@ from models.bart.config import BartConfig
 from models.layers.attention import CacheType
 from models.layers.cache import KVCache
 from models.layers.embedding import Embedding, check_length
-from models.layers.encoder_decoder import CacheShape, EncoderDecoder, Slots, Source, look
+from models.layers.encoder_decoder import CacheShape, Slots, Source, TextToText, run_blocks
 from models.layers.masks import padding_mask
 
 POSITION_OFFSET = 2
@@ -72,7 +72,7 @@ class Stack(nnx.Module):
         return self.embedding_norm(x + self.position(places + POSITION_OFFSET, x.dtype))
 
 
-class Bart(nnx.Module, EncoderDecoder):
+class Bart(nnx.Module, TextToText):
     """A source text and the target text so far to next-token logits in FP32."""
 
     def __init__(self, config: BartConfig, *, rngs: nnx.Rngs) -> None:
@@ -100,16 +100,6 @@ class Bart(nnx.Module, EncoderDecoder):
             x, _ = block(x, mask, cache=None)
         return x
 
-    def __call__(
-        self, tokens: jax.Array, *, source: jax.Array, real: jax.Array | None = None
-    ) -> jax.Array:
-        """Logits [B, T, V] after each of tokens [B, T], which begin with the start token.
-
-        source [B, S]; real [B, S] is False at its padding. Raises InputError if a text is too long.
-        """
-        check_length(tokens.shape[1], self.config.max_seq_len)
-        return self.after(self.look_at(source=source, real=real), tokens)
-
     @property
     def cache_shape(self) -> CacheShape:
         """See `EncoderDecoder`."""
@@ -127,12 +117,6 @@ class Bart(nnx.Module, EncoderDecoder):
         scale = self.config.dim**0.5 if self.config.scale_embedding else 1.0
         return x * jnp.asarray(scale, x.dtype)
 
-    def look_at(self, *, source: jax.Array, real: jax.Array | None = None) -> Source:
-        """Of sources [B, S]; real [B, S] is False at padding."""
-        mask = None if real is None else padding_mask(real)
-        attention = (block.cross_attention for block in self.decoder.blocks)
-        return look(attention, self.encode(source, real), mask)
-
     def decode(
         self,
         tokens: jax.Array,
@@ -143,11 +127,7 @@ class Bart(nnx.Module, EncoderDecoder):
     ) -> tuple[jax.Array, list[CacheType]]:
         """See `EncoderDecoder`."""
         x = self.decoder.begin(self._words(tokens), where.places)
-        extended: list[CacheType] = []
-        for block, memory, cache in zip(self.decoder.blocks, source.memories, caches, strict=True):
-            x, cache = block(x, where.mask, source=(memory, source.mask), cache=cache, start=start)
-            extended.append(cache)
-        return x, extended
+        return run_blocks(self.decoder.blocks, x, source, caches, where.mask, start=start)
 
     def logits(self, x: jax.Array) -> jax.Array:
         """See `EncoderDecoder`."""

@@ -3,15 +3,16 @@
 from dataclasses import dataclass
 
 from models.errors import ConfigError
-from models.layers.activations import activation
 from models.layers.blocks import BlockShape
 from models.settings import (
+    ACTIVATION,
     DEVIATION,
     EPS,
     LAYERS,
     TOKENS,
     WIDTH,
     Range,
+    check_multiple,
     check_settings,
     setting,
 )
@@ -25,7 +26,9 @@ class Tower:
     hidden_dim: int = setting("intermediate_size", "width of the feed-forward block", WIDTH)
     num_layers: int = setting("num_hidden_layers", "number of layers", LAYERS)
     num_heads: int = setting("num_attention_heads", "number of attention heads", WIDTH)
-    act: str = setting("hidden_act", "activation of the feed-forward block", default="quick_gelu")
+    act: str = setting(
+        "hidden_act", "activation of the feed-forward block", ACTIVATION, default="quick_gelu"
+    )
     norm_eps: float = setting("layer_norm_eps", "LayerNorm epsilon", EPS, default=1e-5)
     initializer_range: float = setting(
         "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
@@ -33,9 +36,7 @@ class Tower:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if self.dim % self.num_heads:
-            raise ConfigError(f"dim={self.dim} is not a multiple of num_heads={self.num_heads}")
-        activation(self.act)
+        check_multiple(self, "dim", "num_heads")
 
     def block(self, param_dtype: str) -> BlockShape:
         return BlockShape.of(self, param_dtype=param_dtype)

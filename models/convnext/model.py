@@ -11,10 +11,8 @@ from models.convnext.config import ConvNextConfig
 from models.layers.activations import activation
 from models.layers.axes import make_bias
 from models.layers.classifier import classify
-from models.layers.convolution import Conv
-from models.layers.feature_map import FeatureMap
-from models.layers.linear import Linear
-from models.layers.norms import LayerNorm
+from models.layers.factory import LayerFactory
+from models.layers.feature_map import FeatureMap, mean_of_places
 from models.layers.pixels import check_pixels
 
 _EPS = 1e-6  # of all norms but the last
@@ -42,38 +40,22 @@ class Block(nnx.Module):
     """x + layer_scale · down(response_norm(act(up(norm(depthwise(x))))))."""
 
     def __init__(self, config: ConvNextConfig, channels: int, *, rngs: nnx.Rngs) -> None:
-        outside, inside = {"dim": channels}, {"hidden_dim": _WIDER * channels}
-
-        def linear(in_axes: dict[str, int], out_axes: dict[str, int]) -> Linear:
-            return Linear(
-                in_axes,
-                out_axes,
-                bias=True,
-                stddev=config.initializer_range,
-                param_dtype=config.param_dtype,
-                rngs=rngs,
-            )
-
+        make, wide = LayerFactory.of(config, rngs), _WIDER * channels
         self.act = config.act
-        self.depthwise = Conv(
+        self.depthwise = make.conv(
             channels,
             channels,
-            (_WINDOW, _WINDOW),
+            _WINDOW,
             padding=_WINDOW // 2,
             groups=channels,
             axes=("channels", "residual"),
-            stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
         )
-        self.norm = LayerNorm(channels, eps=_EPS, param_dtype=config.param_dtype)
-        self.up = linear(outside, inside)
+        self.norm = make.layer_norm(channels, _EPS)
+        self.up = make.linear(channels, wide, axes=("dim", "hidden_dim"))
         self.response_norm = (
-            ResponseNorm(_WIDER * channels, param_dtype=config.param_dtype)
-            if config.response_norm
-            else None
+            ResponseNorm(wide, param_dtype=config.param_dtype) if config.response_norm else None
         )
-        self.down = linear(inside, outside)
+        self.down = make.linear(wide, channels, axes=("hidden_dim", "dim"))
         self.layer_scale = (
             nnx.Param(jnp.full((channels,), _LAYER_SCALE, config.param_dtype), axes=("residual",))
             if config.layer_scale
@@ -92,12 +74,9 @@ class Stage(nnx.Module):
     def __init__(
         self, config: ConvNextConfig, channels: tuple[int, int], depth: int, *, rngs: nnx.Rngs
     ) -> None:
-        before, width = channels
-        is_first = before == 0
-        self.norm = (
-            None if is_first else LayerNorm(before, eps=_EPS, param_dtype=config.param_dtype)
-        )
-        self.resize = None if is_first else _patches(config, before, width, (2, 2), rngs)
+        make, (before, width) = LayerFactory.of(config, rngs), channels
+        self.norm = make.layer_norm(before, _EPS) if before else None
+        self.resize = make.conv(before, width, 2, stride=2) if before else None
         self.blocks = nnx.List([Block(config, width, rngs=rngs) for _ in range(depth)])
 
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -113,9 +92,9 @@ class ConvNext(nnx.Module):
 
     def __init__(self, config: ConvNextConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
-        widths, dtype = config.stage_channels, config.param_dtype
-        self.patches = _patches(config, config.num_channels, widths[0], config.patch_size, rngs)
-        self.patch_norm = LayerNorm(widths[0], eps=_EPS, param_dtype=dtype)
+        make, widths, size = LayerFactory.of(config, rngs), config.stage_channels, config.patch_size
+        self.patches = make.conv(config.num_channels, widths[0], size, stride=size)
+        self.patch_norm = make.layer_norm(widths[0], _EPS)
         pairs = zip((0, *widths), widths, strict=False)
         self.stages = nnx.List(
             [
@@ -123,19 +102,8 @@ class ConvNext(nnx.Module):
                 for pair, depth in zip(pairs, config.depths, strict=True)
             ]
         )
-        self.norm = LayerNorm(widths[-1], eps=config.norm_eps, param_dtype=dtype)
-        self.classifier = (
-            None
-            if config.num_labels is None
-            else Linear(
-                {"dim": widths[-1]},
-                {"label": config.num_labels},
-                bias=True,
-                stddev=config.initializer_range,
-                param_dtype=dtype,
-                rngs=rngs,
-            )
-        )
+        self.norm = make.layer_norm(widths[-1], config.norm_eps)
+        self.classifier = make.classifier(widths[-1], config.num_labels)
 
     def __call__(self, pixels: jax.Array) -> jax.Array:
         """Logits [B, L] of pixels [B, H, W, C], FP32."""
@@ -147,24 +115,4 @@ class ConvNext(nnx.Module):
         x = self.patch_norm(self.patches(pixels.astype(self.config.dtype)))
         for stage in self.stages:
             x = stage(x)
-        pooled = jnp.mean(x.astype(jnp.float32), axis=(1, 2)).astype(x.dtype)
-        return FeatureMap(x, self.norm(pooled))
-
-
-def _patches(
-    config: ConvNextConfig,
-    in_channels: int,
-    out_channels: int,
-    window: tuple[int, int],
-    rngs: nnx.Rngs,
-) -> Conv:
-    """A convolution whose windows do not overlap."""
-    return Conv(
-        in_channels,
-        out_channels,
-        window,
-        stride=window,
-        stddev=config.initializer_range,
-        param_dtype=config.param_dtype,
-        rngs=rngs,
-    )
+        return FeatureMap(x, self.norm(mean_of_places(x)))

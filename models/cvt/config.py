@@ -3,20 +3,22 @@
 from dataclasses import dataclass, fields
 
 from models.errors import ConfigError
-from models.settings import COUNT, DEVIATION, LAYERS, POSITIVE, WIDTH, check_settings, setting
+from models.image_config import ImageConfig
+from models.layers.blocks import BlockShape
+from models.settings import COUNT, LAYERS, POSITIVE, WIDTH, setting
 
+NORM_EPS = 1e-5  # of all norms, whatever config.json says
 DEPTHWISE = "dw_bn"  # the way to queries, keys and values that is supported
 
 
 @dataclass(frozen=True)
-class CvtConfig:
+class CvtConfig(ImageConfig):
     """Every dimension and constant of the model; the default is CvT-13. Tuples have a value for
     each stage.
 
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    num_channels: int = setting("num_channels", "channels of the input image", WIDTH, default=3)
     patch_sizes: tuple[int, ...] = setting(
         "patch_sizes", "kernel size of each stage's token embedding", WIDTH, default=(7, 3, 3)
     )
@@ -62,15 +64,9 @@ class CvtConfig:
     query_strides: tuple[int, ...] = setting(
         "stride_q", "stride of the query projection", WIDTH, default=(1, 1, 1)
     )
-    initializer_range: float = setting(
-        "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
-    )
-    num_labels: int | None = None  # None = no classifier
-    dtype: str = "float32"  # of activations and matmul operands
-    param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        super().__post_init__()
         for entry in fields(self):
             value = getattr(self, entry.name)
             if isinstance(value, tuple) and len(value) < len(self.depths):
@@ -99,3 +95,15 @@ class CvtConfig:
                     f"stage {stage} has a class token and a width of {dim}, but the last stage "
                     f"has a width of {self.dims[-1]}. Give only the last stage a class token."
                 )
+
+    def block(self, stage: int) -> BlockShape:
+        dim = self.dims[stage]
+        return BlockShape.of(
+            self,
+            dim=dim,
+            hidden_dim=int(self.mlp_ratios[stage] * dim),
+            num_heads=self.num_heads[stage],
+            act="gelu",
+            norm_eps=NORM_EPS,
+            qkv_bias=self.qkv_biases[stage],
+        )

@@ -7,19 +7,14 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from models.cvt.config import CvtConfig
+from models.cvt.config import NORM_EPS, CvtConfig
 from models.errors import InputError
-from models.layers.attention import Attention
 from models.layers.cache import KVCache
-from models.layers.classifier import classify, make_classifier
+from models.layers.classifier import classify
 from models.layers.conv_norm import ConvNorm
-from models.layers.convolution import Conv
+from models.layers.factory import LayerFactory
 from models.layers.feature_map import FeatureMap
-from models.layers.mlp import MLP
-from models.layers.norms import LayerNorm
 from models.layers.pixels import check_pixels
-
-_EPS = 1e-5  # of all norms, whatever config.json says
 
 
 class Block(nnx.Module):
@@ -27,10 +22,10 @@ class Block(nnx.Module):
     tokens' neighbourhoods."""
 
     def __init__(self, config: CvtConfig, stage: int, *, rngs: nnx.Rngs) -> None:
-        dim, stddev, dtype = config.dims[stage], config.initializer_range, config.param_dtype
+        make, dim = LayerFactory.of(config, rngs), config.dims[stage]
 
         def convolution(stride: int, padding: int) -> ConvNorm:
-            return ConvNorm(
+            return make.conv_norm(
                 dim,
                 dim,
                 config.windows[stage],
@@ -38,39 +33,16 @@ class Block(nnx.Module):
                 padding=padding,
                 groups=dim,
                 axes=("channels", "residual"),
-                stddev=stddev,
-                param_dtype=dtype,
-                rngs=rngs,
             )
 
-        self.attention_norm = LayerNorm(dim, eps=_EPS, param_dtype=dtype)
+        shape = config.block(stage)
+        self.attention_norm = shape.norm()
         self.query = convolution(config.query_strides[stage], config.query_paddings[stage])
         self.key = convolution(config.key_strides[stage], config.key_paddings[stage])
         self.value = convolution(config.key_strides[stage], config.key_paddings[stage])
-        heads = config.num_heads[stage]
-        self.attention = Attention(
-            dim,
-            num_heads=heads,
-            num_kv_heads=heads,
-            head_dim=dim // heads,
-            bias=config.qkv_biases[stage],
-            out_bias=True,
-            scale=dim**-0.5,  # of the whole width, not of a head
-            stddev=stddev,
-            out_stddev=stddev,
-            param_dtype=dtype,
-            rngs=rngs,
-        )
-        self.mlp_norm = LayerNorm(dim, eps=_EPS, param_dtype=dtype)
-        self.mlp = MLP(
-            dim,
-            int(config.mlp_ratios[stage] * dim),
-            act="gelu",
-            stddev=stddev,
-            out_stddev=stddev,
-            param_dtype=dtype,
-            rngs=rngs,
-        )
+        self.attention = shape.attention(rngs, scale=dim**-0.5)  # of the whole width, not of a head
+        self.mlp_norm = shape.norm()
+        self.mlp = shape.mlp(rngs)
 
     def __call__(self, x: jax.Array, grid: tuple[int, int], *, train: bool) -> jax.Array:
         """x [B, T, C], whose last tokens are those of a grid [H, W] -> [B, T, C]."""
@@ -93,26 +65,17 @@ class Stage(nnx.Module):
     """A convolution that makes tokens, a class token if there is one, and blocks."""
 
     def __init__(self, config: CvtConfig, stage: int, *, rngs: nnx.Rngs) -> None:
-        dim = config.dims[stage]
-        self.patches = Conv(
+        make, dim = LayerFactory.of(config, rngs), config.dims[stage]
+        self.patches = make.conv(
             config.dims[stage - 1] if stage else config.num_channels,
             dim,
-            (config.patch_sizes[stage],) * 2,
+            config.patch_sizes[stage],
             stride=config.patch_strides[stage],
             padding=config.patch_paddings[stage],
-            stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
         )
-        self.patch_norm = LayerNorm(dim, eps=_EPS, param_dtype=config.param_dtype)
-        token = config.initializer_range * jax.random.normal(
-            rngs.params(), (1, 1, dim), config.param_dtype
-        )
-        self.class_token = (
-            nnx.Param(token, axes=("batch", "tokens", "dim"))
-            if config.class_tokens[stage]
-            else None
-        )
+        self.patch_norm = make.layer_norm(dim, NORM_EPS)
+        has_token = config.class_tokens[stage]
+        self.class_token = make.table(batch=1, tokens=1, dim=dim) if has_token else None
         self.blocks = nnx.List(
             [Block(config, stage, rngs=rngs) for _ in range(config.depths[stage])]
         )
@@ -144,17 +107,9 @@ class Cvt(nnx.Module):
         self.config = config
         stages = range(len(config.depths))
         self.stages = nnx.List([Stage(config, stage, rngs=rngs) for stage in stages])
-        width, labels = config.dims[-1], config.num_labels
-        self.norm = (
-            None if labels is None else LayerNorm(width, eps=_EPS, param_dtype=config.param_dtype)
-        )
-        self.classifier = make_classifier(
-            width,
-            labels,
-            stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
+        make, width, labels = LayerFactory.of(config, rngs), config.dims[-1], config.num_labels
+        self.norm = None if labels is None else make.layer_norm(width, NORM_EPS)
+        self.classifier = make.classifier(width, labels)
 
     def __call__(self, pixels: jax.Array, *, train: bool = False) -> jax.Array:
         """Logits [B, L] of pixels [B, height, width, channels], FP32."""

@@ -3,27 +3,27 @@
 from dataclasses import dataclass, field
 
 from models.errors import ConfigError
-from models.layers.activations import activation
 from models.layers.masks import Chunks, Reach
 from models.layers.moe import Experts
 from models.layers.rotary import Rotary
 from models.layers.temperature import Temperature
 from models.layers.text_heads import TextHeadConfig
 from models.settings import (
-    DEVIATION,
+    ACTIVATION,
     EPS,
     FINITE,
     LAYERS,
     POSITIVE,
     TOKENS,
     WIDTH,
-    check_settings,
+    NormalConfig,
+    check_multiple,
     setting,
 )
 
 
 @dataclass(frozen=True)
-class DecoderConfig:
+class DecoderConfig(NormalConfig):
     """Every dimension and constant of the model; the default is a byte-level language model.
 
     Raises ConfigError if the dimensions do not fit together.
@@ -56,14 +56,11 @@ class DecoderConfig:
     tie_embeddings: bool = setting(
         "tie_word_embeddings", "whether the output layer shares the embedding table", default=True
     )
-    initializer_range: float = setting(
-        "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
-    )
-    dtype: str = "float32"  # of activations and matmul operands
-    param_dtype: str = "float32"  # of the stored weights
 
     # What only some families have; the defaults are Llama's.
-    act: str = setting("hidden_act", "activation of the feed-forward block", default="silu")
+    act: str = setting(
+        "hidden_act", "activation of the feed-forward block", ACTIVATION, default="silu"
+    )
     attention_bias: bool = setting(
         "attention_bias", "biases of the query, key and value projections", default=False
     )
@@ -129,13 +126,8 @@ class DecoderConfig:
     dense_layers: tuple[int, ...] = ()  # … but not in these layers
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        if self.num_heads % self.num_kv_heads:
-            raise ConfigError(
-                f"num_heads={self.num_heads} is not a multiple of "
-                f"num_kv_heads={self.num_kv_heads}. Every key/value head must serve the same "
-                "number of query heads."
-            )
+        super().__post_init__()
+        check_multiple(self, "num_heads", "num_kv_heads")
         for rotary in filter(None, map(self.layer_rotary, range(self.num_layers))):
             self._check_rotary(rotary)
         if self.shared_norm and not self.parallel_residual:
@@ -153,7 +145,6 @@ class DecoderConfig:
                 f"layers {list(self.chunked_layers)} use chunked attention, but "
                 f"attention_chunk_size={self.attention_chunk_size}. Give the chunk size in tokens."
             )
-        activation(self.act)
 
     def _check_rotary(self, rotary: Rotary) -> None:
         width = rotary.width(self.head_dim)

@@ -4,9 +4,9 @@ a feed-forward block. What the families have beyond it is switched by the config
 Axis names: B batch, T positions, S cache slots, D model width, V vocabulary.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from models.decoder.config import DecoderConfig
 from models.errors import InputError
 from models.layers.attention import Attention, CacheType
 from models.layers.axes import make_bias
-from models.layers.cache import KVCache
+from models.layers.cache import BlockCache, KVCache, StackedCaches
 from models.layers.embedding import Embedding, check_length
 from models.layers.masks import Chunks, Reach, Visibility, causal_mask, segment_mask
 from models.layers.mlp import MLP, GatedMLP
@@ -229,12 +229,12 @@ class Decoder(nnx.Module):
     def extend(
         self,
         tokens: jax.Array,
-        cache: Sequence[KVCache],
+        cache: Sequence[BlockCache],
         start: ArrayLike,
         *,
         pad: jax.Array | None = None,
         last: ArrayLike | None = None,
-    ) -> tuple[jax.Array, list[KVCache]]:
+    ) -> tuple[jax.Array, list[BlockCache]]:
         """Logits [B, T, V] of tokens [B, T] in slots start … start + T - 1, seeing what the cache
         holds before `start`; and the cache with these tokens added. `pad` as above.
 
@@ -247,7 +247,7 @@ class Decoder(nnx.Module):
     def cached_positions(
         self,
         length: int,
-        cache: Sequence[KVCache],
+        cache: Sequence[BlockCache],
         start: ArrayLike,
         *,
         pad: jax.Array | None = None,
@@ -255,27 +255,30 @@ class Decoder(nnx.Module):
     ) -> Positions:
         """Of `length` tokens in the slots from `start` on, for `embed` and `extend_vectors`."""
         end = start + (length if last is None else last + 1)
-        return self._positions(length, cache[0].keys.shape[1], start, pad, end)
+        return self._positions(length, cache[0].keys.shape[-3], start, pad, end)
 
     def extend_vectors(
         self,
         x: jax.Array,
-        cache: Sequence[KVCache],
+        cache: Sequence[BlockCache],
         start: ArrayLike,
         where: Positions,
         *,
         last: ArrayLike | None = None,
-    ) -> tuple[jax.Array, list[KVCache]]:
+    ) -> tuple[jax.Array, list[BlockCache]]:
         """As `extend`, of the residual stream [B, T, D] before the first block."""
         x, extended = self._blocks(x, cache, where, start)
         if last is not None:
             x = jax.lax.dynamic_slice_in_dim(x, last, 1, axis=1)
         return self.logits(x), extended
 
-    def init_cache(self, batch: int, length: int) -> list[KVCache]:
-        """An empty cache of `length` slots for `batch` sequences, one entry per block."""
+    def init_cache(self, batch: int, length: int) -> list[BlockCache]:
+        """An empty cache of `length` slots for `batch` sequences, one entry per block or stack of
+        blocks."""
         config = self.config
         empty = KVCache.empty(batch, length, config.num_kv_heads, config.head_dim, config.dtype)
+        if len(self.blocks) < config.num_layers:
+            return [StackedCaches.of(empty, config.num_layers)]
         return [empty for _ in range(config.num_layers)]
 
     def extend_pages(
@@ -341,13 +344,14 @@ class Decoder(nnx.Module):
     def _blocks(
         self,
         x: jax.Array,
-        caches: Sequence[CacheType],
+        caches: Sequence[BlockCache | None],
         positions: Positions,
         start: ArrayLike,
-    ) -> tuple[jax.Array, list[CacheType]]:
+    ) -> tuple[jax.Array, list[Any]]:
         """The residual stream [B, T, D] behind the last block, and the caches."""
-        extended: list[CacheType] = []
-        for block, cache in zip(self.blocks, caches, strict=True):
+        blocks: Iterable[Callable[..., Any]] = self.blocks
+        extended: list[Any] = []
+        for block, cache in zip(blocks, caches, strict=True):
             x, cache = block(x, positions, cache, start)
             extended.append(cache)
         return x, extended

@@ -4,15 +4,15 @@ import math
 from dataclasses import dataclass, field
 
 from models.errors import ConfigError
-from models.settings import POSITIVE, WIDTH, Range, check_settings, setting
+from models.settings import POSITIVE, WIDTH, ModelConfig, OneOf, Range, setting
 from models.vit.config import ViTConfig
 
-READOUTS = ("ignore", "add", "project")
+READOUTS = OneOf(("ignore", "add", "project"))
 PROJECTED = 256  # channels of the projection in front of the head for depth
 
 
 @dataclass(frozen=True)
-class DPTConfig:
+class DPTConfig(ModelConfig):
     """Every dimension and constant of the model; the default is DPT-Base for depth.
 
     Raises ConfigError if the dimensions do not fit together.
@@ -25,7 +25,7 @@ class DPTConfig:
         Range(0, 10_000),
         default=(2, 5, 8, 11),
     )
-    readout: str = setting("readout_type", "use of the class token", default="project")
+    readout: str = setting("readout_type", "use of the class token", READOUTS, default="project")
     factors: tuple[float, ...] = setting(
         "reassemble_factors", "scale factor of each feature map", POSITIVE, default=(4, 2, 1, 0.5)
     )
@@ -53,15 +53,9 @@ class DPTConfig:
         default=True,
     )
     num_labels: int | None = None  # classes of places; None = their depth
-    dtype: str = "float32"  # of activations and matmul operands
-    param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        if self.readout not in READOUTS:
-            raise ConfigError(
-                f"readout={self.readout!r} is not supported; choose one of {', '.join(READOUTS)}"
-            )
+        super().__post_init__()
         if not len(self.chosen) == len(self.neck_dims) == len(self.factors):
             raise ConfigError(
                 "blocks, neck_dims and factors must have the same length, but blocks has "

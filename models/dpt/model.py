@@ -11,7 +11,7 @@ from models.dpt.config import DPTConfig
 from models.layers.activations import activation
 from models.layers.axes import make_bias
 from models.layers.convolution import Conv
-from models.layers.linear import Linear
+from models.layers.factory import LayerFactory
 from models.layers.norms import BatchNorm
 from models.layers.resize import resize
 from models.vit.model import ViT
@@ -24,11 +24,8 @@ class Enlarging(nnx.Module):
     transposed convolution whose windows do not overlap."""
 
     def __init__(self, config: DPTConfig, channels: int, factor: int, *, rngs: nnx.Rngs) -> None:
-        shape = (channels, factor, factor, channels)
-        kernel = config.backbone.initializer_range * jax.random.normal(
-            rngs.params(), shape, config.param_dtype
-        )
-        self.kernel = nnx.Param(kernel, axes=("channels", "height", "width", "dim"))
+        make = LayerFactory.of(config.backbone, rngs)
+        self.kernel = make.table(channels=channels, height=factor, width=factor, dim=channels)
         self.bias = make_bias({"dim": channels}, config.param_dtype)
 
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -46,18 +43,8 @@ class Reassembly(nnx.Module):
     def __init__(self, config: DPTConfig, channels: int, factor: float, *, rngs: nnx.Rngs) -> None:
         dim = config.backbone.dim
         self.readout, self.act = config.readout, config.backbone.act
-        self.project = (
-            Linear(
-                {"channels": 2 * dim},
-                {"dim": dim},
-                bias=True,
-                stddev=config.backbone.initializer_range,
-                param_dtype=config.param_dtype,
-                rngs=rngs,
-            )
-            if config.readout == "project"
-            else None
-        )
+        make = LayerFactory.of(config.backbone, rngs)
+        self.project = make.linear(2 * dim, dim) if config.readout == "project" else None
         self.projection = _conv(config, dim, channels, rngs, window=1)
         self.enlarging = (
             Enlarging(config, channels, round(factor), rngs=rngs) if factor > 1 else None
@@ -219,14 +206,6 @@ def _conv(
     bias: bool = True,
 ) -> Conv:
     """A convolution that keeps the size up to its stride."""
-    return Conv(
-        before,
-        after,
-        (window, window),
-        stride=stride,
-        padding=window // 2,
-        bias=bias,
-        stddev=config.backbone.initializer_range,
-        param_dtype=config.param_dtype,
-        rngs=rngs,
+    return LayerFactory.of(config.backbone, rngs).conv(
+        before, after, window, stride=stride, padding=window // 2, bias=bias
     )

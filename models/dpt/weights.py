@@ -4,6 +4,7 @@ from functools import partial
 
 from models.dpt.config import DPTConfig
 from models.vit.weights import body_rows
+from models.weights.backbone import STEPS
 from models.weights.rows import batch_norm_rows, dense_rows
 from models.weights.table import KeyTable, prefixed, row
 from models.weights.transforms import CONV_2D, Permuted
@@ -64,7 +65,7 @@ def key_table(config: DPTConfig) -> KeyTable:
             *heads,
         ),
         ignored=(
-            r".*\.num_batches_tracked",
+            STEPS,
             r"dpt\.pooler\..*",
             *(() if config.auxiliary else (r"auxiliary_head\..*",)),
         ),

@@ -6,24 +6,23 @@ from models.encoder.bottleneck import Bottleneck
 from models.encoder.disentangled import Disentangled
 from models.encoder.span import SpanConvolution
 from models.errors import ConfigError
-from models.layers.activations import activation
 from models.layers.blocks import BlockShape
 from models.layers.rotary import Rotary
 from models.layers.text_heads import TextHeadConfig
 from models.settings import (
+    ACTIVATION,
     COUNT,
-    DEVIATION,
     EPS,
     LAYERS,
     TOKENS,
     WIDTH,
-    check_settings,
+    NormalConfig,
     setting,
 )
 
 
 @dataclass(frozen=True)
-class EncoderConfig:
+class EncoderConfig(NormalConfig):
     """Every dimension and constant of the model.
 
     Raises ConfigError if the dimensions do not fit together.
@@ -68,15 +67,12 @@ class EncoderConfig:
         "inner_group_num", "number of blocks in a group", LAYERS, default=1
     )
     norm_eps: float = setting("layer_norm_eps", "LayerNorm epsilon", EPS, default=1e-12)
-    act: str = setting("hidden_act", "activation of the feed-forward block", default="gelu")
-    initializer_range: float = setting(
-        "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
+    act: str = setting(
+        "hidden_act", "activation of the feed-forward block", ACTIVATION, default="gelu"
     )
-    dtype: str = "float32"  # of activations and matmul operands
-    param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        super().__post_init__()
         if self.attention_dim % self.num_heads:
             raise ConfigError(
                 f"dim={self.attention_dim} is not a multiple of num_heads={self.num_heads}. All "
@@ -98,7 +94,6 @@ class EncoderConfig:
                 f"dim={self.dim} / num_heads={self.num_heads} gives a head width of "
                 f"{self.head_dim}, which is odd, but rotary positions rotate pairs of dimensions"
             )
-        activation(self.act)
 
     @property
     def has_position_table(self) -> bool:

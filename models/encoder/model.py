@@ -267,9 +267,15 @@ class Encoder(nnx.Module):
         relative = self._relative(slots)
         rotary, places = self.config.rotary, slots if positions is None else positions
         turned = None if rotary is None else turn(places, self.config.head_dim, rotary)
-        for number in self.config.order:
-            x = self.blocks[number](x, mask, relative, turned)
+        order = self.blocks if self.stacks else [self.blocks[n] for n in self.config.order]
+        for block in order:
+            x = block(x, mask, relative, turned)
         return x if self.norm is None else self.norm(x)
+
+    @property
+    def stacks(self) -> bool:
+        """Whether blocks may run as one stack: each runs once."""
+        return self.config.num_groups is None
 
     def contacts(self, tokens: jax.Array, real: jax.Array | None = None) -> jax.Array:
         """The chances [B, T - 2, T - 2] that residues of proteins [B, T] touch each other, FP32;

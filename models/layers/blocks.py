@@ -24,6 +24,7 @@ class BlockShape:
     layer_scale: float | None = None  # what both parts are multiplied by at first; None = nothing
     qkv_bias: bool = True  # of queries, keys and values
     key_bias: bool = True  # of the keys, if the others have one
+    mlp_bias: bool = True
     initializer_range: float = 0.02  # standard deviation of the initial weights
     param_dtype: str = "float32"
 
@@ -38,12 +39,11 @@ class BlockShape:
         """A norm over the residual stream."""
         return LayerNorm(self.dim, eps=self.norm_eps, param_dtype=self.param_dtype)
 
-    def attention(self, rngs: nnx.Rngs, value_dim: int | None = None) -> Attention:
-        """Attention with as many key-value heads as query heads; values are made of vectors
-        `value_dim` wide, if those are others."""
+    def attention(self, rngs: nnx.Rngs, **settings: Any) -> Attention:
+        """Attention with as many key-value heads as query heads, and other settings of it."""
         return Attention(
             self.dim,
-            value_dim=value_dim,
+            **settings,
             num_heads=self.num_heads,
             num_kv_heads=self.num_heads,
             head_dim=self.dim // self.num_heads,
@@ -69,6 +69,7 @@ class BlockShape:
             self.dim,
             self.hidden_dim,
             act=self.act,
+            bias=self.mlp_bias,
             stddev=self.initializer_range,
             out_stddev=self.initializer_range,
             param_dtype=self.param_dtype,

@@ -45,3 +45,35 @@ class KVCache(NamedTuple):
     def read(self, dtype: DTypeLike) -> "KVCache":
         """Keys and values are stored as they are read."""
         return self
+
+
+class StackedCaches(NamedTuple):
+    """The caches of blocks that run as one stack, [B, L, S, K, H] each."""
+
+    layers: KVCache
+
+    @classmethod
+    def of(cls, cache: KVCache, count: int) -> "StackedCaches":
+        """As many copies of a cache."""
+        return cls(KVCache(*(jnp.repeat(x[:, None], count, axis=1) for x in cache)))
+
+    @property
+    def keys(self) -> jax.Array:
+        """Of all blocks."""
+        return self.layers.keys
+
+    def layer(self, number: jax.Array) -> KVCache:
+        """That of one block."""
+        return KVCache(
+            *(jax.lax.dynamic_index_in_dim(x, number, 1, keepdims=False) for x in self.layers)
+        )
+
+    def put(self, number: jax.Array, cache: KVCache) -> "StackedCaches":
+        """With another cache of one block."""
+        put = jax.lax.dynamic_update_index_in_dim
+        pairs = zip(self.layers, cache, strict=True)
+        return StackedCaches(KVCache(*(put(all_, one, number, 1) for all_, one in pairs)))
+
+
+BlockCache = KVCache | StackedCaches
+"""What one entry of a model's blocks keeps."""

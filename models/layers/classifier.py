@@ -2,8 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
-from jax.typing import DTypeLike
 
 from models.errors import ConfigError
 from models.layers.linear import Linear
@@ -17,19 +15,3 @@ def classify(head: Linear | None, x: jax.Array) -> jax.Array:
             "or load a checkpoint for classification."
         )
     return head(x).astype(jnp.float32)
-
-
-def make_classifier(
-    dim: int, labels: int | None, *, stddev: float, param_dtype: DTypeLike, rngs: nnx.Rngs
-) -> Linear | None:
-    """The layer, unless there are no labels."""
-    if labels is None:
-        return None
-    return Linear(
-        {"dim": dim},
-        {"label": labels},
-        bias=True,
-        stddev=stddev,
-        param_dtype=param_dtype,
-        rngs=rngs,
-    )

@@ -1,5 +1,7 @@
 """Convolutions followed by batch norms, and the block that small networks make of three."""
 
+from collections.abc import Callable
+
 import jax
 from flax import nnx
 
@@ -65,53 +67,28 @@ def rounded(channels: float, multiple: int, least: int) -> int:
 
 class InvertedResidual(nnx.Module):
     """A narrow image becomes wide, each channel is convolved by itself, and it becomes narrow
-    again; with the same image added if the size stays. Sandler et al., "MobileNetV2", 2018."""
+    again; with the same image added if the size stays. Sandler et al., "MobileNetV2", 2018.
+
+    `conv_norm` makes a ConvNorm of channels before and after, a window and settings; `channels` are
+    those before, inside and after.
+    """
 
     def __init__(
         self,
-        in_channels: int,
-        hidden_channels: int,
-        out_channels: int,
+        conv_norm: Callable[..., ConvNorm],
+        channels: tuple[int, int, int],
         *,
         stride: int,
         dilation: int,
         act: str,
-        padding: Padding | None = None,
-        eps: float = 1e-5,
-        momentum: float = 0.1,
-        stddev: float,
-        param_dtype: str,
-        rngs: nnx.Rngs,
     ) -> None:
-        def layer(
-            pair: tuple[int, int], window: int, axes: tuple[str, str], **changes: object
-        ) -> ConvNorm:
-            return ConvNorm(
-                *pair,
-                window,
-                axes=axes,
-                padding=padding,
-                eps=eps,
-                momentum=momentum,
-                stddev=stddev,
-                param_dtype=param_dtype,
-                rngs=rngs,
-                **changes,  # type: ignore[arg-type]
-            )
-
-        self.has_shortcut = stride == 1 and in_channels == out_channels
-        wide = hidden_channels
-        self.expand = layer((in_channels, wide), 1, ("dim", "hidden_dim"), act=act)
-        self.depthwise = layer(
-            (wide, wide),
-            3,
-            ("channels", "hidden_dim"),
-            stride=stride,
-            dilation=dilation,
-            groups=wide,
-            act=act,
+        before, wide, after = channels
+        self.has_shortcut = stride == 1 and before == after
+        self.expand = conv_norm(before, wide, 1, axes=("dim", "hidden_dim"), act=act)
+        self.depthwise = conv_norm(
+            wide, wide, 3, stride=stride, dilation=dilation, groups=wide, act=act
         )
-        self.reduce = layer((wide, out_channels), 1, ("hidden_dim", "dim"))
+        self.reduce = conv_norm(wide, after, 1, axes=("hidden_dim", "dim"))
 
     def __call__(self, x: jax.Array, *, train: bool = False) -> jax.Array:
         y = self.depthwise(self.expand(x, train=train), train=train)

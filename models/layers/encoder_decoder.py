@@ -14,6 +14,7 @@ from jax.typing import ArrayLike, DTypeLike
 
 from models.layers.attention import Attention, CacheType
 from models.layers.cache import KVCache
+from models.layers.embedding import check_length
 from models.layers.masks import causal_mask, padding_mask
 from models.layers.paged_cache import PagedCache, Pages, Rows, last_outputs
 
@@ -93,6 +94,22 @@ def look(
     """The source of an encoder's output [B, S, D], by the attention of each decoder block to it."""
     memories = [block.memory(encoded) for block in attention if block is not None]
     return Source(memories, mask)
+
+
+def run_blocks(
+    blocks: Iterable[Any],
+    x: jax.Array,
+    source: Source,
+    caches: Sequence[CacheType],
+    *arguments: Any,
+    start: ArrayLike,
+) -> tuple[jax.Array, list[CacheType]]:
+    """The output of decoder blocks, which get x [B, T, D] and `arguments`, and their caches."""
+    extended: list[CacheType] = []
+    for block, memory, cache in zip(blocks, source.memories, caches, strict=True):
+        x, cache = block(x, *arguments, source=(memory, source.mask), cache=cache, start=start)
+        extended.append(cache)
+    return x, extended
 
 
 class EncoderDecoder(ABC):
@@ -193,3 +210,32 @@ class EncoderDecoder(ABC):
         if last is not None:
             x = jax.lax.dynamic_slice_in_dim(x, last, 1, axis=1)
         return self.logits(x), TargetCache(cache.source, layers)
+
+
+class TextToText(EncoderDecoder):
+    """Logits of a target text after a source text. `decoder.blocks` look at what `encode` makes of
+    the source."""
+
+    decoder: Any
+
+    @abstractmethod
+    def encode(self, tokens: jax.Array, real: jax.Array | None = None) -> jax.Array:
+        """The encoder's output [B, S, D] of tokens [B, S]; real [B, S] is False at padding."""
+
+    def __call__(
+        self, tokens: jax.Array, *, source: jax.Array, real: jax.Array | None = None
+    ) -> jax.Array:
+        """Logits [B, T, V] after each of tokens [B, T], which begin with the start token.
+
+        source [B, S]; real [B, S] is False at its padding. Raises InputError if a text is too long.
+        """
+        longest = self.cache_shape.longest
+        if longest is not None:
+            check_length(tokens.shape[1], longest)
+        return self.after(self.look_at(source=source, real=real), tokens)
+
+    def look_at(self, *, source: jax.Array, real: jax.Array | None = None) -> Source:
+        """Of sources [B, S]; real [B, S] is False at padding."""
+        mask = None if real is None else padding_mask(real)
+        attention = (block.cross_attention for block in self.decoder.blocks)
+        return look(attention, self.encode(source, real), mask)

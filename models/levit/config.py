@@ -1,19 +1,21 @@
 """Dimensions and constants of a LeViT."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from models.errors import ConfigError
-from models.settings import COUNT, DEVIATION, LAYERS, WIDTH, check_settings, setting
+from models.image_config import ImageConfig
+from models.settings import COUNT, LAYERS, WIDTH, check_counts, setting
 
 STAGES = 3
 NUM_CONVOLUTIONS = 4  # that make tokens
 STRIDE = 2  # between stages, along both axes
 VALUE_RATIO = 4  # between stages, by which values are wider than keys
 MLP_RATIO = 2  # of the block after a stage
+_OF_STAGES = ("dims", "num_heads", "depths", "key_dims", "mlp_ratios", "value_ratios")
 
 
 @dataclass(frozen=True)
-class LevitConfig:
+class LevitConfig(ImageConfig):
     """Every dimension and constant of the model; the default is LeViT-128S. Tuples have a value for
     each stage.
 
@@ -23,7 +25,6 @@ class LevitConfig:
     image_size: tuple[int, int] = setting(
         "image_size", "image height and width (equal), in pixels", WIDTH, default=(224, 224)
     )
-    num_channels: int = setting("num_channels", "channels of the input image", WIDTH, default=3)
     window: int = setting(
         "kernel_size", "kernel size of the patch-embedding convolutions", WIDTH, default=3
     )
@@ -50,23 +51,11 @@ class LevitConfig:
     value_ratios: tuple[int, ...] = setting(
         "attention_ratio", "ratio of value width to key width", WIDTH, default=(2, 2, 2)
     )
-    initializer_range: float = setting(
-        "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
-    )
-    num_labels: int | None = None  # None = no classifier
     distilled: bool = False  # a second classifier, which learns from a teacher
-    dtype: str = "float32"  # of activations and matmul operands
-    param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            of_stages = isinstance(value, tuple) and entry.name != "image_size"
-            if of_stages and len(value) != STAGES:
-                raise ConfigError(
-                    f"{entry.name}={value} has {len(value)} values, but a LeViT has {STAGES} stages"
-                )
+        super().__post_init__()
+        check_counts(self, _OF_STAGES, STAGES, "stage")
         if self.dims[0] < 2 ** (NUM_CONVOLUTIONS - 1) or min(self.dims[:2]) < self.key_dims[0]:
             raise ConfigError(
                 f"dims={self.dims} are too small: the first must be at least "

@@ -10,10 +10,8 @@ from flax import nnx
 
 from models.layers.attention import dot_product_attention
 from models.layers.classifier import classify
-from models.layers.conv_norm import ConvNorm
-from models.layers.feature_map import ImageFeatures
-from models.layers.linear import Linear
-from models.layers.norms import BatchNorm
+from models.layers.factory import LayerFactory
+from models.layers.feature_map import ImageFeatures, mean_of_places
 from models.layers.pixels import check_pixels
 from models.levit.config import (
     MLP_RATIO,
@@ -36,15 +34,9 @@ class LinearNorm(nnx.Module):
         *,
         rngs: nnx.Rngs,
     ) -> None:
-        self.linear = Linear(
-            {axes[0]: sizes[0]},
-            {axes[1]: sizes[1]},
-            stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
-        axis = "residual" if axes[1] == "dim" else axes[1]
-        self.norm = BatchNorm(sizes[1], axis=axis, param_dtype=config.param_dtype)
+        make = LayerFactory.of(config, rngs)
+        self.linear = make.linear(*sizes, axes=axes, bias=False)
+        self.norm = make.batch_norm(sizes[1], "residual" if axes[1] == "dim" else axes[1])
 
     def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
         return self.norm(self.linear(x), train=train)
@@ -124,16 +116,9 @@ class Head(nnx.Module):
     """A batch norm and a classifier."""
 
     def __init__(self, config: LevitConfig, labels: int, *, rngs: nnx.Rngs) -> None:
-        width = config.dims[-1]
-        self.norm = BatchNorm(width, param_dtype=config.param_dtype)
-        self.linear = Linear(
-            {"dim": width},
-            {"label": labels},
-            bias=True,
-            stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
+        make, width = LayerFactory.of(config, rngs), config.dims[-1]
+        self.norm = make.batch_norm(width)
+        self.linear = make.linear(width, labels, axes=("dim", "label"))
 
     def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
         return self.linear(self.norm(x, train=train)).astype(jnp.float32)
@@ -144,20 +129,18 @@ class Levit(nnx.Module):
 
     def __init__(self, config: LevitConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
+        make = LayerFactory.of(config, rngs)
         widths = [config.dims[0] // 2**i for i in reversed(range(NUM_CONVOLUTIONS))]
         pairs = zip((config.num_channels, *widths), widths, strict=False)
         self.patches = nnx.List(
             [
-                ConvNorm(
+                make.conv_norm(
                     *pair,
                     config.window,
                     stride=config.stride,
                     padding=config.padding,
                     act="hardswish" if i < NUM_CONVOLUTIONS - 1 else None,
                     axes=("channels", "residual"),
-                    stddev=config.initializer_range,
-                    param_dtype=config.param_dtype,
-                    rngs=rngs,
                 )
                 for i, pair in enumerate(pairs)
             ]
@@ -191,7 +174,7 @@ class Levit(nnx.Module):
         for stage in self.stages:
             for layer in stage:
                 x = layer(x, train=train)
-        return ImageFeatures(x, jnp.mean(x.astype(jnp.float32), axis=1).astype(x.dtype))
+        return ImageFeatures(x, mean_of_places(x))
 
 
 def _stage(config: LevitConfig, stage: int, rngs: nnx.Rngs) -> nnx.List[Residual | Attention]:

@@ -3,16 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from models.errors import ConfigError
-from models.layers.activations import activation
+from models.image_config import OUTPUT_STRIDE, ImageConfig
 from models.layers.conv_norm import rounded
-from models.settings import DEVIATION, EPS, POSITIVE, WIDTH, check_settings, setting
+from models.settings import ACTIVATION, EPS, POSITIVE, WIDTH, setting
 
 # Channels before and after each block of the published network, and the strides.
 _CHANNELS = (16, 24, 24, 32, 32, 32, 64, 64, 64, 64, 96, 96, 96, 160, 160, 160, 320)
 _STRIDES = (2, 1, 2, 1, 1, 2, 1, 1, 1, 1, 1, 1, 2, 1, 1, 1)
 _STEM, _LAST = 32, 1280
-OUTPUT_STRIDES = (8, 16, 32)
 
 
 @dataclass(frozen=True)
@@ -25,13 +23,12 @@ class BlockShape:
 
 
 @dataclass(frozen=True)
-class MobileNetConfig:
+class MobileNetConfig(ImageConfig):
     """Every dimension and constant of the model; the default is the published network.
 
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    num_channels: int = setting("num_channels", "channels of the input image", WIDTH, default=3)
     depth_multiplier: float = setting(
         "depth_multiplier", "factor on the channels of all layers", POSITIVE, default=1.0
     )
@@ -46,7 +43,7 @@ class MobileNetConfig:
         "expand_ratio", "expansion ratio of the inverted residuals", POSITIVE, default=6.0
     )
     output_stride: int = setting(
-        "output_stride", "ratio of input to output resolution", WIDTH, default=32
+        "output_stride", "ratio of input to output resolution", OUTPUT_STRIDE, default=32
     )
     plain_stem: bool = setting(
         "first_layer_is_expansion",
@@ -58,29 +55,16 @@ class MobileNetConfig:
         "whether the last layer keeps its width at a depth_multiplier below 1",
         default=True,
     )
-    act: str = setting("hidden_act", "activation after each convolution", default="relu6")
+    act: str = setting(
+        "hidden_act", "activation after each convolution", ACTIVATION, default="relu6"
+    )
     same_padding: bool = setting(
         "tf_padding",
         "whether odd padding goes to the bottom and right, as in TensorFlow",
         default=True,
     )
     norm_eps: float = setting("layer_norm_eps", "batch norm epsilon", EPS, default=0.001)
-    initializer_range: float = setting(
-        "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
-    )
-    num_labels: int | None = None  # None = no head
     segments: bool = False  # the head labels every place, not the image
-    dtype: str = "float32"  # of activations and operands
-    param_dtype: str = "float32"  # of the stored weights
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        if self.output_stride not in OUTPUT_STRIDES:
-            raise ConfigError(
-                f"output_stride={self.output_stride} is not supported; choose one of "
-                f"{', '.join(map(str, OUTPUT_STRIDES))}"
-            )
-        activation(self.act)
 
     def scaled(self, channels: int) -> int:
         """A number of channels of the published network, in this one."""

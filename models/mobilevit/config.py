@@ -3,31 +3,30 @@
 from dataclasses import dataclass
 
 from models.errors import ConfigError
-from models.layers.activations import activation
+from models.image_config import OUTPUT_STRIDE, ImageConfig
 from models.layers.blocks import BlockShape
 from models.settings import (
-    DEVIATION,
+    ACTIVATION,
     EPS,
     POSITIVE,
     WIDTH,
-    check_settings,
+    check_counts,
+    check_multiple,
     setting,
 )
 
 CONVOLUTIONS = (1, 3)  # inverted residuals of the first two stages
 TRANSFORMERS = (2, 4, 3)  # blocks of the three others
 _NECKS = len(CONVOLUTIONS) + len(TRANSFORMERS) + 2
-OUTPUT_STRIDES = (8, 16, 32)
 
 
 @dataclass(frozen=True)
-class MobileViTConfig:
+class MobileViTConfig(ImageConfig):
     """Every dimension and constant of the model; the default is MobileViT-S.
 
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    num_channels: int = setting("num_channels", "channels of the input image", WIDTH, default=3)
     patch_size: int = setting(
         "patch_size", "patch height and width, in positions of the feature map", WIDTH, default=2
     )
@@ -48,13 +47,16 @@ class MobileViTConfig:
         "expand_ratio", "expansion ratio of the inverted residuals", POSITIVE, default=4.0
     )
     act: str = setting(
-        "hidden_act", "activation of the convolutions and transformers", default="silu"
+        "hidden_act",
+        "activation of the convolutions and transformers",
+        ACTIVATION,
+        default="silu",
     )
     window: int = setting(
         "conv_kernel_size", "kernel size of the convolutions around a transformer", WIDTH, default=3
     )
     output_stride: int = setting(
-        "output_stride", "ratio of input to output resolution", WIDTH, default=32
+        "output_stride", "ratio of input to output resolution", OUTPUT_STRIDE, default=32
     )
     norm_eps: float = setting("layer_norm_eps", "LayerNorm epsilon", EPS, default=1e-5)
     qkv_bias: bool = setting(
@@ -66,34 +68,16 @@ class MobileViTConfig:
     dilations: tuple[int, ...] = setting(
         "atrous_rates", "dilation rates of the segmentation head", WIDTH, default=(6, 12, 18)
     )
-    initializer_range: float = setting(
-        "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
-    )
-    num_labels: int | None = None  # None = no head
     segments: bool = False  # the head labels every place, not the image
-    dtype: str = "float32"  # of activations and operands
-    param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        for name, count in (("dims", len(TRANSFORMERS)), ("channels", _NECKS), ("dilations", 3)):
-            if len(getattr(self, name)) != count:
-                raise ConfigError(
-                    f"{name}={getattr(self, name)} has {len(getattr(self, name))} values, but "
-                    f"{count} are needed"
-                )
-        if any(dim % self.num_heads for dim in self.dims):
-            raise ConfigError(
-                f"dims={self.dims} are not all multiples of num_heads={self.num_heads}"
-            )
+        super().__post_init__()
+        check_counts(self, ("dims",), len(TRANSFORMERS), "transformer")
+        check_counts(self, ("channels",), _NECKS, "convolution and stage")
+        check_counts(self, ("dilations",), 3, "dilated window")
+        check_multiple(self, "dims", "num_heads")
         if self.window % 2 == 0:
             raise ConfigError(f"window={self.window} is even: the kernel size must be odd")
-        if self.output_stride not in OUTPUT_STRIDES:
-            raise ConfigError(
-                f"output_stride={self.output_stride} is not supported; choose one of "
-                f"{', '.join(map(str, OUTPUT_STRIDES))}"
-            )
-        activation(self.act)
 
     def block(self, dim: int) -> BlockShape:
         return BlockShape.of(self, dim=dim, hidden_dim=int(self.mlp_ratio * dim))

@@ -3,22 +3,22 @@
 from dataclasses import dataclass
 
 from models.errors import ConfigError
-from models.layers.activations import activation
 from models.layers.rotary import Rotary
 from models.layers.text_heads import TextHeadConfig
 from models.settings import (
-    DEVIATION,
+    ACTIVATION,
     EPS,
     LAYERS,
     TOKENS,
     WIDTH,
-    check_settings,
+    NormalConfig,
+    check_multiple,
     setting,
 )
 
 
 @dataclass(frozen=True)
-class ModernBertConfig:
+class ModernBertConfig(NormalConfig):
     """Every dimension and constant of the model.
 
     Raises ConfigError if the dimensions do not fit together.
@@ -41,27 +41,19 @@ class ModernBertConfig:
         "attention_bias", "biases of the attention projections", default=False
     )
     mlp_bias: bool = setting("mlp_bias", "biases of the feed-forward block", default=False)
-    act: str = setting("hidden_activation", "activation of the feed-forward block", default="gelu")
-    initializer_range: float = setting(
-        "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
+    act: str = setting(
+        "hidden_activation", "activation of the feed-forward block", ACTIVATION, default="gelu"
     )
-    dtype: str = "float32"  # of activations and matmul operands
-    param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        if self.dim % self.num_heads:
-            raise ConfigError(
-                f"dim={self.dim} is not a multiple of num_heads={self.num_heads}. All heads must "
-                "have the same width."
-            )
+        super().__post_init__()
+        check_multiple(self, "dim", "num_heads")
         for rotary in (self.rotary, self.local_rotary):
             if rotary.width(self.head_dim) % 2:
                 raise ConfigError(
                     f"the rotary width is {rotary.width(self.head_dim)} per head, but it must be "
                     "even: rotary positions rotate pairs of dimensions"
                 )
-        activation(self.act)
 
     @property
     def head_dim(self) -> int:

@@ -1,7 +1,7 @@
 """The blocks of a model as a core runs them: weights are gathered for use, results are made again
 in the backward pass, and blocks that are alike are compiled once."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ from flax import nnx
 from jax.extend.core import Primitive
 
 from models.layers.attention import STATISTICS, Attention
+from models.layers.cache import StackedCaches
 from models.layers.dropout import fold, set_block_dropout
 from models.layers.mlp import GatedMLP
 from models.layers.router_losses import RouterCharge, charge_routers
@@ -78,7 +79,13 @@ class CoreBlock(nnx.Module):
         """All but `x` is passed on to the block, and the form of its result is kept."""
         graph, parameters = split(self.block)
 
-        def apply(x: jax.Array, parameters: Parameters, number: Any, counts: Any = None) -> Any:
+        def apply(
+            x: jax.Array,
+            parameters: Parameters,
+            number: Any,
+            counts: Any = None,
+            others: Sequence[Any] = others,
+        ) -> Any:
             if self.run.gather is not None and not self.stacked:
                 # Gather when the block before is done: weights gathered earlier would fill memory.
                 x, parameters = jax.lax.optimization_barrier((x, parameters))
@@ -100,6 +107,9 @@ class CoreBlock(nnx.Module):
         if not self.stacked:
             return apply(x, parameters, int(self.prefix.rpartition(".")[2]))
 
+        if any(isinstance(other, StackedCaches) for other in others):
+            return self._with_caches(apply, x, parameters, others)
+
         form: Any = None
 
         def one_more(x: jax.Array, block: tuple[Parameters, jax.Array]) -> tuple[jax.Array, None]:
@@ -112,9 +122,31 @@ class CoreBlock(nnx.Module):
                 result = jnp.where(counts, result, x)
             return result, None
 
-        numbers = jnp.arange(len(next(iter(parameters.values()))))
-        result, _ = jax.lax.scan(one_more, x, (parameters, numbers))
+        result, _ = jax.lax.scan(one_more, x, (parameters, jnp.arange(self.size)))
         return jax.tree.unflatten(form, [result])
+
+    @property
+    def size(self) -> int:
+        """How many blocks there are."""
+        _, parameters = split(self.block)
+        return len(next(iter(parameters.values()))) if self.stacked else 1
+
+    def _with_caches(
+        self, apply: Callable[..., Any], x: jax.Array, parameters: Parameters, others: Sequence[Any]
+    ) -> tuple[jax.Array, StackedCaches]:
+        """As a call, of blocks that get one of stacked caches each and return it after x."""
+        place = next(i for i, other in enumerate(others) if isinstance(other, StackedCaches))
+
+        def one_more(carry: Any, block: tuple[Parameters, jax.Array]) -> tuple[Any, None]:
+            (x, caches), (weights, number) = carry, block
+            own = [*others[:place], caches.layer(number), *others[place + 1 :]]
+            x, cache = apply(x, weights, number, None, own)
+            return (x, caches.put(number, cache)), None
+
+        (x, caches), _ = jax.lax.scan(
+            one_more, (x, others[place]), (parameters, jnp.arange(self.size))
+        )
+        return x, caches
 
     def _for_use(self, parameters: Parameters) -> Parameters:
         if self.run.gather is None:

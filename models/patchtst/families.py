@@ -7,10 +7,11 @@ from models.architecture import Architecture
 from models.patchtst.config import PatchTSTConfig
 from models.patchtst.model import PatchTST
 from models.settings import read_model, write_settings
+from models.weights.backbone import STEPS
 from models.weights.fields import Fields
-from models.weights.rows import batch_norm_rows, dense_rows, norm_rows
+from models.weights.rows import attention_rows, batch_norm_rows, dense_rows, norm_rows
 from models.weights.table import KeyTable, row
-from models.weights.transforms import FLAT, OUTPUT_KERNEL, Leading
+from models.weights.transforms import OUTPUT_KERNEL, Leading
 
 _LAYER, _BLOCK = "model.encoder.layers.{i}", "blocks.{i}"
 _POSITIONS = "model.encoder.positional_encoder"
@@ -22,14 +23,7 @@ _PARTS: Mapping[str, str] = {
 _BODY = (
     *dense_rows("model.encoder.embedder.input_embedding", "patches", OUTPUT_KERNEL),
     row(f"{_POSITIONS}.cls_token", "class_token", Leading(3)),
-    *(
-        line
-        for theirs, ours in (("q", "query"), ("k", "key"), ("v", "value"))
-        for line in dense_rows(
-            f"{_LAYER}.self_attn.{theirs}_proj", f"{_BLOCK}.attention.{ours}", bias=FLAT
-        )
-    ),
-    *dense_rows(f"{_LAYER}.self_attn.out_proj", f"{_BLOCK}.attention.output", OUTPUT_KERNEL),
+    *attention_rows(f"{_LAYER}.self_attn", f"{_BLOCK}.attention"),
     *dense_rows(f"{_LAYER}.ff.0", f"{_BLOCK}.mlp.up"),
     *dense_rows(f"{_LAYER}.ff.3", f"{_BLOCK}.mlp.down"),
 )
@@ -63,7 +57,7 @@ def key_table(config: PatchTSTConfig) -> KeyTable:
     )
     return KeyTable(
         (*_BODY, *norms, row(f"{_POSITIONS}.position_enc", positions), *head),
-        ignored=(r".*\.num_batches_tracked",),
+        ignored=(STEPS,),
     )
 
 

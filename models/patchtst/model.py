@@ -8,10 +8,8 @@ import jax.numpy as jnp
 from flax import nnx
 
 from models.errors import InputError
-from models.layers.attention import Attention
 from models.layers.convolution import Conv
 from models.layers.linear import Linear
-from models.layers.mlp import MLP
 from models.layers.norms import BatchNorm, LayerNorm
 from models.patchtst.config import PatchTSTConfig
 
@@ -24,30 +22,10 @@ class PatchBlock(nnx.Module):
     def __init__(self, config: PatchTSTConfig, *, rngs: nnx.Rngs) -> None:
         self.pre_norm = config.pre_norm
         self.attention_norm = _norm(config)
-        self.attention = Attention(
-            config.dim,
-            num_heads=config.num_heads,
-            num_kv_heads=config.num_heads,
-            head_dim=config.dim // config.num_heads,
-            bias=True,
-            out_bias=True,
-            stddev=config.initializer_range,
-            out_stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
+        self.attention = config.block.attention(rngs)
         self.channel_norm = _norm(config) if config.channel_attention else None
         self.mlp_norm = _norm(config)
-        self.mlp = MLP(
-            config.dim,
-            config.hidden_dim,
-            act=config.act,
-            bias=config.mlp_bias,
-            stddev=config.initializer_range,
-            out_stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
+        self.mlp = config.block.mlp(rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """x [B, C, P, D] -> [B, C, P, D]."""

@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 
 from models.errors import ConfigError
-from models.layers.activations import activation
-from models.settings import EPS, LAYERS, WIDTH, check_settings, setting
+from models.settings import ACTIVATION, EPS, LAYERS, WIDTH, ModelConfig, check_counts, setting
 
 REDUCTION = 4  # by which a bottleneck's inner convolutions are narrower
 
 
 @dataclass(frozen=True)
-class ResNetConfig:
+class ResNetConfig(ModelConfig):
     """Every dimension and constant of the model; the default is ResNet-50.
 
     Raises ConfigError if the dimensions do not fit together.
@@ -27,7 +26,9 @@ class ResNetConfig:
         "depths", "number of blocks in each stage", LAYERS, default=(3, 4, 6, 3)
     )
     bottleneck: bool = True  # 1x1, 3x3, 1x1 convolutions; otherwise two 3x3
-    act: str = setting("hidden_act", "activation after each convolution", default="relu")
+    act: str = setting(
+        "hidden_act", "activation after each convolution", ACTIVATION, default="relu"
+    )
     first_stage_stride: int = 1  # of its first block; that of the later stages is 2
     early_stride: bool = setting(
         "downsample_in_bottleneck",
@@ -36,20 +37,13 @@ class ResNetConfig:
     )
     norm_eps: float = setting(None, "norm epsilon", EPS, default=1e-5)
     num_labels: int | None = None  # None = no classifier
-    dtype: str = "float32"  # of activations and operands
-    param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        if len(self.stage_channels) != len(self.depths):
-            raise ConfigError(
-                f"stage_channels has {len(self.stage_channels)} stages, but depths has "
-                f"{len(self.depths)}"
-            )
+        super().__post_init__()
+        check_counts(self, ("stage_channels",), len(self.depths), "stage of depths")
         narrow = [c for c in self.stage_channels if c % REDUCTION]
         if self.bottleneck and narrow:
             raise ConfigError(
                 f"stage_channels={self.stage_channels} must be multiples of {REDUCTION} for "
                 f"bottlenecks, but {narrow} are not"
             )
-        activation(self.act)

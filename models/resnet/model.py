@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 
 from models.layers.activations import activation
 from models.layers.classifier import classify
 from models.layers.conv_norm import ConvNorm
-from models.layers.feature_map import FeatureMap
-from models.layers.linear import Linear
+from models.layers.factory import LayerFactory
+from models.layers.feature_map import FeatureMap, mean_of_places
 from models.layers.pixels import check_pixels
 from models.resnet.config import REDUCTION, ResNetConfig
 
@@ -96,18 +95,8 @@ class ResNet(nnx.Module):
                 for i, depth in enumerate(config.depths)
             ]
         )
-        self.classifier = (
-            None
-            if config.num_labels is None
-            else Linear(
-                {"dim": widths[-1]},
-                {"label": config.num_labels},
-                bias=True,
-                stddev=1 / math.sqrt(widths[-1]),
-                param_dtype=config.param_dtype,
-                rngs=rngs,
-            )
-        )
+        make = LayerFactory(1 / math.sqrt(widths[-1]), config.param_dtype, rngs)
+        self.classifier = make.classifier(widths[-1], config.num_labels)
 
     def __call__(self, pixels: jax.Array, *, train: bool = False) -> jax.Array:
         """Logits [B, L] of pixels [B, H, W, C], FP32."""
@@ -119,7 +108,7 @@ class ResNet(nnx.Module):
         With `train`, batch norms use the statistics of the batch and move the running ones.
         """
         x = self.maps(pixels, train=train)[-1]
-        return FeatureMap(x, jnp.mean(x.astype(jnp.float32), axis=(1, 2)).astype(x.dtype))
+        return FeatureMap(x, mean_of_places(x))
 
     def maps(self, pixels: jax.Array, *, train: bool = False) -> list[jax.Array]:
         """The feature map of every stage, as `features` makes them."""

@@ -3,21 +3,22 @@
 from dataclasses import dataclass
 
 from models.errors import ConfigError
-from models.layers.activations import activation
+from models.image_config import ImageConfig
 from models.layers.blocks import BlockShape
 from models.settings import (
-    DEVIATION,
+    ACTIVATION,
     EPS,
     LAYERS,
     POSITIVE,
     WIDTH,
-    check_settings,
+    check_counts,
+    check_multiple,
     setting,
 )
 
 
 @dataclass(frozen=True)
-class SwinConfig:
+class SwinConfig(ImageConfig):
     """Every dimension and constant of the model; the default is Swin-T for 224 x 224 pixels.
 
     Raises ConfigError if the dimensions do not fit together.
@@ -29,7 +30,6 @@ class SwinConfig:
     patch_size: tuple[int, int] = setting(
         "patch_size", "patch height and width, in pixels", WIDTH, default=(4, 4)
     )
-    num_channels: int = setting("num_channels", "channels of the input image", WIDTH, default=3)
     dim: int = setting("embed_dim", "width of the first stage", WIDTH, default=96)
     depths: tuple[int, ...] = setting(
         "depths", "number of blocks in each stage", LAYERS, default=(2, 2, 6, 2)
@@ -49,26 +49,16 @@ class SwinConfig:
     absolute_positions: bool = setting(
         "use_absolute_embeddings", "whether absolute position embeddings are added", default=False
     )
-    act: str = setting("hidden_act", "activation of the feed-forward block", default="gelu")
+    act: str = setting(
+        "hidden_act", "activation of the feed-forward block", ACTIVATION, default="gelu"
+    )
     norm_eps: float = setting("layer_norm_eps", "LayerNorm epsilon", EPS, default=1e-5)
     final_norm: bool = True  # Donut's encoder has none
-    num_labels: int | None = None  # None = no classifier
-    initializer_range: float = setting(
-        "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
-    )
-    dtype: str = "float32"  # of activations and matmul operands
-    param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        if len(self.num_heads) != len(self.depths):
-            raise ConfigError(
-                f"num_heads has {len(self.num_heads)} stages, but depths has {len(self.depths)}"
-            )
-        if any(size % patch for size, patch in zip(self.image_size, self.patch_size, strict=True)):
-            raise ConfigError(
-                f"image_size={self.image_size} is not a multiple of patch_size={self.patch_size}"
-            )
+        super().__post_init__()
+        check_counts(self, ("num_heads",), len(self.depths), "stage of depths")
+        check_multiple(self, "image_size", "patch_size")
         for stage, heads in enumerate(self.num_heads):
             width, grid = self.width(stage), self.grid(stage)
             if width % heads:
@@ -86,7 +76,6 @@ class SwinConfig:
             raise ConfigError(
                 f"mlp_ratio={self.mlp_ratio} is too small: it leaves dim={self.dim} no hidden units"
             )
-        activation(self.act)
 
     def width(self, stage: int) -> int:
         """Of the residual stream; the last stage's number is -1 too."""

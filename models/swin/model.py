@@ -8,11 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from models.layers.classifier import classify, make_classifier
-from models.layers.convolution import Conv
-from models.layers.feature_map import ImageFeatures
-from models.layers.linear import Linear
-from models.layers.norms import LayerNorm
+from models.layers.classifier import classify
+from models.layers.factory import LayerFactory
+from models.layers.feature_map import ImageFeatures, mean_of_places
 from models.layers.pixels import check_pixels
 from models.layers.relative import WindowBias
 from models.swin.config import SwinConfig
@@ -67,15 +65,9 @@ class Merging(nnx.Module):
     """Four neighbours become one token of twice the width."""
 
     def __init__(self, config: SwinConfig, stage: int, *, rngs: nnx.Rngs) -> None:
-        width = config.width(stage)
-        self.norm = LayerNorm(4 * width, eps=_EPS, param_dtype=config.param_dtype)
-        self.reduction = Linear(
-            {"channels": 4 * width},
-            {"dim": 2 * width},
-            stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
+        make, width = LayerFactory.of(config, rngs), config.width(stage)
+        self.norm = make.layer_norm(4 * width, _EPS)
+        self.reduction = make.linear(4 * width, 2 * width, bias=False)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x = _padded(x, 2)
@@ -110,17 +102,9 @@ class Swin(nnx.Module):
 
     def __init__(self, config: SwinConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
-        dtype = config.param_dtype
-        self.patches = Conv(
-            config.num_channels,
-            config.dim,
-            config.patch_size,
-            stride=config.patch_size,
-            stddev=config.initializer_range,
-            param_dtype=dtype,
-            rngs=rngs,
-        )
-        self.patch_norm = LayerNorm(config.dim, eps=_EPS, param_dtype=dtype)
+        make, dtype, size = LayerFactory.of(config, rngs), config.param_dtype, config.patch_size
+        self.patches = make.conv(config.num_channels, config.dim, size, stride=size)
+        self.patch_norm = make.layer_norm(config.dim, _EPS)
         rows, columns = config.grid(0)
         table = jnp.zeros((1, rows * columns, config.dim), dtype)
         self.positions = (
@@ -129,16 +113,8 @@ class Swin(nnx.Module):
         stages = range(len(config.depths))
         self.stages = nnx.List([Stage(config, stage, rngs=rngs) for stage in stages])
         width = config.width(-1)
-        self.norm = (
-            LayerNorm(width, eps=config.norm_eps, param_dtype=dtype) if config.final_norm else None
-        )
-        self.classifier = make_classifier(
-            width,
-            config.num_labels,
-            stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
+        self.norm = make.layer_norm(width, config.norm_eps) if config.final_norm else None
+        self.classifier = make.classifier(width, config.num_labels)
 
     def __call__(self, pixels: jax.Array) -> jax.Array:
         """Logits [B, L] of pixels [B, height, width, channels], FP32."""
@@ -158,7 +134,7 @@ class Swin(nnx.Module):
             x = stage(x)
         x = x.reshape(len(x), -1, x.shape[-1])
         x = x if self.norm is None else self.norm(x)
-        return ImageFeatures(x, jnp.mean(x.astype(jnp.float32), axis=1).astype(x.dtype))
+        return ImageFeatures(x, mean_of_places(x))
 
 
 def _padded(x: jax.Array, multiple: int) -> jax.Array:

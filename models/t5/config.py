@@ -10,13 +10,13 @@ from models.settings import (
     LAYERS,
     TOKENS,
     WIDTH,
-    check_settings,
+    ModelConfig,
     setting,
 )
 
 
 @dataclass(frozen=True)
-class T5Config:
+class T5Config(ModelConfig):
     """Every dimension and constant of the model.
 
     Raises ConfigError if the dimensions do not fit together.
@@ -53,11 +53,9 @@ class T5Config:
     initializer_factor: float = setting(
         "initializer_factor", "factor on the initial weights", DEVIATION, default=1.0
     )
-    dtype: str = "float32"  # of activations and matmul operands
-    param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        super().__post_init__()
         if self.num_buckets % 4 or not 2 * self.max_distance > self.num_buckets:
             raise ConfigError(
                 f"num_buckets={self.num_buckets} must be a multiple of 4 and less than twice "

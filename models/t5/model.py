@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from models.layers.attention import Attention, CacheType
 from models.layers.cache import KVCache
 from models.layers.embedding import Embedding
-from models.layers.encoder_decoder import CacheShape, EncoderDecoder, Slots, Source, look
+from models.layers.encoder_decoder import CacheShape, Slots, Source, TextToText, run_blocks
 from models.layers.masks import padding_mask
 from models.layers.mlp import MLP, GatedMLP
 from models.layers.norms import RMSNorm
@@ -97,7 +97,7 @@ class T5Encoder(Reader):
         return {"hidden": self.encode(tokens, real).astype(jnp.float32)}
 
 
-class T5(Reader, EncoderDecoder):
+class T5(Reader, TextToText):
     """A source text and the target text so far to next-token logits in FP32."""
 
     def __init__(self, config: T5Config, *, rngs: nnx.Rngs) -> None:
@@ -109,15 +109,6 @@ class T5(Reader, EncoderDecoder):
             else _table(config, config.initializer_factor * config.dim**-0.5, rngs)
         )
 
-    def __call__(
-        self, tokens: jax.Array, *, source: jax.Array, real: jax.Array | None = None
-    ) -> jax.Array:
-        """Logits [B, T, V] after each of tokens [B, T], which begin with the start token.
-
-        source [B, S]; real [B, S] is False at its padding.
-        """
-        return self.after(self.look_at(source=source, real=real), tokens)
-
     @property
     def cache_shape(self) -> CacheShape:
         """See `EncoderDecoder`."""
@@ -125,12 +116,6 @@ class T5(Reader, EncoderDecoder):
         return CacheShape(
             config.num_decoder_layers, config.num_heads, config.head_dim, config.dtype
         )
-
-    def look_at(self, *, source: jax.Array, real: jax.Array | None = None) -> Source:
-        """Of sources [B, S]; real [B, S] is False at padding."""
-        mask = None if real is None else padding_mask(real)
-        attention = (block.cross_attention for block in self.decoder.blocks)
-        return look(attention, self.encode(source, real), mask)
 
     def decode(
         self,
@@ -144,11 +129,9 @@ class T5(Reader, EncoderDecoder):
         mask = where.mask
         bias = self.decoder.relative(where.slots, jnp.arange(mask.shape[-1]))
         x = self.embedding(tokens, self.config.dtype)
-        extended: list[CacheType] = []
-        for block, memory, cache in zip(self.decoder.blocks, source.memories, caches, strict=True):
-            x, cache = block(x, mask, bias, source=(memory, source.mask), cache=cache, start=start)
-            extended.append(cache)
-        return self.decoder.norm(x), extended
+        blocks = self.decoder.blocks
+        x, caches = run_blocks(blocks, x, source, caches, mask, bias, start=start)
+        return self.decoder.norm(x), caches
 
     def logits(self, x: jax.Array) -> jax.Array:
         """See `EncoderDecoder`."""

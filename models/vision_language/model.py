@@ -14,7 +14,7 @@ from flax import nnx
 from jax.typing import ArrayLike
 
 from models.decoder.model import Decoder, Positions
-from models.layers.cache import KVCache
+from models.layers.cache import BlockCache
 from models.layers.masks import Reach, Visibility, causal_mask
 from models.vision_language.config import VisionLanguageConfig
 from models.vision_language.vision import Connector, VisionTower
@@ -23,7 +23,7 @@ from models.vision_language.vision import Connector, VisionTower
 class SeenCache(NamedTuple):
     """The cache of a text with images."""
 
-    layers: Sequence[KVCache]
+    layers: Sequence[BlockCache]
     images: jax.Array  # [B, N, D]
     used: jax.Array  # int32 [B]: tokens of images that the text has had
 

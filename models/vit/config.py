@@ -4,20 +4,12 @@ import math
 from dataclasses import dataclass
 
 from models.errors import ConfigError
-from models.layers.activations import activation
-from models.layers.blocks import BlockShape
-from models.settings import (
-    DEVIATION,
-    EPS,
-    LAYERS,
-    WIDTH,
-    check_settings,
-    setting,
-)
+from models.image_config import PatchConfig
+from models.settings import ACTIVATION, WIDTH, setting
 
 
 @dataclass(frozen=True)
-class ViTConfig:
+class ViTConfig(PatchConfig):
     """Every dimension and constant of the model; the default is ViT-Base for 224 x 224 pixels.
 
     Raises ConfigError if the dimensions do not fit together.
@@ -29,18 +21,6 @@ class ViTConfig:
     patch_size: tuple[int, int] = setting(
         "patch_size", "patch height and width, in pixels", WIDTH, default=(16, 16)
     )
-    num_channels: int = setting("num_channels", "channels of the input image", WIDTH, default=3)
-    num_layers: int = setting("num_hidden_layers", "number of layers", LAYERS, default=12)
-    dim: int = setting("hidden_size", "width of the residual stream", WIDTH, default=768)
-    hidden_dim: int = setting(
-        "intermediate_size", "width of the feed-forward block", WIDTH, default=3072
-    )
-    num_heads: int = setting("num_attention_heads", "number of attention heads", WIDTH, default=12)
-    act: str = setting("hidden_act", "activation of the feed-forward block", default="gelu")
-    qkv_bias: bool = setting(
-        "qkv_bias", "biases of the query, key and value projections", default=True
-    )
-    norm_eps: float = setting("layer_norm_eps", "LayerNorm epsilon", EPS, default=1e-12)
     stride: tuple[int, int] | None = None  # from patch to patch, in pixels; None = patch_size
     key_bias: bool = True  # of the keys, if queries and values have one
     absolute_positions: bool = True  # a table of positions
@@ -50,19 +30,11 @@ class ViTConfig:
     pooling: str | None = None  # BEiT: "first" or "mean" pools; None = a pooler with a layer
     distilled: bool = False  # a second token in front of the patches, which learns from a teacher
     pooler_dim: int | None = None  # width of the pooled output; None = no pooler
-    pooler_act: str = "tanh"
-    num_labels: int | None = None  # None = no classifier
+    pooler_act: str = setting(None, "activation of the pooler", ACTIVATION, default="tanh")
     distilled_classifier: bool = False  # a second classifier, on the distillation token
-    initializer_range: float = setting(
-        "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
-    )
-    dtype: str = "float32"  # of activations and matmul operands
-    param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        if self.dim % self.num_heads:
-            raise ConfigError(f"dim={self.dim} is not a multiple of num_heads={self.num_heads}")
+        super().__post_init__()
         if any(
             image < patch for image, patch in zip(self.image_size, self.patch_size, strict=True)
         ):
@@ -80,8 +52,6 @@ class ViTConfig:
                 f"image_size={self.image_size} gives {height} x {width} patches, but relative "
                 "positions need as many rows as columns"
             )
-        activation(self.act)
-        activation(self.pooler_act)
 
     @property
     def num_patches(self) -> int:
@@ -102,7 +72,3 @@ class ViTConfig:
     def num_extra_tokens(self) -> int:
         """Tokens in front of the patches."""
         return 2 if self.distilled else 1
-
-    @property
-    def block(self) -> BlockShape:
-        return BlockShape.of(self)

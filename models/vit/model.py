@@ -12,9 +12,8 @@ from flax import nnx
 from models.layers.activations import activation
 from models.layers.blocks import Block
 from models.layers.classifier import classify
-from models.layers.convolution import Conv
+from models.layers.factory import LayerFactory
 from models.layers.feature_map import ImageFeatures
-from models.layers.linear import Linear
 from models.layers.pixels import check_pixels
 from models.layers.relative import WindowBias
 from models.vit.config import ViTConfig
@@ -25,35 +24,26 @@ class ViT(nnx.Module):
 
     def __init__(self, config: ViTConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
-        self.patches = Conv(
-            config.num_channels,
-            config.dim,
-            config.patch_size,
-            stride=config.stride or config.patch_size,
-            stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
+        make, dim, size = LayerFactory.of(config, rngs), config.dim, config.patch_size
+        self.patches = make.conv(config.num_channels, dim, size, stride=config.stride or size)
+        self.class_token = make.table(image=1, tokens=1, dim=dim)
+        self.distillation_token = (
+            make.table(image=1, tokens=1, dim=dim) if config.distilled else None
         )
-        self.class_token = _table(config, 1, rngs)
-        self.distillation_token = _table(config, 1, rngs) if config.distilled else None
+        tokens = config.num_patches + config.num_extra_tokens
         self.positions = (
-            _table(config, config.num_patches + config.num_extra_tokens, rngs)
-            if config.absolute_positions
-            else None
+            make.table(image=1, tokens=tokens, dim=dim) if config.absolute_positions else None
         )
         biases = config.num_layers if config.relative_positions else 0
         self.relative = nnx.List([_window_bias(config, rngs) for _ in range(biases)])
         self.shared_relative = _window_bias(config, rngs) if config.shared_positions else None
         self.blocks = nnx.List([Block(config.block, rngs=rngs) for _ in range(config.num_layers)])
         self.norm = config.block.norm()
-        self.pooler = None if config.pooler_dim is None else _head(config, config.pooler_dim, rngs)
+        self.pooler = make.classifier(dim, config.pooler_dim)
         labels = config.num_labels
-        self.classifier = None if labels is None else _head(config, labels, rngs)
-        self.distilled_classifier = (
-            _head(config, labels, rngs)
-            if labels is not None and config.distilled_classifier
-            else None
-        )
+        self.classifier = make.classifier(dim, labels)
+        taught = labels if config.distilled_classifier else None
+        self.distilled_classifier = make.classifier(dim, taught)
 
     def __call__(self, pixels: jax.Array) -> jax.Array:
         """Logits [B, L] of pixels [B, H, W, C], FP32; the mean of both classifiers if there are
@@ -120,24 +110,6 @@ def _window_bias(config: ViTConfig, rngs: nnx.Rngs) -> WindowBias:
         config.num_heads,
         config.window,
         class_token=True,
-        stddev=config.initializer_range,
-        param_dtype=config.param_dtype,
-        rngs=rngs,
-    )
-
-
-def _table(config: ViTConfig, tokens: int, rngs: nnx.Rngs) -> nnx.Param[jax.Array]:
-    """Learnt vectors [1, tokens, D]."""
-    shape = (1, tokens, config.dim)
-    values = jax.random.normal(rngs.params(), shape, config.param_dtype)
-    return nnx.Param(config.initializer_range * values, axes=("image", "tokens", "dim"))
-
-
-def _head(config: ViTConfig, width: int, rngs: nnx.Rngs) -> Linear:
-    return Linear(
-        {"dim": config.dim},
-        {"label": width},
-        bias=True,
         stddev=config.initializer_range,
         param_dtype=config.param_dtype,
         rngs=rngs,

@@ -151,10 +151,10 @@ class SpeechBlock(Block):
         self, x: jax.Array, mask: jax.Array | None = None, bias: jax.Array | None = None
     ) -> jax.Array:
         """x [B, T, D], mask and bias as in `dot_product_attention` -> [B, T, D]."""
-        heard = self.attention_norm(x) if self.pre_norm else x
+        normed = self.attention_norm(x) if self.pre_norm else x
         if self.gate is not None and bias is not None:
-            bias = self.gate(heard) * bias
-        attended, _ = self.attention(heard, mask, bias=bias)
+            bias = self.gate(normed) * bias
+        attended, _ = self.attention(normed, mask, bias=bias)
         x = x + attended
         if self.pre_norm:
             return x + self.mlp(self.mlp_norm(x))

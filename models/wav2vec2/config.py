@@ -4,15 +4,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from models.errors import ConfigError
-from models.layers.activations import activation
 from models.layers.blocks import BlockShape
-from models.settings import DEVIATION, EPS, LAYERS, WIDTH, check_settings, setting
+from models.settings import (
+    ACTIVATION,
+    EPS,
+    LAYERS,
+    WIDTH,
+    NormalConfig,
+    check_multiple,
+    setting,
+)
 
 CONV_NORMS = ("group", "layer")
 
 
 @dataclass(frozen=True)
-class SpeechConfig:
+class SpeechConfig(NormalConfig):
     """Every dimension and constant; the default is Wav2Vec2-Base without a head.
 
     Raises ConfigError if the dimensions do not fit together.
@@ -34,7 +41,10 @@ class SpeechConfig:
         default="group",
     )
     conv_act: str = setting(
-        "feat_extract_activation", "activation of the feature convolutions", default="gelu"
+        "feat_extract_activation",
+        "activation of the feature convolutions",
+        ACTIVATION,
+        default="gelu",
     )
     feature_norm: bool = setting(
         "feat_proj_layer_norm", "whether the features have a LayerNorm", default=True
@@ -56,7 +66,9 @@ class SpeechConfig:
     )
     num_layers: int = setting("num_hidden_layers", "number of layers", LAYERS, default=12)
     num_heads: int = setting("num_attention_heads", "number of attention heads", WIDTH, default=12)
-    act: str = setting("hidden_act", "activation of the feed-forward block", default="gelu")
+    act: str = setting(
+        "hidden_act", "activation of the feed-forward block", ACTIVATION, default="gelu"
+    )
     norm_eps: float = setting("layer_norm_eps", "LayerNorm epsilon", EPS, default=1e-5)
     pre_norm: bool = setting(
         "do_stable_layer_norm",
@@ -74,9 +86,6 @@ class SpeechConfig:
         "distance, in frames, beyond which frames share a bucket",
         WIDTH,
         default=800,
-    )
-    initializer_range: float = setting(
-        "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
     )
     weighted_layers: bool = setting(
         "use_weighted_layer_sum",
@@ -100,11 +109,9 @@ class SpeechConfig:
     xvector_dim: int | None = setting(
         "xvector_output_dim", "width of an x-vector", WIDTH, default=None
     )
-    dtype: str = "float32"  # of activations and operands
-    param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        super().__post_init__()
         _check_lengths("conv", self.conv_channels, self.conv_windows, self.conv_strides)
         _check_lengths("tdnn", self.tdnn_channels, self.tdnn_windows, self.tdnn_dilations)
         if not self.conv_channels or self.conv_norm not in CONV_NORMS:
@@ -113,16 +120,13 @@ class SpeechConfig:
                 f"given, but conv_norm must be one of {', '.join(CONV_NORMS)}, with at least one "
                 "convolution"
             )
-        for name, parts in (("num_heads", self.num_heads), ("groups", self.position_groups)):
-            if self.dim % parts:
-                raise ConfigError(f"dim={self.dim} is not a multiple of {name}={parts}")
+        check_multiple(self, "dim", "num_heads")
+        check_multiple(self, "dim", "position_groups")
         if self.num_buckets is not None and not 4 <= self.num_buckets <= 2 * self.max_distance:
             raise ConfigError(
                 f"num_buckets={self.num_buckets} must be from 4 to twice "
                 f"max_distance={self.max_distance}"
             )
-        for act in (self.act, self.conv_act):
-            activation(act)
 
     @property
     def block(self) -> BlockShape:

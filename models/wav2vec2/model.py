@@ -1,4 +1,4 @@
-"""Models of speech: a backbone, and what hears letters, classes or speakers in its frames.
+"""Models of speech: a backbone, and heads that find letters, classes or speakers in its frames.
 
 Axis names: B batch, N samples, T frames, D model width, V letters, L labels, X numbers of a vector.
 """
@@ -67,7 +67,7 @@ class SpeechRecognizer(SpeechModel):
         return self.letters(self.backbone(sounds, frames)).astype(jnp.float32)
 
 
-class _Heard(SpeechModel):
+class _FrameReader(SpeechModel):
     """The frames of the last layer, or a learnt mean of all layers."""
 
     def __init__(self, config: SpeechConfig, *, rngs: nnx.Rngs) -> None:
@@ -79,15 +79,15 @@ class _Heard(SpeechModel):
             else None
         )
 
-    def _frames(self, sounds: jax.Array) -> jax.Array:
+    def _frames(self, sounds: jax.Array, frames: jax.Array | None = None) -> jax.Array:
         if self.layer_scores is None:
-            return self.backbone(sounds)
-        states = jnp.stack(self.backbone.layers(sounds))  # [layers + 1, B, T, D]
+            return self.backbone(sounds, frames)
+        states = jnp.stack(self.backbone.layers(sounds, frames))  # [layers + 1, B, T, D]
         weights = jax.nn.softmax(self.layer_scores[...].astype(jnp.float32))
         return jnp.tensordot(weights.astype(states.dtype), states, axes=1)
 
 
-class SoundClassifier(_Heard):
+class SoundClassifier(_FrameReader):
     """The class of a sound, from the mean of its frames."""
 
     def __init__(self, config: SpeechConfig, *, rngs: nnx.Rngs) -> None:
@@ -96,14 +96,19 @@ class SoundClassifier(_Heard):
         self.projector = self._linear(config.dim, {"features": inside}, rngs)
         self.classifier = self._linear(inside, {"label": _needed(config.num_labels)}, rngs)
 
-    def __call__(self, sounds: jax.Array) -> jax.Array:
-        """Logits FP32 [B, L] of sounds [B, N]."""
-        projected = self.projector(self._frames(sounds))
-        mean = jnp.mean(projected.astype(jnp.float32), axis=1).astype(projected.dtype)
-        return self.classifier(mean).astype(jnp.float32)
+    def __call__(self, sounds: jax.Array, frames: jax.Array | None = None) -> jax.Array:
+        """Logits FP32 [B, L] of sounds [B, N], of each of which the first `frames` [B] frames are
+        sound."""
+        projected = self.projector(self._frames(sounds, frames))
+        length = projected.shape[1]
+        count = jnp.full(projected.shape[:1], length) if frames is None else frames
+        real = (jnp.arange(length) < count[:, None])[..., None]
+        total = jnp.sum(projected.astype(jnp.float32), axis=1, where=real)
+        mean = total / jnp.maximum(count, 1)[:, None]  # a row that does not count has no frames
+        return self.classifier(mean.astype(projected.dtype)).astype(jnp.float32)
 
 
-class FrameClassifier(_Heard):
+class FrameClassifier(_FrameReader):
     """The classes of every frame, such as who speaks."""
 
     def __init__(self, config: SpeechConfig, *, rngs: nnx.Rngs) -> None:
@@ -115,7 +120,7 @@ class FrameClassifier(_Heard):
         return self.classifier(self._frames(sounds)).astype(jnp.float32)
 
 
-class SpeakerModel(_Heard):
+class SpeakerModel(_FrameReader):
     """A vector that is the same for all that a speaker says. Snyder et al., "X-Vectors", 2018."""
 
     def __init__(self, config: SpeechConfig, *, rngs: nnx.Rngs) -> None:

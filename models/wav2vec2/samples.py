@@ -1,4 +1,4 @@
-"""The samples that models of speech hear, by a preprocessor_config.json."""
+"""The samples that models of speech take, by a preprocessor_config.json."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ _FLOOR = 1e-7  # added to the variance
 
 @dataclass(frozen=True)
 class Samples:
-    """How sound becomes what the model hears."""
+    """How sound becomes what the model takes."""
 
     sampling_rate: int = 16_000  # samples per second
     normalized: bool = True  # to mean 0 and variance 1
@@ -37,8 +37,8 @@ def read_samples(directory: Path) -> Samples:
     )
 
 
-def heard(sound: np.ndarray, settings: Samples) -> np.ndarray:
-    """What the model hears, FP32 [N], of sound [N] at the settings' rate."""
+def normalised(sound: np.ndarray, settings: Samples) -> np.ndarray:
+    """What the model takes, FP32 [N], of sound [N] at the settings' rate."""
     if settings.normalized:
         sound = (sound - sound.mean()) / np.sqrt(sound.var() + _FLOOR)
     return sound.astype(np.float32)

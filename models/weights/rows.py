@@ -34,6 +34,13 @@ def conv_norm_rows(key: str, parameter: str, norm: str = "normalization") -> Ite
     yield from batch_norm_rows(f"{key}.{norm}", f"{parameter}.norm")
 
 
+def inverted_rows(key: str, parameter: str) -> Iterator[Row]:
+    """An inverted residual."""
+    for theirs, ours in (("expand_1x1", "expand"), ("conv_3x3", "depthwise")):
+        yield from conv_norm_rows(f"{key}.{theirs}", f"{parameter}.{ours}")
+    yield from conv_norm_rows(f"{key}.reduce_1x1", f"{parameter}.reduce")
+
+
 class BlockNames(NamedTuple):
     """What the parts of a pre-norm block of images are called in a file."""
 

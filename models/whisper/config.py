@@ -3,20 +3,21 @@
 from dataclasses import dataclass
 
 from models.errors import ConfigError
-from models.layers.activations import activation
 from models.layers.blocks import BlockShape
 from models.settings import (
+    ACTIVATION,
     DEVIATION,
     LAYERS,
     TOKENS,
     WIDTH,
-    check_settings,
+    ModelConfig,
+    check_multiple,
     setting,
 )
 
 
 @dataclass(frozen=True)
-class WhisperConfig:
+class WhisperConfig(ModelConfig):
     """Every dimension and constant of the model; the default is Whisper tiny.
 
     Raises ConfigError if the dimensions do not fit together.
@@ -42,7 +43,7 @@ class WhisperConfig:
         "decoder_ffn_dim", "width of the decoder's feed-forward block", WIDTH, default=1536
     )
     act: str = setting(
-        "activation_function", "activation of the feed-forward block", default="gelu"
+        "activation_function", "activation of the feed-forward block", ACTIVATION, default="gelu"
     )
     max_source_len: int = setting(
         "max_source_positions",
@@ -56,19 +57,13 @@ class WhisperConfig:
     initializer_range: float = setting(
         "init_std", "standard deviation of the initial weights", DEVIATION, default=0.02
     )
-    dtype: str = "float32"  # of activations and matmul operands
-    param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
-        check_settings(self)
-        for name in ("encoder_heads", "decoder_heads"):
-            if self.dim % getattr(self, name):
-                raise ConfigError(
-                    f"dim={self.dim} is not a multiple of {name}={getattr(self, name)}"
-                )
+        super().__post_init__()
+        check_multiple(self, "dim", "encoder_heads")
+        check_multiple(self, "dim", "decoder_heads")
         if self.dim % 2:
             raise ConfigError(f"dim={self.dim} is odd, but positions are pairs of sine and cosine")
-        activation(self.act)
 
     @property
     def num_frames(self) -> int:

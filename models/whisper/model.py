@@ -25,6 +25,7 @@ from models.layers.encoder_decoder import (
     Source,
     SourcePlaces,
     look,
+    run_blocks,
 )
 from models.whisper.config import WhisperConfig
 
@@ -93,14 +94,15 @@ class DecoderBlock(nnx.Module):
     def __call__(
         self,
         x: jax.Array,
-        sound: KVCache,
         mask: jax.Array,
+        *,
+        source: tuple[KVCache, jax.Array | None],
         cache: CacheType,
         start: ArrayLike,
     ) -> tuple[jax.Array, CacheType]:
         attended, cache = self.attention(self.attention_norm(x), mask, cache=cache, start=start)
         x = x + attended
-        x = x + self.cross_attention.attend(self.cross_attention_norm(x), sound, None)
+        x = x + self.cross_attention.attend(self.cross_attention_norm(x), *source)
         return x + self.mlp(self.mlp_norm(x)), cache
 
 
@@ -139,11 +141,8 @@ class Decoder(nnx.Module):
         positions = jnp.take(self.positions[...], jnp.maximum(where.places, 0), 0, mode="clip")
         x = self.embedding(tokens, self.config.dtype)
         x = x + positions.astype(x.dtype)
-        extended: list[CacheType] = []
-        for block, heard, cache in zip(self.blocks, sound.memories, caches, strict=True):
-            x, cache = block(x, heard, where.mask, cache, start)
-            extended.append(cache)
-        return self.norm(x), extended
+        x, caches = run_blocks(self.blocks, x, sound, caches, where.mask, start=start)
+        return self.norm(x), caches
 
 
 class Whisper(nnx.Module, EncoderDecoder):

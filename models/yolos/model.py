@@ -11,9 +11,8 @@ from flax import nnx
 
 from models.errors import ConfigError, InputError
 from models.layers.blocks import Block
-from models.layers.convolution import Conv
+from models.layers.factory import LayerFactory
 from models.layers.feature_map import ImageFeatures
-from models.layers.linear import Linear
 from models.layers.pixels import check_pixels
 from models.layers.resize import resize
 from models.yolos.config import YolosConfig
@@ -32,8 +31,9 @@ class Head(nnx.Module):
     """Linear maps with ReLUs between them."""
 
     def __init__(self, config: YolosConfig, out_dim: int, *, rngs: nnx.Rngs) -> None:
-        sizes = [(config.dim, config.dim)] * (_HEAD_LAYERS - 1) + [(config.dim, out_dim)]
-        self.layers = nnx.List([_linear(config, *pair, rngs) for pair in sizes])
+        make, dim = LayerFactory.of(config, rngs), config.dim
+        widths = [dim] * (_HEAD_LAYERS - 1) + [out_dim]
+        self.layers = nnx.List([make.linear(dim, width) for width in widths])
 
     def __call__(self, x: jax.Array) -> jax.Array:
         *layers, last = self.layers
@@ -47,28 +47,25 @@ class Yolos(nnx.Module):
 
     def __init__(self, config: YolosConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
+        make, dim = LayerFactory.of(config, rngs), config.dim
         rows, columns = config.grid
         tokens = 1 + rows * columns + config.num_detections
-        self.patches = Conv(
-            config.num_channels,
-            config.dim,
-            (config.patch_size,) * 2,
-            stride=config.patch_size,
-            stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
+        self.patches = make.conv(
+            config.num_channels, dim, config.patch_size, stride=config.patch_size
         )
-        self.class_token = _table(config, (1, 1), rngs)
-        self.detection_tokens = _table(config, (1, config.num_detections), rngs)
-        self.positions = _table(config, (1, tokens), rngs)
+        self.class_token = make.table(batch=1, tokens=1, dim=dim)
+        self.detection_tokens = make.table(batch=1, tokens=config.num_detections, dim=dim)
+        self.positions = make.table(batch=1, tokens=tokens, dim=dim)
         layers = config.num_layers
         self.mid_positions = (
-            _table(config, (layers - 1, 1, tokens), rngs) if config.mid_positions else None
+            make.table(places=layers - 1, batch=1, tokens=tokens, dim=dim)
+            if config.mid_positions
+            else None
         )
         self.blocks = nnx.List([Block(config.block, rngs=rngs) for _ in range(layers)])
         self.norm = config.block.norm()
         labels = config.num_labels
-        self.pooler = _linear(config, config.dim, config.dim, rngs) if labels is None else None
+        self.pooler = make.linear(dim, dim) if labels is None else None
         self.classes = None if labels is None else Head(config, labels + 1, rngs=rngs)
         self.boxes = None if labels is None else Head(config, 4, rngs=rngs)
 
@@ -115,22 +112,3 @@ class Yolos(nnx.Module):
         patches = resize(patches, (grid[0], grid[1]), is_cubic=True)
         patches = patches.reshape(count, grid[0] * grid[1], dim)
         return jnp.concatenate([tables[:, :1], patches, tables[:, -last:]], axis=1)
-
-
-def _table(config: YolosConfig, size: tuple[int, ...], rngs: nnx.Rngs) -> nnx.Param[jax.Array]:
-    """Learnt vectors [*size, D]."""
-    values = config.initializer_range * jax.random.normal(
-        rngs.params(), (*size, config.dim), config.param_dtype
-    )
-    return nnx.Param(values, axes=("places", "batch", "tokens", "dim")[-values.ndim :])
-
-
-def _linear(config: YolosConfig, before: int, after: int, rngs: nnx.Rngs) -> Linear:
-    return Linear(
-        {"channels": before},
-        {"dim": after},
-        bias=True,
-        stddev=config.initializer_range,
-        param_dtype=config.param_dtype,
-        rngs=rngs,
-    )

@@ -192,8 +192,11 @@ def operation_by_operation(function: Callable[..., Any], *arguments: Any) -> lis
         return [np.asarray(result) for result in jax.tree.leaves(function(*arguments))]
 
 
-def assert_close(got: np.ndarray, want: np.ndarray, tolerance: Tolerance) -> None:
-    """Equal in every element, or as close as `tolerance` says; NaN equals NaN."""
+def assert_close(
+    got: np.ndarray, want: np.ndarray, tolerance: Tolerance, largest: float | None = None
+) -> None:
+    """Equal in every element, or as close as `tolerance` says; NaN equals NaN. `largest` is the
+    largest value, if these are a part of the result."""
     assert (got.shape, got.dtype) == (want.shape, want.dtype)
     if tolerance == EXACT or got.dtype.kind in "iub":
         same = (got == want) | ((got != got) & (want != want))
@@ -212,7 +215,8 @@ def assert_close(got: np.ndarray, want: np.ndarray, tolerance: Tolerance) -> Non
         precision = float(ml_dtypes.finfo(got.dtype).eps)
         spacing = np.abs(b) * precision + 1e-30
         relative += tolerance.roundings * precision / 2
-    allowed = tolerance.ulps * spacing + relative * np.abs(b).max(initial=0)
+    largest = np.abs(b).max(initial=0) if largest is None else largest
+    allowed = tolerance.ulps * spacing + relative * largest
     worst = np.abs(a - b) - allowed
     assert (worst <= 0).all(), f"{a[worst > 0][:5]} instead of {b[worst > 0][:5]}"
 

@@ -113,6 +113,25 @@ WAV2VEC2 = {
     "ctc_loss_reduction": "sum",
     "pad_token_id": 0,
 }
+CLASSIFIER = {
+    "architectures": ["Wav2Vec2ForSequenceClassification"],
+    "classifier_proj_size": 16,
+    "num_labels": 2,
+}
+AST = {
+    "architectures": ["ASTForAudioClassification"],
+    "model_type": "audio-spectrogram-transformer",
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "patch_size": 4,
+    "frequency_stride": 4,
+    "time_stride": 4,
+    "num_mel_bins": 8,
+    "max_length": 8,
+    "num_labels": 2,
+}
 LETTERS = {
     letter: number for number, letter in enumerate(["<pad>", "<unk>", "|", *ascii_lowercase])
 }
@@ -203,6 +222,18 @@ def _words_said(directory: Path) -> list[dict[str, Any]]:
     ] * 3  # fmt: skip
 
 
+def _tones(directory: Path) -> list[dict[str, Any]]:
+    """Sounds of several lengths, high and low."""
+    return [
+        {
+            "audio": {"array": np.sin(np.arange(400 + 50 * i) * (0.1 + 0.4 * (i % 2))).tolist(),
+                      "sampling_rate": 16000},
+            "label": ("low", "high")[i % 2],
+        }
+        for i in range(4)
+    ] * 3  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Case:
     """What a task is tried with; without records, on the bundled digits."""
@@ -232,6 +263,10 @@ CASES = {
     "speech-recognition": Case(
         "speech-recognition", WHISPER, _sounds, files={"preprocessor_config.json": HEARING}
     ),
+    "audio-classification, wav2vec2": Case(
+        "audio-classification", WAV2VEC2 | CLASSIFIER, _tones, files={"vocab.json": LETTERS}
+    ),
+    "audio-classification, ast": Case("audio-classification", AST, _tones),
     "ctc-speech-recognition": Case(
         "ctc-speech-recognition", WAV2VEC2, _words_said, files={"vocab.json": LETTERS}
     ),

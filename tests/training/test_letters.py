@@ -17,7 +17,7 @@ from launch.errors import LaunchError
 from launch.finetuning.jobs import tuning_job
 from launch.finetuning.objectives import Letters
 from launch.finetuning.settings import TuningSettings
-from launch.finetuning.sounds import length_of_sound, samples_of_sound, transcribed
+from launch.finetuning.sounds import length_of_sound, samples_of_sound, sound_of
 from launch.finetuning.tasks import LETTERS
 from launch.job import Job
 from models.errors import ModelsError
@@ -73,9 +73,13 @@ def test_frames_of_a_sound(samples: int) -> None:
 
 
 def write_wave(file: Path, samples: int) -> None:
-    sound = (8000 * np.sin(np.arange(samples) * 0.3)).astype("<i2")
+    write_samples(file, (8000 * np.sin(np.arange(samples) * 0.3)).astype("<i2"))
+
+
+def write_samples(file: Path, sound: np.ndarray) -> None:
+    """Writes int16 samples [N]."""
     with wave.open(str(file), "wb") as stream:
-        stream.setparams((1, 2, RATE, samples, "NONE", ""))
+        stream.setparams((1, 2, RATE, len(sound), "NONE", ""))
         stream.writeframes(sound.tobytes())
 
 
@@ -157,7 +161,7 @@ def test_sounds_are_stored_in_many_ways(folder: Path) -> None:
     for form in forms:
         record = Record({"audio": form, "text": "a dog"}, "here")
         assert length_of_sound(record, RATE) == 500
-        np.testing.assert_allclose(samples_of_sound(transcribed(record)[0], RATE), samples)
+        np.testing.assert_allclose(samples_of_sound(sound_of(record), RATE), samples)
 
 
 def test_no_run_starts_with_a_sound_that_cannot_be_read(folder: Path) -> None:

@@ -1,5 +1,5 @@
-"""Folders of images, one per class and named after it; folders of sounds, each with its transcript
-beside it."""
+"""Folders of images or sounds, one per class and named after it; sounds may have their transcripts
+beside them."""
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -30,15 +30,16 @@ def read_image(path: Path, fields: Collection[str] | None) -> Iterator[Item]:
     yield Record({IMAGE: path, LABEL: path.parent.name}, str(path))
 
 
-def read_transcribed(path: Path, fields: Collection[str] | None) -> Iterator[Item]:
-    """The path of the file as `audio`, and what the text file of the same name says as `text`."""
+def read_sound(path: Path, fields: Collection[str] | None) -> Iterator[Item]:
+    """The path of the file as `audio`, the name of its folder as `label`, and what the text file of
+    the same name says, if there is one, as `text`."""
+    record = {AUDIO: path, LABEL: path.parent.name}
     transcript = path.with_suffix(TRANSCRIPT)
     try:
-        text = transcript.read_text().strip()
+        record |= {TEXT: transcript.read_text().strip()} if transcript.exists() else {}
     except (OSError, UnicodeDecodeError) as error:
         yield RecordError(
-            f"{path}: expected its transcript in {transcript.name} beside it: {error}. Write it, "
-            "or name a JSON Lines file whose records have `audio` and `text`."
+            f"{path}: expected its transcript in {transcript.name} beside it: {error}."
         )
         return
-    yield Record({AUDIO: path, TEXT: text}, str(path))
+    yield Record(record, str(path))

@@ -11,7 +11,7 @@ from launch.serving.http.context import measured
 from launch.serving.http.metrics import Metrics
 from launch.serving.http.service import Replies, Service
 from launch.serving.speech_requests import language_request, opening_of, text_request
-from launch.speech import Heard, Listener, Window
+from launch.speech import Listener, Window, WindowText
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ class SpeechAnswers:
                 self._ask_text(number, self._languages[number])
         self._ask_more()
 
-    def heard(self, number: int, tokens: Sequence[int]) -> Heard:
+    def window_text(self, number: int, tokens: Sequence[int]) -> WindowText:
         """What is said in a window whose answer is complete."""
-        return self._speech.listener.heard(self._openings[number], tokens)
+        return self._speech.listener.window_text(self._openings[number], tokens)
 
     def _note_language(self, number: int, index: int, piece: Piece) -> None:
         self._languages.update((number, token) for token in piece.tokens)

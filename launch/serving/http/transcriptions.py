@@ -26,7 +26,7 @@ from launch.serving.http.site import Endpoint, Site, Stream, model_entry
 from launch.serving.http.speech_answers import Speech, SpeechAnswers
 from launch.serving.scheduler.limits import SchedulerLimits
 from launch.sound import read_sound
-from launch.speech import Heard, Manner, Window, open_listener
+from launch.speech import Manner, Window, WindowText, open_listener
 from launch.text import FileTokenizer
 from models.errors import GenerationError
 
@@ -102,8 +102,8 @@ class Transcription:
         tokens: list[list[int]] = [[] for _ in self.windows]
         with SpeechAnswers(self.speech, self.windows) as answers:
             await follow(answers, lambda index, piece: tokens[index].extend(piece.tokens))
-            heard = [answers.heard(*entry) for entry in enumerate(tokens)]
-        return FORMATS[self.format](self.transcript(heard))
+            texts = [answers.window_text(*entry) for entry in enumerate(tokens)]
+        return FORMATS[self.format](self.transcript(texts))
 
     def stream(self) -> Stream | None:
         """The text piece by piece, if that was asked for."""
@@ -112,7 +112,7 @@ class Transcription:
         answers = SpeechAnswers(self.speech, self.windows)
         return EventSource(answers, _Events(self, answers))
 
-    def transcript(self, heard: Sequence[Heard]) -> Transcript:
+    def transcript(self, texts: Sequence[WindowText]) -> Transcript:
         """All of it."""
         listener, duration = self.speech.listener, self.duration
         step = listener.settings.seconds
@@ -124,14 +124,14 @@ class Transcription:
                 listener.text(entry.tokens),
                 entry.tokens,
             )
-            for number, entry in enumerate(heard)
+            for number, entry in enumerate(texts)
         ]
-        task, language = self.manner.task or TRANSCRIBE, heard[0].language
+        task, language = self.manner.task or TRANSCRIBE, texts[0].language
         return Transcript(task, language, duration, self.manner.temperature, segments)
 
 
 class _Events:
-    """What is told of a text while it grows: in the order of the windows, whichever is heard
+    """What is told of a text while it grows: in the order of the windows, whichever is transcribed
     first."""
 
     def __init__(self, transcription: Transcription, answers: SpeechAnswers) -> None:
@@ -153,8 +153,8 @@ class _Events:
         return [_event("delta", delta=text) for text in self._news() if text]
 
     def closing(self) -> Sequence[bytes]:
-        heard = [self._answers.heard(*entry) for entry in enumerate(self._tokens)]
-        return (_event("done", **_json(self._transcription.transcript(heard))),)
+        texts = [self._answers.window_text(*entry) for entry in enumerate(self._tokens)]
+        return (_event("done", **_json(self._transcription.transcript(texts))),)
 
     def _news(self) -> Iterator[str]:
         """What can be told now. Blanks at the ends of a window do not belong to its text."""
@@ -215,7 +215,7 @@ def _check_supported(body: Body) -> None:
         raise RequestError("prompt is not supported: leave it out", "prompt")
     if "word" in body.list("timestamp_granularities[]"):
         raise RequestError(
-            "timestamps of words are not supported: segments are the windows that are heard",
+            "timestamps of words are not supported: segments are the windows that are transcribed",
             "timestamp_granularities[]",
         )
     if body.list("include[]"):

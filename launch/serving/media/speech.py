@@ -24,7 +24,7 @@ from launch.serving.sampling.suppressed import Suppressed
 from launch.serving.scheduler.limits import SchedulerLimits
 from launch.serving.server import make_engine, others_compiled
 from launch.serving.speech_requests import language_request, opening_of, text_request
-from launch.speech import Heard, Listener, Window, open_listener
+from launch.speech import Listener, Window, WindowText, open_listener
 from models.pretrained import describe
 
 
@@ -85,7 +85,7 @@ def speech_model(choice: ModelChoice) -> Iterator[Backend]:
 
 def transcribe(
     loaded: SpeechLoaded, windows: Sequence[Window], max_tokens: int | None = None
-) -> Iterator[Heard]:
+) -> Iterator[WindowText]:
     """The transcript of each window, in their order; all are computed at once. Raises ServingError
     if the device fails."""
     listener, news = loaded.listener, SimpleQueue[Sequence[Output]]()
@@ -105,7 +105,7 @@ def transcribe(
             for n, window in enumerate(windows)
         ]
         for request, made in zip(requests, _answers(engine, news, requests), strict=True):
-            yield listener.heard(request.prompt, made)
+            yield listener.window_text(request.prompt, made)
 
 
 def _answers(

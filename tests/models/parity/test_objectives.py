@@ -153,17 +153,33 @@ def speech(model: Any, batch: Batch) -> torch.Tensor:
     return done.loss
 
 
-def letters(model: Any, batch: Batch) -> torch.Tensor:
-    """The mean over letters. Of samples transformers takes as many as the frames need."""
+def _real_samples(model: Any, batch: Batch) -> torch.Tensor:
+    """[B, N]: of samples transformers takes as many as the frames need."""
     samples = batch["frames"]
     config = model.config
     for window, stride in zip(config.conv_kernel[::-1], config.conv_stride[::-1], strict=True):
         samples = (samples - 1) * stride + window
-    heard = torch.arange(batch["sound"].shape[1]) < samples[:, None]
+    return torch.arange(batch["sound"].shape[1]) < samples[:, None]
+
+
+def letters(model: Any, batch: Batch) -> torch.Tensor:
+    """The mean over letters."""
     said = torch.arange(batch["letters"].shape[1]) < batch["count"][:, None]
     labels = torch.where(said, batch["letters"], IGNORED)
-    done = model(input_values=batch["sound"], attention_mask=heard.long(), labels=labels)
+    done = model(
+        input_values=batch["sound"],
+        attention_mask=_real_samples(model, batch).long(),
+        labels=labels,
+    )
     return done.loss / batch["count"].sum()
+
+
+def sounds(model: Any, batch: Batch) -> torch.Tensor:
+    """Of waveforms transformers is told which samples are real."""
+    inputs = {"input_values": batch["sound"]}
+    if "frames" in batch:
+        inputs["attention_mask"] = _real_samples(model, batch).long()
+    return model(**inputs, labels=batch["labels"]).loss
 
 
 REFERENCES: Mapping[str, Callable[[Any, Batch], torch.Tensor]] = {
@@ -176,6 +192,7 @@ REFERENCES: Mapping[str, Callable[[Any, Batch], torch.Tensor]] = {
     "fill-mask": hidden_words,
     "text-to-text": translation,
     "image-classification": images,
+    "audio-classification": sounds,
     "speech-recognition": speech,
     "ctc-speech-recognition": letters,
 }

@@ -1,4 +1,4 @@
-"""What models hear, and the letters of what they heard, against transformers."""
+"""What models take of sounds, and the letters that they find, against transformers."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from models.ast.features import log_mel, read_spectrogram
 from models.errors import ConfigError, InputError
 from models.wav2vec2.letters import read_letters
-from models.wav2vec2.samples import heard, read_samples
+from models.wav2vec2.samples import normalised, read_samples
 
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: the reference needs the extra `parity`"
@@ -47,7 +47,7 @@ def test_samples_are_those_of_the_extractor(settings: dict[str, object], tmp_pat
     extractor.save_pretrained(tmp_path)
     sound = 3 * SOUND + 1
     expected = extractor(sound, sampling_rate=16_000, return_tensors="np")["input_values"][0]
-    np.testing.assert_allclose(heard(sound, read_samples(tmp_path)), expected, atol=1e-5)
+    np.testing.assert_allclose(normalised(sound, read_samples(tmp_path)), expected, atol=1e-5)
 
 
 LETTERS = ["<pad>", "<s>", "</s>", "<unk>", "|", "a", "b", "c", "'"]

@@ -403,7 +403,7 @@ def test_a_config_that_cannot_be_used_is_one_clear_error(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hidden_act": "sine"}, "the activation 'sine' is not supported"),
+        ({"hidden_act": "sine"}, "hidden_act='sine': it must be one of gelu, "),
         ({"dtype": "int8"}, "has dtype='int8': choose one of float32, bfloat16, float16"),
         ({"rope_scaling": {"rope_type": "spiral", "factor": 2.0}}, "rope_type='spiral': choose"),
         (

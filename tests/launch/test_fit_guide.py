@@ -10,7 +10,7 @@ import jax
 import pytest
 from jax.sharding import AbstractMesh, AxisType
 
-from launch import guide
+from launch import fit_guide
 from tests.conftest import RunPython
 
 MESH = AbstractMesh((2, 1), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
@@ -32,19 +32,19 @@ def test_the_table_has_every_row_of_the_guide() -> None:
 
 
 def test_a_forecast_has_a_row_for_each_series() -> None:
-    made = guide.lstm(mesh=MESH, dim=8, times=4)
+    made = fit_guide.lstm(mesh=MESH, dim=8, times=4)
     out = jax.eval_shape(made["fn"], *made["arguments"])
     assert (out.shape, made["samples"]) == ((2, 1, 32), 2)
 
 
 def test_an_image_has_so_many_objects() -> None:
-    made = guide.faster_rcnn(mesh=MESH, batch=4, size=64)
+    made = fit_guide.faster_rcnn(mesh=MESH, batch=4, size=64)
     out = jax.eval_shape(made["fn"], *made["arguments"])
     assert (out.boxes.shape, out.labels.shape) == ((4, 100, 4), (4, 100))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["google-bert/bert-base-uncased", "launch.guide:lstm"])
+@pytest.mark.parametrize("name", ["google-bert/bert-base-uncased", "launch.fit_guide:lstm"])
 def test_verdicts_are_those_of_the_page(name: str, run_python: RunPython) -> None:
     code = f"""
         import sys

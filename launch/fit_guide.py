@@ -1,5 +1,5 @@
 """Models of the guide to architectures in Neuron's documentation that have no config.json, for
-`neuronjax fit launch.guide:FUNCTION`. Nothing here allocates."""
+`neuronjax fit launch.fit_guide:FUNCTION`. Nothing here allocates."""
 
 from typing import Any
 

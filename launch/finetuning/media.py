@@ -1,0 +1,119 @@
+"""What models take of images and sounds: how rows are made of them, and files that say so."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from launch.data.records import Record
+from launch.finetuning.media_examples import image_row, preprocessing_for
+from launch.finetuning.sounds import (
+    KaldiSpectrogram,
+    SoundInput,
+    Waveform,
+    as_long_as,
+    sound_input,
+    sound_row,
+)
+from launch.finetuning.spelling import Spelling
+from launch.finetuning.task_data import Finish
+from models.images import PREPROCESSOR_FILE, Preprocessing
+from models.pretrained import Described
+
+LETTERS = "ctc-speech-recognition"
+
+Values = Mapping[str, Any]
+
+
+class Media(NamedTuple):
+    """What a model takes besides texts."""
+
+    images: Preprocessing | None
+    sound: SoundInput | None
+    spelling: Spelling | None
+
+    @property
+    def frames(self) -> int | None:
+        """Of a row of sound, if that is as long as its sound."""
+        return self.sound.frames if isinstance(self.sound, Waveform) else None
+
+    @property
+    def finish(self) -> Finish | None:
+        """What makes rows of examples when they are needed."""
+        images, sound = self.images, self.sound
+        if images is not None:
+            return lambda row: image_row(row, images)
+        return None if sound is None else lambda row: sound_row(row, sound)
+
+    def describe(self, directory: Path) -> None:
+        """Writes the directory's preprocessor_config.json, unless there is one."""
+        values = None if self.sound is None else _of_sounds(self.sound)
+        values = values if self.images is None else _of_images(self.images)
+        file = directory / PREPROCESSOR_FILE
+        if values is not None and not file.exists():
+            file.write_text(json.dumps(values, indent=2) + "\n")
+
+
+def media_of(
+    base: Described,
+    files: Path,
+    records: Sequence[Sequence[Record]],
+    *,
+    seconds: float,
+    skips: bool,
+) -> Media:
+    """What the model takes, as the files beside it say, in rows that hold every sound of the
+    records of up to so many seconds.
+
+    Raises ConfigError for files that cannot be used, DataError for a model of too few letters,
+    RecordError for records that cannot be used, unless `skips`.
+    """
+    if base.architecture.task == "image-classification":
+        return Media(preprocessing_for(files, base.config), None, None)
+    sound, spelling = sound_input(base, files), None
+    if sound is not None:
+        sound = as_long_as(sound, records, seconds, skips=skips)
+    if base.architecture.task == LETTERS:
+        assert isinstance(sound, Waveform)
+        spelling = Spelling.of(files, base.config.vocab_size)
+        spelling = spelling.as_long_as(records, sound, skips=skips)
+    return Media(None, sound, spelling)
+
+
+def _of_images(preprocessing: Preprocessing) -> Values:
+    """Of images that are resized at most."""
+    size = preprocessing.size or (1, 1)
+    return {
+        "image_processor_type": "ViTImageProcessor",
+        "do_resize": preprocessing.size is not None,
+        "size": {"height": size[0], "width": size[1]},
+        "resample": int(preprocessing.resample),
+        "do_rescale": preprocessing.scale is not None,
+        "rescale_factor": preprocessing.scale,
+        "do_normalize": preprocessing.mean is not None,
+        "image_mean": preprocessing.mean,
+        "image_std": preprocessing.std,
+    }
+
+
+def _of_sounds(sound: SoundInput) -> Values | None:
+    """Of waveforms and of AST's spectrograms."""
+    shared = {"sampling_rate": sound.sampling_rate, "feature_size": 1, "padding_value": 0.0}
+    if isinstance(sound, Waveform):
+        return {
+            "feature_extractor_type": "Wav2Vec2FeatureExtractor",
+            "do_normalize": sound.samples.normalized,
+            **shared,
+        }
+    if isinstance(sound, KaldiSpectrogram):
+        settings = sound.settings
+        return {
+            "feature_extractor_type": "ASTFeatureExtractor",
+            "num_mel_bins": settings.num_mels,
+            "max_length": settings.num_frames,
+            "do_normalize": settings.normalized,
+            "mean": settings.mean,
+            "std": settings.std,
+            **shared,
+        }
+    return None
