@@ -86,4 +86,5 @@ def image_architectures(
             keys=lambda config: table,
         )
 
-    return tuple(architecture(*each) for each in {MODEL: None, **heads}.items())
+    endings: Mapping[str, Head | None] = {MODEL: None, **heads}
+    return tuple(architecture(ending, head) for ending, head in endings.items())

@@ -181,7 +181,7 @@ def _fits(value: Any, known: Setting) -> bool:
     if value is None or known.range is None:
         return True
     several = isinstance(value, Sequence) and not isinstance(value, str)
-    return all(one in known.range for one in (value if several else [value]))
+    return all(number in known.range for number in (value if several else [value]))
 
 
 def _kind(hint: Any) -> Any:

@@ -72,7 +72,7 @@ class StackedCaches(NamedTuple):
         """With another cache of one block."""
         put = jax.lax.dynamic_update_index_in_dim
         pairs = zip(self.layers, cache, strict=True)
-        return StackedCaches(KVCache(*(put(all_, one, number, 1) for all_, one in pairs)))
+        return StackedCaches(KVCache(*(put(stack, layer, number, 1) for stack, layer in pairs)))
 
 
 BlockCache = KVCache | StackedCaches
