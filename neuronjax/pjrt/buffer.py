@@ -29,7 +29,7 @@ def buffer_destroy_last(plugin: Plugin, address: int) -> None:
 
 
 def collect(plugin: Plugin, _: Any) -> None:
-    """Ends the small values that machine code has strung on its list."""
+    """Ends the small values that were destroyed."""
     plugin.values.collect()
 
 

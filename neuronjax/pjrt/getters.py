@@ -7,6 +7,7 @@ several cores makes tens of thousands of these calls.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from neuronjax.pjrt import abi, layouts
 from neuronjax.pjrt.guard import Callback
 from neuronjax.pjrt.handles import BYTES, WORDS
 from neuronjax.pjrt.plugin_state import EVENT_READY, EVENT_STATIC, Plugin
-from neuronjax.pjrt.values import ONE_LIVE, RECORD_BYTES, SHARD, offset
+from neuronjax.pjrt.values import NEXT, ONE_LIVE, RECORD_BYTES, SHARD, offset
 
 BUFFER_DESTROY_LAST = "buffer_destroy_last"
 """What the call is that destroys the last shard of a value."""
@@ -74,20 +75,39 @@ def {call}(address):
     except BaseException:
         return last_error
 """
-_ARGUMENTS = ["arguments = address >> 3"]
-_OBJECT = [*_ARGUMENTS, f"object = WORDS[arguments + {abi.OBJECT}]"]
+_ARGUMENTS = ["arguments = views[address]"]
+_OBJECT = [*_ARGUMENTS, f"object = arguments[{abi.OBJECT}]"]
+
+
+class _Views(dict[int, Any]):
+    """The words of the arguments at an address. Callers have theirs on the stack, where the next
+    call has them too."""
+
+    _MOST = 4096
+    _WORDS = ctypes.c_uint64 * 16
+
+    def __missing__(self, address: int) -> Any:
+        if len(self) >= self._MOST:
+            self.clear()
+        view = self[address] = self._WORDS.from_address(address)
+        return view
 
 
 _COUNT_DOWN = (
-    f"first = (object >> 3) - (WORDS[object >> 3] & {SHARD}) * {RECORD_BYTES // 8}",
+    "at = object >> 3",
+    f"first = at - (WORDS[at] & {SHARD}) * {RECORD_BYTES // 8}",
     "with counting:",
     f"    left = WORDS[first] - {ONE_LIVE}",
     f"    if left >= {ONE_LIVE}:",
     "        WORDS[first] = left",
     "        return None",
+    f"    if BYTES[(first << 3) + {offset('small')}]:",
+    f"        WORDS[first + {NEXT // 8}] = WORDS[destroyed]",
+    "        WORDS[destroyed] = first << 3",
+    "        return None",
     "return python(address)",
 )
-"""Destroys a shard; the last one goes on, and nobody but the caller knows it."""
+"""Destroys a shard; nobody but the caller knows the last one. Small values go on a list then."""
 
 
 def position(call: str, field: str) -> int:
@@ -118,13 +138,16 @@ def callbacks(plugin: Plugin, others: Mapping[str, Callback]) -> dict[str, Callb
     texts["Error_Destroy"] = [*_OBJECT, "if object:", "    return python(address)"]
     texts["Buffer_Destroy"] = [*_OBJECT, *_COUNT_DOWN]
     goes_on = {"Buffer_Destroy": BUFFER_DESTROY_LAST}
+    views = _Views()
     made: dict[str, Callback] = {}
     for call, lines in texts.items():
         names: dict[str, Any] = {
+            "views": views,
             "WORDS": WORDS,
             "BYTES": BYTES,
             "EVENT_CALLBACK": abi.EVENT_CALLBACK,
             "counting": plugin.values.lock,
+            "destroyed": plugin.values.destroyed,
             "ready_event": plugin.ready_event,
             "last_error": plugin.last_error,
             "python": others.get(goes_on.get(call, call)),
@@ -138,8 +161,11 @@ def callbacks(plugin: Plugin, others: Mapping[str, Callback]) -> dict[str, Callb
 
 def _copying(call: str, fields: Iterable[tuple[str, int, int]]) -> list[str]:
     return [
-        _store(position(call, name), width(call, name), _load(source, bits))
-        for name, source, bits in fields
+        "at = object >> 3",
+        *(
+            _store(position(call, name), width(call, name), _load(source, bits))
+            for name, source, bits in fields
+        ),
     ]
 
 
@@ -149,13 +175,16 @@ def _zeroing(call: str, fields: Iterable[tuple[str, int]]) -> list[str]:
 
 def _flagged(call: str, flag: int, answer: str) -> list[str]:
     """The answer if the flag is set, else the other callback's."""
-    lines = [f"if not BYTES[object + {flag}]:", "    return python(address)"]
+    is_ready = f"BYTES[object + {flag}]"
+    if call.startswith("Event_"):
+        is_ready = f"object == ready_event or {is_ready}"
+    lines = [f"if not ({is_ready}):", "    return python(address)"]
     if answer == "ready_event":
         lines.append(_store(position(call, "event"), 64, "ready_event"))
     if answer == "is_ready":
         lines.append(_store(position(call, "is_ready"), 8, "1"))
     if answer == "on_ready":
-        callback, user = (f"WORDS[arguments + {abi.word(call, name)}]" for name in _CALLBACK)
+        callback, user = (f"arguments[{abi.word(call, name)}]" for name in _CALLBACK)
         lines.append(f"EVENT_CALLBACK({callback})(None, {user})")
     return lines
 
@@ -168,7 +197,7 @@ _ZERO = {32: "bytes(4)"}
 
 def _load(source: int, bits: int) -> str:
     if bits == 64:
-        return f"WORDS[(object >> 3) + {source // 8}]"
+        return f"WORDS[at + {source // 8}]" if source else "WORDS[at]"
     if bits == 32:
         return f"BYTES[object + {source} : object + {source + 4}]"
     return f"BYTES[object + {source}]"
@@ -176,7 +205,7 @@ def _load(source: int, bits: int) -> str:
 
 def _store(to: int, bits: int, value: str) -> str:
     if bits == 64:
-        return f"WORDS[arguments + {to // 8}] = {value}"
+        return f"arguments[{to // 8}] = {value}"
     if bits == 32:
         return f"BYTES[address + {to} : address + {to + 4}] = {value}"
     return f"BYTES[address + {to}] = {value}"

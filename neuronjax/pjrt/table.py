@@ -119,8 +119,8 @@ class Table:
         self.native = native.load(made, shared, compiler)
         if self.native is not None:
             self.slots |= self.native.entries | (self.native.stubs if native_stubs else {})
-            plugin.values.use_list(self.native.destroyed, self.native.take_destroyed)
             if native_stubs:
+                plugin.values.use_list(self.native.destroyed, self.native.take_destroyed)
                 plugin.values.bare = self.native.short_runs
         plugin.deleter, plugin.nothing = self.slots[DELETER], self.slots[getters.NOTHING]
         self.layouts = layouts.extension(self.slots)

@@ -3,8 +3,8 @@
 The layout of a record is shared with the machine code of ``native.py``. A handle is the address of
 a record; the record of shard 0 counts the live shards, so that destroying a shard needs Python only
 for the last of them, and an argument list of N shards of one value is recognised by its addresses.
-Small values need not even that: machine code strings the records of those that are destroyed on a
-list, and ``collect`` ends them before others are made or counted.
+Small values need not even that: the records of those that are destroyed are strung on a list, and
+``collect`` ends them before others are made or counted.
 
 What a program on one core returns by its short way (``short_run_ir.py``) is *bare*: its record owns
 the array and its type, and it becomes a ``ShardedValue`` when somebody asks for one.
@@ -70,7 +70,9 @@ def offset(field: str) -> int:
     return fields[field][1]
 
 
-_NEXT, _SPEC, _VALUE, _DEVICE = map(offset, ("dims", "spec", "value", "device"))
+NEXT = offset("dims")
+"""Where a destroyed value's first record has that of the next one on its list."""
+_SPEC, _VALUE, _DEVICE = map(offset, ("spec", "value", "device"))
 SHARD, ONE_LIVE = MOST_SHARDS - 1, 1 << 8 * offset("live")
 """The number of the shard, and one shard that is not destroyed: both in a record's first word."""
 
@@ -155,34 +157,44 @@ class ValueTable:
         """How machine code makes and ends bare values; ``None`` if it makes none."""
         self._next = self._end = 0
         self.lock = threading.RLock()  # a collection inside it may end other values
-        self._none_destroyed = ctypes.c_uint64(0)
-        self._destroyed = ctypes.addressof(self._none_destroyed) >> 3
-        self._take_destroyed: Callable[[], int] = lambda: 0
+        self._head = ctypes.c_uint64(0)
+        self.destroyed = ctypes.addressof(self._head) >> 3
+        """Number of the word with the first record of the destroyed small values, 0 if there are
+        none; who writes to it has the lock."""
+        self._take_destroyed = self._take
 
     def use_list(self, head: int, take: Callable[[], int]) -> None:
-        """Lets machine code string destroyed small values on a list.
+        """Lets machine code string destroyed small values on a list of its own.
 
         ``head`` is the address of the word with the first of them, 0 if there are none. ``take``
-        returns that and empties the list; the word ``dims`` of a record has the next.
+        returns that and empties the list.
         """
-        self._destroyed, self._take_destroyed = head >> 3, take
+        self.destroyed, self._take_destroyed = head >> 3, take
+
+    def _take(self) -> int:
+        with self.lock:
+            first: int = WORDS[self.destroyed]
+            WORDS[self.destroyed] = 0
+        return first
 
     def collect(self) -> None:
         """Ends the small values that were destroyed since the last time."""
         bare = self.bare
         if bare is not None and WORDS[bare.destroyed]:
             bare.end_destroyed()
-        if not WORDS[self._destroyed]:
+        if not WORDS[self.destroyed]:
             return
         base = self._take_destroyed()
-        following = WORDS[base + _NEXT >> 3]
+        if not base:  # another thread took them meanwhile
+            return
+        following = WORDS[base + NEXT >> 3]
         if not following:
             self.forget(base)
             return
         bases = [base]
         while following:
             bases.append(following)
-            following = WORDS[following + _NEXT >> 3]
+            following = WORDS[following + NEXT >> 3]
         release_all(list(map(self._take_back, bases)))
 
     def __len__(self) -> int:
