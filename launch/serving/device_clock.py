@@ -1,4 +1,6 @@
-"""The time of a device that is simulated."""
+"""The time of devices that are simulated."""
+
+from collections.abc import Callable
 
 
 class DeviceClock:
@@ -13,6 +15,21 @@ class DeviceClock:
         self._free = max(self.now, self._free) + seconds
         return self._free
 
-    def reach(self, end: float) -> None:
-        """The tokens of the step that ends then are known."""
-        self.now = end
+    def reach(self, moment: float) -> None:
+        """The tokens of the step that ends then are known, or nothing happens before."""
+        self.now = max(self.now, moment)
+
+
+class Carrier:
+    """Carries one text after the other from one device to another."""
+
+    def __init__(self, moving: Callable[[int], float]) -> None:
+        """So many blocks take `moving` seconds."""
+        self._moving, self._free = moving, 0.0
+
+    def carried(self, blocks: int, now: float) -> float:
+        """When so many blocks that are ready now have arrived."""
+        if not blocks:
+            return now
+        self._free = max(now, self._free) + self._moving(blocks)
+        return self._free

@@ -5,6 +5,7 @@ second one's cache as a beginning that it knows, so that it computes the last, u
 alone and goes on (Zhong et al., "DistServe", 2024; Patel et al., "Splitwise", 2024).
 """
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -15,6 +16,7 @@ from typing import Any, Protocol
 from launch.serving.answering import Deliver, Load
 from launch.serving.cache.blocks import Prefix
 from launch.serving.cache.prefixes import Key
+from launch.serving.device_clock import Carrier
 from launch.serving.engine import Engine, Runner
 from launch.serving.errors import ServingError
 from launch.serving.replicas import total_load
@@ -45,15 +47,21 @@ class Disaggregated:
         *,
         max_waiting: int = 1024,
         steps_ahead: int = 1,
+        moving: Callable[[int], float] | None = None,
     ) -> None:
+        """If the devices' time is simulated, so many blocks take `moving` seconds from one to the
+        other: both engines are on one time line, which requests come to at its latest moment."""
         self.limits = limits
         self._runners = prefill, decode
+        self._carrier = None if moving is None else Carrier(moving)
         self._deliver = deliver
         self._lock = threading.Lock()
         self._requests: dict[str, Request] = {}  # whose prompts are under way
         start = partial(Engine, max_waiting=max_waiting, steps_ahead=steps_ahead)
-        self._decode = start(decode, limits, deliver)
-        self._prefill = start(prefill, replace(limits, guesses=0), self._first_tokens)
+        self._decode = start(decode, limits, deliver, quiet_until=self._next_text)
+        self._prefill = start(
+            prefill, replace(limits, guesses=0), self._first_tokens, on_horizon=self._decode.wake
+        )
         self.moved_blocks = 0
 
     def __enter__(self) -> "Disaggregated":
@@ -66,7 +74,9 @@ class Disaggregated:
         """As of an engine."""
         self._decode.check(request)
         with self._lock:
-            self._prefill.submit(replace(request, max_tokens=1))
+            now = max(self._prefill.now, self._decode.now)
+            at = None if self._carrier is None else now
+            self._prefill.submit(replace(request, max_tokens=1), at=at, arrived=at)
             self._requests[request.id] = request
 
     def cancel(self, request_id: str, reason: FinishReason = "cancelled") -> None:
@@ -99,6 +109,10 @@ class Disaggregated:
         """Refused: nothing is between the steps of two engines."""
         raise ServingError("adapters cannot be loaded while prompts have a mesh of their own")
 
+    def _next_text(self) -> float:
+        """Before that time no text comes to the second engine."""
+        return math.inf if self._carrier is None else self._prefill.horizon
+
     def _first_tokens(self, outputs: Sequence[Output]) -> None:
         """In the first engine's thread, before it plans anything else."""
         for output in outputs:
@@ -122,9 +136,12 @@ class Disaggregated:
         text = [*request.prompt, *output.tokens]
         root = root_of(request)
         known = self._prefill.known_blocks(text, root)
+        at = arrived = None
+        if self._carrier is not None and output.times is not None:
+            at, arrived = self._carrier.carried(known.length, output.times.ended), output.times[0]
         if known.length:
             values = self._runners[0].read_blocks(known.blocks)
-            self._decode.between_steps(lambda: self._lay_down(text, root, known, values))
+            self._decode.between_steps(lambda: self._lay_down(text, root, known, values), at=at)
         self._decode.submit(
             replace(
                 request,
@@ -132,7 +149,9 @@ class Disaggregated:
                 max_tokens=request.max_tokens - 1,
                 answered=1,
                 prompt_logprobs=None,
-            )
+            ),
+            at=at,
+            arrived=arrived,
         )
 
     def _lay_down(self, text: Sequence[int], root: Key, known: Prefix, values: Any) -> None:

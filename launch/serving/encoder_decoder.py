@@ -18,7 +18,7 @@ from launch.serving.runner.runner import Runner
 from launch.serving.runner.sizes import block_bytes, choose_limits
 from launch.serving.sampling.suppressed import Suppressed
 from launch.serving.scheduler.limits import SchedulerLimits
-from launch.serving.server import check_clock, say_limits, warm_up
+from launch.serving.server import say_limits, warm_up
 from models.layers.encoder_decoder import CacheShape, EncoderDecoder
 from models.parameters import merge
 from models.pretrained import Pretrained, describe
@@ -69,7 +69,6 @@ def load_copies(
     Raises LaunchError or ModelsError for what does not suit.
     """
     _check(config)
-    check_clock(config)
     mesh_text, count = split_mesh(mesh_text)
     described = describe(directory)
     mesh = choose_mesh(mesh_text, described.config, batch_size=jax.device_count())

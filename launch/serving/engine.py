@@ -5,6 +5,9 @@ called in it with what each step brought. While the device is at one step the ne
 and handed over, so that it never waits for the host.
 """
 
+import heapq
+import itertools
+import math
 import threading
 import time
 from collections import deque
@@ -77,8 +80,22 @@ class UnderWay(NamedTuple):
     ends: float | None  # seconds of the device's clock, if its time is simulated
 
 
+class Later(NamedTuple):
+    """What is to be done at a time of the device's clock; of two at the same time, the one that
+    came first."""
+
+    at: float  # seconds
+    number: int
+    action: Callable[[], None]
+
+
 class Engine:
-    """Runs until `close`; usable as a context manager."""
+    """Runs until `close`; usable as a context manager.
+
+    If the device's time is simulated, what is given a time `at` happens then on its clock, and
+    `quiet_until` tells before which time nothing comes from another engine: no step is planned, and
+    the clock goes no further, until that is later. Whoever tells so calls `wake` when it changes.
+    """
 
     def __init__(
         self,
@@ -89,7 +106,10 @@ class Engine:
         max_waiting: int = 1024,
         steps_ahead: int = 1,
         on_step: Callable[[StepRecord], None] = lambda record: None,
+        quiet_until: Callable[[], float] = lambda: math.inf,
+        on_horizon: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_horizon` is called whenever `horizon` has changed."""
         self.limits = limits
         self._runner, self._deliver, self._on_step = runner, deliver, on_step
         self._max_waiting, self._depth = max_waiting, 1 + steps_ahead
@@ -98,6 +118,10 @@ class Engine:
         self._clock = DeviceClock()
         self._sequences: dict[str, Sequence] = {}
         self._inbox: deque[Callable[[], None]] = deque()
+        self._later: list[Later] = []  # a heap
+        self._numbers = itertools.count()
+        self.horizon = math.inf  # seconds of the device's clock: no step ends before
+        self._quiet_until, self._on_horizon = quiet_until, on_horizon
         self._change = threading.Condition()
         self._closing = False
         self._waiting = 0  # submitted, and not yet in a batch
@@ -111,8 +135,11 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def submit(self, request: Request) -> None:
-        """Queues a request; its outputs are delivered from now on.
+    def submit(
+        self, request: Request, *, at: float | None = None, arrived: float | None = None
+    ) -> None:
+        """Queues a request; its outputs are delivered from now on, and count from when it has
+        `arrived` on the device's clock, if not now.
 
         Raises RequestError for one that could never be computed, OverloadedError if the queue is
         full, ServingError if the engine has stopped.
@@ -120,7 +147,7 @@ class Engine:
         self.check(request)
         with self._change:
             self._check_alive()
-            waiting = self._scheduler.waiting + len(self._inbox)
+            waiting = self._scheduler.waiting + len(self._inbox) + len(self._later)
             if waiting >= self._max_waiting:
                 raise OverloadedError(
                     f"{waiting} requests are already waiting, the most that the queue holds. Try "
@@ -130,8 +157,7 @@ class Engine:
                 raise RequestError(f"the request {request.id!r} is already in progress")
             speculation = self.limits.guesses > 0
             sequence = self._sequences[request.id] = Sequence.of(request, speculation=speculation)
-            self._inbox.append(lambda: self._admit(sequence))
-            self._change.notify()
+            self._put(lambda: self._admit(sequence, arrived), at)
 
     def check(self, request: Request) -> None:
         """Raises RequestError for a request that could never be computed."""
@@ -158,7 +184,9 @@ class Engine:
                 self._inbox.append(lambda: self._scheduler.end(sequence, reason))
                 self._change.notify()
 
-    def between_steps(self, action: Callable[[], None]) -> "Future[None]":
+    def between_steps(
+        self, action: Callable[[], None], *, at: float | None = None
+    ) -> "Future[None]":
         """Does something before the next step is planned, in the engine's thread."""
         done: Future[None] = Future()
 
@@ -172,9 +200,18 @@ class Engine:
 
         with self._change:
             self._check_alive()
-            self._inbox.append(act)
-            self._change.notify()
+            self._put(act, at)
         return done
+
+    def wake(self) -> None:
+        """Looks again whether the device's clock may go on."""
+        with self._change:
+            self._change.notify()
+
+    @property
+    def now(self) -> float:
+        """Seconds of the device's clock."""
+        return self._clock.now
 
     def load(self) -> Load:
         """How busy the engine is."""
@@ -217,17 +254,30 @@ class Engine:
             left = list(self._sequences.values())
             self._sequences.clear()
             self._closing = True
+        self._tell_horizon(math.inf)
         message = str(self.failure) if self.failure else "the server has ended"
         self._deliver([_error(sequence, message) for sequence in left])
 
-    def _admit(self, sequence: Sequence) -> None:
-        sequence.arrived = self._clock.now
-        self._scheduler.submit(sequence)
+    def _put(self, action: Callable[[], None], at: float | None) -> None:
+        """Whoever calls has the lock."""
+        if at is None:
+            self._inbox.append(action)
+        else:
+            self.horizon = min(self.horizon, at)
+            heapq.heappush(self._later, Later(at, next(self._numbers), action))
+        self._change.notify()
+
+    def _admit(self, sequence: Sequence, arrived: float | None) -> None:
+        sequence.arrived = self._clock.now if arrived is None else arrived
+        if sequence.finished is None:  # it may have been cancelled before its time
+            self._scheduler.submit(sequence)
 
     def _run(self) -> None:
         under_way: deque[UnderWay] = deque()
         while True:
-            self._take_inbox(wait=not under_way and self._scheduler.is_idle)
+            with self._change:
+                while not (self._take(under_way) or self._closing):
+                    self._change.wait()
             if self._closing:
                 break
             if len(under_way) < self._depth:
@@ -238,18 +288,34 @@ class Engine:
                     planning = time.perf_counter() - began
                     ends = None if result.seconds is None else self._clock.begin(result.seconds)
                     under_way.append(UnderWay(step, result, began, planning, ends))
+                    self._tell_horizon(under_way[0].ends)
                     continue
             if under_way:
                 self._finish(under_way.popleft())
+                self._tell_horizon(under_way[0].ends if under_way else None)
 
-    def _take_inbox(self, wait: bool) -> None:
-        with self._change:
-            while wait and not self._inbox and not self._closing:
-                self._change.wait()
-            commands = list(self._inbox)
-            self._inbox.clear()
-            for command in commands:
-                command()
+    def _take(self, under_way: deque[UnderWay]) -> bool:
+        """Does what has come; whether the engine can go on."""
+        while self._inbox:
+            self._inbox.popleft()()
+        while self._later and self._later[0].at <= self._clock.now:
+            heapq.heappop(self._later).action()
+        idle = not under_way and self._scheduler.is_idle
+        if idle and not self._later:
+            self._tell_horizon(math.inf)
+            return False
+        moment = self._later[0].at if idle else self._clock.now
+        if len(under_way) < self._depth and self._quiet_until() <= moment:
+            return False
+        if not idle:
+            return True
+        self._clock.reach(moment)
+        return self._take(under_way)
+
+    def _tell_horizon(self, moment: float | None) -> None:
+        if moment is not None and moment != self.horizon:
+            self.horizon = moment
+            self._on_horizon()
 
     def _finish(self, done: UnderWay) -> None:
         step, drawn = done.step, done.result.wait()

@@ -27,7 +27,6 @@ from launch.serving.copies import (
 from launch.serving.desk import EngineDesk
 from launch.serving.disaggregated import Disaggregated
 from launch.serving.engine import Engine
-from launch.serving.errors import ServingError
 from launch.serving.grammar import Grammars
 from launch.serving.http.generation import LanguageModel
 from launch.serving.model_choice import ModelChoice
@@ -35,6 +34,7 @@ from launch.serving.replicas import Replicas
 from launch.serving.runner.meter import seconds_of
 from launch.serving.runner.runner import Runner
 from launch.serving.runner.sizes import block_bytes, cache_dtype, choose_limits, layer_groups
+from launch.serving.runner.transfer import Transfer
 from launch.serving.scheduler.limits import SchedulerLimits
 from launch.serving.speculation.config import read_speculative_config
 from launch.serving.speculation.make import make_proposer
@@ -61,7 +61,6 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
     mesh_text, count = split_mesh(mesh_text)
     mesh_text = with_split_cache(mesh_text, config)
     check_copies(config, count, read_speculative_config(config.speculative_config))
-    check_clock(config)
     writer = (
         load_run(checkpoint_dir, mesh_text)
         if model is None
@@ -178,20 +177,20 @@ def make_engine(
     waiting = config.max_num_waiting
     if config.disaggregated_prefill:
         first, second = runners
-        return Disaggregated(first, second, limits, deliver, max_waiting=waiting, steps_ahead=ahead)
+        return Disaggregated(
+            first,
+            second,
+            limits,
+            deliver,
+            max_waiting=waiting,
+            steps_ahead=ahead,
+            moving=None
+            if config.clock == "host"
+            else Transfer(first.pages, second.pages, limits.buckets.blocks).seconds,
+        )
     if len(runners) > 1:
         return Replicas(runners, limits, deliver, max_waiting=waiting, steps_ahead=ahead)
     return Engine(runners[0], limits, deliver, max_waiting=waiting, steps_ahead=ahead)
-
-
-def check_clock(config: EngineConfig) -> None:
-    """Raises ServingError for what the device's clock does not count."""
-    if config.clock == "device" and config.disaggregated_prefill:
-        raise ServingError(
-            "--clock=device has one clock, but with --disaggregated_prefill two meshes work at the "
-            "same time: which of them is ahead would depend on this machine. Leave one of them "
-            "out, or simulate both meshes with python -m launch.traffic --disaggregated_prefill"
-        )
 
 
 def _adapters_of(loaded: Loaded) -> Callable[[Answering], AdapterHost] | None:

@@ -12,11 +12,16 @@ import jax
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
+from launch.serving.answering import Answering
+from launch.serving.disaggregated import Disaggregated
 from launch.serving.engine import Engine
 from launch.serving.requests import Output, Request
 from launch.serving.runner.runner import Runner
+from launch.serving.runner.transfer import Transfer
 from launch.serving.scheduler.buckets import Bucket
+from launch.serving.virtual.disaggregation import simulate_disaggregated
 from launch.serving.virtual.one_copy import Pace
+from launch.serving.virtual.outcome import Outcome
 from launch.serving.virtual.simulation import simulate
 from launch.serving.virtual.traffic import Arrival
 from tests.serving import http_server
@@ -55,18 +60,55 @@ def engine_beside_simulation(ahead: int) -> dict[str, Any]:
     """When the first and the last token of each answer came, here and in the simulation of
     traffic; there are more requests than slots."""
     runner = tiny_model(jax.devices("neuron")[:1]).runner(timed=True)
-    rng = np.random.default_rng(0)
-    prompts = [rng.integers(0, 60, 1 + index % 8).tolist() for index in range(TEXTS)]
-    lengths = [1 + 5 * index % 13 for index in range(TEXTS)]
-    clients, gated = TimedClients(), GatedRunner(runner)
+    gated, arrivals, clients = GatedRunner(runner), texts(), TimedClients()
     with Engine(gated, LIMITS, clients.deliver, steps_ahead=ahead) as engine:
-        for index, (prompt, length) in enumerate(zip(prompts, lengths, strict=True)):
-            engine.submit(Request(str(index), prompt, length, GREEDY))
-        gated.gate.set()  # the first step is that of the first prompt alone in any case
-        answers = clients.wait(map(str, range(TEXTS)))
-        assert not any(answer.error for answer in answers), answers
-    arrivals = [Arrival(0.0, prompt, n) for prompt, n in zip(prompts, lengths, strict=True)]
-    outcome = simulate(LIMITS, Pace(lambda bucket: greedy_step(runner, bucket), ahead), arrivals)
+        answer_all(engine, gated, arrivals, clients)
+    pace = Pace(lambda bucket: greedy_step(runner, bucket), ahead)
+    return beside(clients, simulate(LIMITS, pace, arrivals))
+
+
+def two_engines_beside_simulation(ahead: int) -> dict[str, Any]:
+    """The same where the second of two devices goes on with what the first one has begun."""
+    first, second = jax.devices("neuron")[:2]
+    runners = [tiny_model([device]).runner(timed=True) for device in (first, second)]
+    transfer = Transfer(*(runner.pages for runner in runners), LIMITS.buckets.blocks)
+    gated, arrivals, clients = GatedRunner(runners[0]), texts(), TimedClients()
+    with Disaggregated(
+        gated,
+        runners[1],
+        LIMITS,
+        clients.deliver,
+        steps_ahead=ahead,
+        moving=transfer.seconds,
+    ) as engines:
+        answer_all(engines, gated, arrivals, clients)
+    pace = Pace(lambda bucket: greedy_step(runners[0], bucket), ahead)
+    outcome = simulate_disaggregated(LIMITS, pace, transfer.seconds, arrivals)
+    return {**beside(clients, outcome), "moved": engines.moved_blocks}
+
+
+def texts() -> list[Arrival]:
+    """More than there are slots, at the same time; one step takes each prompt."""
+    rng = np.random.default_rng(0)
+    return [
+        Arrival(0.0, bytes(rng.integers(0, 60, 1 + index % 8).tolist()), 1 + 5 * index % 13)
+        for index in range(TEXTS)
+    ]
+
+
+def answer_all(
+    engine: Answering, gated: GatedRunner, arrivals: Sequence[Arrival], clients: Clients
+) -> None:
+    """The first step is that of the first prompt alone in any case."""
+    for index, arrival in enumerate(arrivals):
+        engine.submit(Request(str(index), list(arrival.prompt), arrival.max_tokens, GREEDY))
+    gated.gate.set()
+    answers = clients.wait(map(str, range(len(arrivals))))
+    assert not any(answer.error for answer in answers), answers
+
+
+def beside(clients: TimedClients, outcome: Outcome) -> dict[str, Any]:
+    """When tokens came, and when the simulation says."""
     times = [clients.seconds[str(index)] for index in range(TEXTS)]
     return {
         "first": [seconds[0] for seconds in times],
@@ -127,7 +169,11 @@ def guessing() -> dict[str, Any]:
 
 
 TOLD: Mapping[str, Callable[[], Any]] = {
-    "engines": lambda: [engine_beside_simulation(ahead) for ahead in (0, 1)],
+    "engines": lambda: [
+        answered(ahead)
+        for answered in (engine_beside_simulation, two_engines_beside_simulation)
+        for ahead in (0, 1)
+    ],
     "server": server,
     "guessing": guessing,
 }

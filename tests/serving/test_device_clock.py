@@ -8,10 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from launch.serving.config import EngineConfig
 from launch.serving.errors import ServingError
 from launch.serving.runner.meter import seconds_of
-from launch.serving.server import check_clock
 from tests.conftest import RunPython
 from tests.serving import http_server
 from tests.serving.device_seconds import COUNT
@@ -41,10 +39,12 @@ def server_told(run_python: RunPython) -> Any:
     return told(run_python, "server")
 
 
-@pytest.mark.parametrize("ahead", [0, 1])
-def test_an_engine_takes_the_seconds_of_the_simulation(engines: Any, ahead: int) -> None:
-    engine = engines[ahead]
+@pytest.mark.parametrize("number", range(4))
+def test_engines_take_the_seconds_of_the_simulation(engines: Any, number: int) -> None:
+    """One, and two of which the first computes the prompts; without and with a step ahead."""
+    engine = engines[number]
     assert min(engine["first"]) > 0
+    assert engine.get("moved", 1) > 0
     np.testing.assert_allclose(engine["first"], engine["simulated_first"], rtol=1e-12)
     np.testing.assert_allclose(engine["last"], engine["simulated_last"], rtol=1e-12)
 
@@ -88,8 +88,3 @@ def test_every_program_of_who_guesses_counts(run_python: RunPython) -> None:
     for name, seen in found.items():
         assert seen["guesses"] > 0, name
         assert seen["clock"] == pytest.approx(seen["programs"], rel=1e-9), name
-
-
-def test_two_meshes_have_no_common_clock() -> None:
-    with pytest.raises(ServingError, match=r"two meshes work at the same time: .* launch.traffic"):
-        check_clock(EngineConfig(clock="device", disaggregated_prefill=True))

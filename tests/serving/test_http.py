@@ -272,6 +272,7 @@ class GatedRunner:
     def __init__(self, runner: Runner, steps: int = 0) -> None:
         self._runner, self.gate, self._steps = runner, threading.Event(), steps
         self.worth_guessing = runner.worth_guessing
+        self.read_blocks, self.write_blocks = runner.read_blocks, runner.write_blocks
 
     def reset(self) -> None:
         self._runner.reset()

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from launch.serving.device_clock import Carrier
 from launch.serving.scheduler.limits import SchedulerLimits
 from launch.serving.scheduler.sequences import Sequence
 from launch.serving.virtual.latencies import Latencies
@@ -29,7 +30,7 @@ def simulate_disaggregated(
     """
     count, between = len(arrivals), Latencies()
     handed_over: list[tuple[int, Coming]] = []  # numbers of the requests whose texts go on
-    link = _Link(moving)
+    link = Carrier(moving)
 
     def go_on(sequence: Sequence, now: float) -> None:
         arrival = arrivals[sequence.number]
@@ -50,6 +51,7 @@ def simulate_disaggregated(
         prefill.take(Coming(arrival._replace(max_tokens=1)))
     prefill.advance(math.inf)
 
+    handed_over.sort(key=lambda entry: entry[1].arrival.seconds)  # with no blocks: at once
     decode = Copy(limits, pace, len(handed_over), between)
     for _, coming in handed_over:
         decode.take(coming)
@@ -60,17 +62,3 @@ def simulate_disaggregated(
     finished = prefill.finished.copy()
     finished[numbers] = decode.finished
     return Outcome.of([prefill, decode], arrivals, prefill.first, finished, between)
-
-
-class _Link:
-    """Carries one text after the other."""
-
-    def __init__(self, moving: Callable[[int], float]) -> None:
-        self._moving, self._free = moving, 0.0
-
-    def carried(self, blocks: int, now: float) -> float:
-        """When so many blocks that are ready now have arrived."""
-        if not blocks:
-            return now
-        self._free = max(now, self._free) + self._moving(blocks)
-        return self._free

@@ -11,6 +11,7 @@ from jax.sharding import AbstractMesh, PartitionSpec
 from launch.quantisation.settings import WEIGHTS
 from launch.serving.copies import COPIES
 from launch.serving.runner.arrays import forward, forward_guesses
+from launch.serving.runner.transfer import moving
 from launch.serving.sampling.draw import settings_shapes
 from launch.serving.speculation import draft_model, eagle, medusa
 from launch.serving.virtual.shapes import Shapes
@@ -172,12 +173,7 @@ def _moving(shapes: Shapes) -> Traced:
     count = 2 * shapes.config.num_layers
     shape = shapes.mesh.shape[COPIES], count, shapes.table, *shapes.pages_shape[1:]
     spec = PartitionSpec(COPIES, None, *shapes.pages_spec)
-
-    def move(blocks: jax.Array) -> jax.Array:
-        return jax.lax.ppermute(blocks, COPIES, [(0, 1)])
-
-    transfer = jax.shard_map(move, mesh=shapes.mesh, in_specs=spec, out_specs=spec)
-    return jax.jit(transfer), (shapes.array(shape, shapes.cache_dtype, *spec),)
+    return moving(shapes.mesh, [spec]), ([shapes.array(shape, shapes.cache_dtype, *spec)],)
 
 
 def _likeliest(logits: jax.Array) -> jax.Array:
