@@ -1,5 +1,6 @@
 """The settings of an engine and its server; the names are vLLM's where the meaning is the same."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,6 +165,14 @@ class ServerConfig:
     host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 is reachable from elsewhere.")
     port: int = setting(8000, "Port to listen on; 0 = any that is free.", lowest=0)
     api_key: str | None = setting(None, "API key that clients must send; default: none.")
+    allowed_origins: str | None = setting(
+        None,
+        "Origins of pages elsewhere whose scripts may use the server (CORS), such as "
+        "https://a.org,https://b.org, or * for all; default: none.",
+    )
+    allowed_methods: str = setting("*", "Methods that such scripts may use, such as GET,POST.")
+    allowed_headers: str = setting("*", "Headers that such scripts may send.")
+    allow_credentials: bool = setting(False, "Let such scripts send cookies and passwords.")
     max_body_bytes: int = setting(4 << 20, "Largest request body, in bytes.", lowest=1)
     request_timeout: float = setting(
         600.0,
@@ -176,6 +185,22 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        for name in ("allowed_origins", "allowed_methods", "allowed_headers"):
+            names(name, getattr(self, name))
+
+
+def names(name: str, text: str | None) -> list[str]:
+    """ "a,b", or vLLM's '["a", "b"]' -> ["a", "b"]. Raises ServingError for JSON of anything
+    else."""
+    if text is None or not text.lstrip().startswith("["):
+        return [part.strip() for part in (text or "").split(",") if part.strip()]
+    try:
+        values = json.loads(text)
+    except ValueError:
+        values = None
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ServingError(f'--{name}={text}: write a,b or ["a", "b"]')
+    return values
 
 
 def sizes(name: str, text: str) -> tuple[int, ...]:

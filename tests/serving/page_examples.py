@@ -19,6 +19,7 @@ LINES = [
 # By the kind of the server.
 PATHS: Mapping[str, Sequence[str]] = {
     "text": ("/v1/completions", "/v1/chat/completions"),
+    "responses": ("/v1/responses",),
     "tokens": ("/tokenize", "/detokenize"),
     "vectors": ("/v1/embeddings", "/v1/rerank", "/v1/score"),
     "classes": ("/classify",),

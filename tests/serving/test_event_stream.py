@@ -41,11 +41,13 @@ class Source:
         self.error = error
         self._on_news()
 
-    def take(self) -> list[bytes]:
+    ending = b"data: [DONE]\n\n"
+
+    def take(self) -> bytes:
         if self.error is not None:
             raise self.error
         events, self._events = self._events, []
-        return events
+        return b"".join(b"data: %b\n\n" % event for event in events)
 
 
 class Client:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -189,6 +191,12 @@ def test_examples_of_the_readme(server: Running, tmp_path: Path, line: str) -> N
     assert choice["finish_reason"] == "length"
 
 
+@pytest.mark.parametrize("line", examples("responses"))
+def test_examples_of_responses(server: Running, tmp_path: Path, line: str) -> None:
+    told = json.loads(run_example(line, server, tmp_path))
+    assert (told["status"], told["usage"]["output_tokens"]) == ("incomplete", 32)
+
+
 def test_every_example_is_run() -> None:
     run = [line for kind in PATHS for line in examples(kind)]
     assert sorted(run) == sorted(LINES)
@@ -225,6 +233,30 @@ def test_metrics_count_what_was_done(server: Running) -> None:
     assert grown["vllm:request_decode_time_seconds_count"] == 1
     assert grown["vllm:request_success_total"] == 1
     assert after["vllm:cache_config_info"] == 1
+
+
+def test_pages_elsewhere(byte_runner: Runner) -> None:
+    """Browsers ask before a script of another origin may ask, and without the key."""
+    config = ServerConfig(
+        port=0, api_key="secret", allowed_origins='["https://a.org", "https://b.org"]'
+    )
+    wanted = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-own"}
+    with running(byte_runner, config) as server:
+        for origin, status in (("https://b.org", 200), ("https://c.org", 400)):
+            request = urllib.request.Request(
+                server.url + COMPLETIONS, headers={**wanted, "Origin": origin}, method="OPTIONS"
+            )
+            try:
+                with urllib.request.urlopen(request, timeout=60) as answer:
+                    found, headers = answer.status, answer.headers
+            except urllib.error.HTTPError as error:
+                found, headers = error.code, error.headers
+            allowed = headers["access-control-allow-origin"]
+            assert (found, allowed) == (status, origin if status == 200 else None)
+        for method in ("GET", "POST"):
+            assert server.ask("/ping", method=method)[0] == 200
+    with pytest.raises(ServingError, match=r"--allowed_origins=\[1\]: write a,b or"):
+        ServerConfig(allowed_origins="[1]")
 
 
 def test_keys_and_limits(byte_runner: Runner) -> None:

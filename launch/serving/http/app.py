@@ -11,13 +11,14 @@ from typing import Any
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from launch.errors import LaunchError
-from launch.serving.config import ServerConfig
+from launch.serving.config import ServerConfig, names
 from launch.serving.errors import OverloadedError, ServingError
 from launch.serving.http.errors import (
     INVALID,
@@ -61,7 +62,7 @@ class Pages:
         raise no_such_model(name, [str(entry["id"]) for entry in entries])
 
     async def health(self, request: Request) -> Response:
-        """GET /health: 200 as long as new requests are taken."""
+        """GET /health, and SageMaker's /ping: 200 as long as new requests are taken."""
         self._check_open()
         return Response(status_code=200)
 
@@ -180,7 +181,7 @@ class Posts:
 
 
 # What tells nothing of texts, and what browsers and probes ask for without a key.
-OPEN_PATHS = ("/", "/page.js", "/load", "/health", "/metrics", "/version")
+OPEN_PATHS = ("/", "/page.js", "/load", "/health", "/ping", "/metrics", "/version")
 
 
 class KeyCheck:
@@ -218,6 +219,7 @@ def make_app(site: Site, config: ServerConfig) -> ASGIApp:
         Route("/page.js", pages.script, methods=get),
         Route("/load", pages.load, methods=get),
         Route("/health", pages.health, methods=get),
+        Route("/ping", pages.health, methods=[*get, *post]),
         Route("/metrics", pages.metrics, methods=get),
         Route("/version", pages.version, methods=get),
     ]
@@ -228,7 +230,21 @@ def make_app(site: Site, config: ServerConfig) -> ASGIApp:
     app = Starlette(routes=routes, exception_handlers=handlers)
     for known in (LaunchError, ModelsError):
         app.add_exception_handler(known, _failed)
-    return KeyCheck(Posts(app, answers), config.api_key)
+    return _for_pages_elsewhere(KeyCheck(Posts(app, answers), config.api_key), config)
+
+
+def _for_pages_elsewhere(app: ASGIApp, config: ServerConfig) -> ASGIApp:
+    """With what browsers must know to let scripts of other origins in, if any may come."""
+    origins = names("allowed_origins", config.allowed_origins)
+    if not origins:
+        return app
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=names("allowed_methods", config.allowed_methods),
+        allow_headers=names("allowed_headers", config.allowed_headers),
+        allow_credentials=config.allow_credentials,
+    )
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -120,14 +120,7 @@ class Chat:
         """What is told of tokens, if that was asked for."""
         if self.wanted.sampling.logprobs is None:
             return None
-        content = [
-            {
-                **_token(entry.token, entry.logprob),
-                "top_logprobs": [_token(token, value) for token, value in entry.top],
-            }
-            for entry in entries
-        ]
-        return {"content": content, "refusal": None}
+        return {"content": token_entries(entries), "refusal": None}
 
 
 class _Events:
@@ -136,7 +129,7 @@ class _Events:
     def __init__(self, chat: Chat) -> None:
         self._chat, self._usage = chat, chat.usage()
         self._chunks = Chunks(chat.head("chat.completion.chunk"))
-        self._held = [_Held(chat.tools) for _ in chat.requests]
+        self._held = [Held(chat.tools) for _ in chat.requests]
 
     def opening(self) -> list[bytes]:
         delta = {"role": "assistant", "content": ""}
@@ -180,7 +173,7 @@ class _Events:
         return self._chunks.choice(choice, usage)
 
 
-class _Held:
+class Held:
     """Text of which a part may be a call of a tool."""
 
     def __init__(self, tools: Tools) -> None:
@@ -275,6 +268,17 @@ def _form(body: Body, tools: Tools) -> str | None:
     if tools.forced:
         return tools.grammar
     return read_structure(body)
+
+
+def token_entries(entries: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
+    """What is told of tokens."""
+    return [
+        {
+            **_token(entry.token, entry.logprob),
+            "top_logprobs": [_token(token, value) for token, value in entry.top],
+        }
+        for entry in entries
+    ]
 
 
 def _token(token: str, logprob: float | None) -> dict[str, Any]:

@@ -42,8 +42,17 @@ class Teller(Protocol):
 class EventSource:
     """See `Stream`."""
 
-    def __init__(self, asked: AbstractContextManager[Growing], teller: Teller) -> None:
+    def __init__(
+        self,
+        asked: AbstractContextManager[Growing],
+        teller: Teller,
+        *,
+        event: bytes = b"data: %b\n\n",
+        ending: bytes = b"data: [DONE]\n\n",
+    ) -> None:
+        """`event`: as each thing that is told is sent; `ending`: after all of them."""
         self._asked, self._teller = asked, teller
+        self._event, self.ending = event, ending
         self._held = ExitStack()
         self._events: list[bytes] = []
 
@@ -62,12 +71,12 @@ class EventSource:
     def listen(self, on_news: Callable[[], None]) -> None:
         self._replies.listen(on_news)
 
-    def take(self) -> Sequence[bytes]:
+    def take(self) -> bytes:
         self._replies.take(self._tell)
         if self._replies.are_complete:
             self._events.extend(self._teller.closing())
         events, self._events = self._events, []
-        return events
+        return b"".join([self._event % event for event in events])
 
     def _tell(self, index: int, piece: Piece) -> None:
         self._events += self._teller.piece(index, piece)

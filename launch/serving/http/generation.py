@@ -14,6 +14,7 @@ from launch.serving.http.completions import Completion
 from launch.serving.http.context import Served
 from launch.serving.http.link import Link
 from launch.serving.http.metrics import Metrics
+from launch.serving.http.responses import Response
 from launch.serving.http.service import Service
 from launch.serving.http.site import Endpoint, Site, model_entry
 from launch.serving.http.tokens import token_endpoints
@@ -42,6 +43,7 @@ class LanguageModel:
         endpoints = {"/v1/completions": Endpoint(partial(Completion.read, served))}
         if not self.opening:
             endpoints["/v1/chat/completions"] = Endpoint(partial(Chat.read, served))
+            endpoints["/v1/responses"] = Endpoint(partial(Response.read, served))
         endpoints |= token_endpoints(served)
         has_adapters = self.max_adapters > 0
         endpoints |= adapter_endpoints(served.service) if has_adapters else refusing_endpoints()

@@ -46,9 +46,13 @@ class Stream(Protocol):
     def listen(self, on_news: Callable[[], None]) -> None:
         """Calls `on_news`, which must not raise, whenever there is something to take."""
 
-    def take(self) -> Sequence[bytes]:
-        """The events, as JSON, of what has come since the last time. Raises LaunchError if nothing
-        more can come."""
+    def take(self) -> bytes:
+        """The events of what has come since the last time. Raises LaunchError if nothing more can
+        come."""
+
+    @property
+    def ending(self) -> bytes:
+        """What comes after all events."""
 
 
 class WholeAnswer:

@@ -23,7 +23,7 @@ _HEADERS = (
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )
-_DONE = b"data: [DONE]\n\n"
+_EVENT = b"data: %b\n\n"
 
 
 class ClientGone(Exception):
@@ -101,16 +101,15 @@ class _Sender:
         """Sends what can be sent without waiting; what is left, if anything is. Raises an error
         that comes before any event; a client that has begun to read learns it from an event."""
         try:
-            events, is_last = self._source.take(), self._source.is_complete
+            body, is_last = self._source.take(), self._source.is_complete
         except Exception as error:
             if not self._has_begun:
                 raise
             if not isinstance(error, LaunchError):
                 traceback.print_exception(error)
-            events, is_last = (orjson.dumps(describe(error)[1]),), True
-        if not events and not is_last:
+            body, is_last = _EVENT % orjson.dumps(describe(error)[1]), True
+        if not body and not is_last:
             return None
-        body = b"".join([b"data: %b\n\n" % event for event in events])
         if is_last or not self._has_begun:
             return begun(self._send_end(body, is_last))
         return begun(self._send({"type": "http.response.body", "body": body, "more_body": True}))
@@ -120,7 +119,7 @@ class _Sender:
         if not self._has_begun:
             self._has_begun = True
             await self._send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        body = body + _DONE if is_last else body
+        body = body + self._source.ending if is_last else body
         await self._send({"type": "http.response.body", "body": body, "more_body": not is_last})
         if is_last and not self._over.done():
             self._over.set_result(None)
