@@ -19,6 +19,7 @@ from launch.errors import DataError
 
 TEMPLATE_FILE, TOKENIZER_CONFIG = "chat_template.jinja", "tokenizer_config.json"
 DEFAULT = "default"  # the name of a template among several
+_WITHOUT_TYPES = ("PreTrainedTokenizerFast", "TokenizersBackend")  # tokenizers of any model
 
 CHATML = """\
 {%- for message in messages -%}
@@ -149,6 +150,21 @@ def read_tokenizer_config(directory: Path) -> Mapping[str, Any]:
     Raises DataError if it is not a JSON object.
     """
     return _read_json(directory / TOKENIZER_CONFIG)
+
+
+def reads_token_types(directory: Path, config: Any) -> bool:
+    """Whether the model in the directory is told which of two texts a token belongs to.
+
+    As in transformers: if the model can be told, and its tokenizer is not of a class that tells
+    nobody, or of one that `model_input_names` changes.
+    """
+    if getattr(config, "type_vocab_size", 0) < 2:
+        return False
+    values = read_tokenizer_config(directory)
+    names = values.get("model_input_names")
+    if isinstance(names, list):
+        return "token_type_ids" in names
+    return values.get("tokenizer_class") not in _WITHOUT_TYPES
 
 
 def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:

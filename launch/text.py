@@ -190,15 +190,28 @@ class FileTokenizer:
 
 class _FileStream:
     def __init__(self, tokenizer: tokenizers.Tokenizer, skip_special_tokens: bool) -> None:
-        self._tokenizer = tokenizer
+        self._tokenizer, self._skips = tokenizer, skip_special_tokens
         self._stream = DecodeStream(skip_special_tokens=skip_special_tokens)
+        self._told: list[int] = []  # the tokens of the last piece, …
+        self._held: list[int] = []  # … and those after it, which end within a character
 
     def feed(self, tokens: Iterable[int]) -> str:
-        pieces = (self._stream.step(self._tokenizer, int(token)) for token in tokens)
-        return "".join(filter(None, pieces))
+        return "".join(map(self._step, tokens))
 
     def finish(self) -> str:
-        return ""  # the library keeps an unfinished character to itself
+        before, whole = (
+            self._tokenizer.decode(ids, skip_special_tokens=self._skips)
+            for ids in (self._told, self._told + self._held)
+        )
+        self._held = []
+        return str(whole[len(before) :])
+
+    def _step(self, token: int) -> str:
+        piece = self._stream.step(self._tokenizer, int(token))
+        self._held.append(int(token))
+        if piece:
+            self._told, self._held = self._held, []
+        return piece or ""
 
 
 def find_tokenizer(directory: Path, vocab_size: int) -> Tokenizer:

@@ -8,7 +8,12 @@ from typing import Any
 
 from flax import nnx
 
-from launch.chat_template import read_chat_template, read_tokenizer_config, special_token
+from launch.chat_template import (
+    read_chat_template,
+    read_tokenizer_config,
+    reads_token_types,
+    special_token,
+)
 from launch.config import TrainConfig
 from launch.data.records import Counts, Record
 from launch.data.text_data import open_text
@@ -85,6 +90,7 @@ def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainCon
     else:
         opening = _opening(files, settings) if base.architecture.family == "whisper" else ()
         reading = _reading(base, media, writer, length, opening, config, counts)
+        reading.has_types = reads_token_types(texts, base.config)
         data = open_examples(
             records,
             config.data,
@@ -240,7 +246,6 @@ def _reading(
         length,
         labels=_labels(base),
         pad=base.fields.integer("pad_token_id", 0),
-        has_types=getattr(model, "type_vocab_size", 0) >= 2,
         start=getattr(model, "start_token", 0),
         opening=opening,
         sound=media.sound,

@@ -8,6 +8,7 @@ import tokenizers
 from jax.sharding import Mesh
 from scipy.spatial.distance import cdist
 
+from launch.chat_template import reads_token_types
 from launch.errors import DataError, ModelError
 from launch.loading import load_with_progress
 from launch.pooling.buckets import TextBuckets
@@ -62,7 +63,10 @@ class SentenceEncoder:
             rows=(1, batch), tokens=_powers(longest), batched_tokens=batch * longest
         )
         sentence = load_head(directory, config.modules, model.config.param_dtype, mesh)
-        runner = PoolingRunner(model, mesh, buckets, task_head(model), sentence)
+        has_types = reads_token_types(files, model.config)
+        runner = PoolingRunner(
+            model, mesh, buckets, task_head(model), sentence, has_types=has_types
+        )
         return cls(runner, tokenizer, config)
 
     def encode(self, texts: Sequence[str], prompt: str | None = None) -> np.ndarray:

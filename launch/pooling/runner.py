@@ -27,6 +27,8 @@ class PoolingRunner:
         buckets: TextBuckets,
         head: TaskHead,
         sentence: LoadedHead,
+        *,
+        has_types: bool,
     ) -> None:
         self.buckets = buckets
         self._parameters = model.parameters, sentence.parameters
@@ -37,7 +39,7 @@ class PoolingRunner:
             _forward,
             (model.graph, sentence.graph),
             head,
-            getattr(model.config, "type_vocab_size", 0) > 1,
+            has_types,
         )
         self._compiled: dict[Shape, Any] = {}
 

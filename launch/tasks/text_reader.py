@@ -10,6 +10,7 @@ import numpy as np
 import tokenizers
 from flax import nnx
 
+from launch.chat_template import reads_token_types
 from launch.errors import DataError
 from launch.meshes import choose_mesh
 from launch.program import say
@@ -27,6 +28,7 @@ class Reader(NamedTuple):
 
     model: Pretrained
     tokenizer: tokenizers.Tokenizer
+    has_types: bool  # whether the model is told token types
 
     def outputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The model's outputs for `rows`."""
@@ -45,7 +47,7 @@ class Reader(NamedTuple):
                 f"{self.model.config.max_seq_len}. Shorten the text."
             )
         names = {"tokens": "ids", "real": "attention_mask", "types": "type_ids"}
-        if getattr(self.model.config, "type_vocab_size", 0) < 2:
+        if not self.has_types:
             del names["types"]
         rows = {
             name: np.stack([_padded(getattr(text, theirs), length) for text in texts])
@@ -80,7 +82,8 @@ def open_reader(request: Request) -> Reader:
     described = describe(request.directory)
     mesh = choose_mesh(request.mesh, described.config, batch_size=jax.device_count())
     say(f"{described.architecture.name} of {request.directory} on mesh {dict(mesh.shape)}")
-    return Reader(load_requested(request, mesh), tokenizer)
+    has_types = reads_token_types(request.directory, described.config)
+    return Reader(load_requested(request, mesh), tokenizer, has_types)
 
 
 def parts_of(request: Request, names: str, *, count: int) -> list[str]:

@@ -259,6 +259,18 @@ def test_text_survives_any_pieces(tmp_path: Path, text: str, kind: str) -> None:
         assert "".join(pieces) + stream.finish() == text
 
 
+@pytest.mark.parametrize("text", ["größer ≠ kleiner", "🎉", "≠≠≠"])
+def test_a_text_may_end_within_a_character(tmp_path: Path, text: str) -> None:
+    """It ends as the library's own `decode` has it."""
+    made = byte_pairs()
+    made.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = FileTokenizer(tmp_path / "tokenizer.json")
+    tokens = tokenizer.encode(text, marks=False).tolist()
+    for end in range(1, len(tokens) + 1):
+        stream = tokenizer.stream()
+        assert stream.feed(tokens[:end]) + stream.finish() == made.decode(tokens[:end])
+
+
 def test_tokenizers_must_suit_the_model(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match=r"holds no tokenizer\.json.*needs 256 tokens"):
         find_tokenizer(tmp_path, 100)

@@ -198,3 +198,35 @@ def test_what_does_not_suit_is_named(tmp_path: Path) -> None:
     (directory / "tokenizer.json").unlink()
     with pytest.raises(LaunchError, match=r"holds no tokenizer\.json"):
         run_checkpoint(request(directory, "cat"), None)
+
+
+@pytest.mark.parametrize(
+    ("config", "has_types"),
+    [
+        ({}, True),
+        ({"tokenizer_class": "BertTokenizer"}, True),
+        ({"tokenizer_class": "PreTrainedTokenizerFast"}, False),
+        ({"tokenizer_class": "BertTokenizer", "model_input_names": ["input_ids"]}, False),
+        (
+            {
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                "model_input_names": ["input_ids", "token_type_ids"],
+            },
+            True,
+        ),
+    ],
+)
+def test_the_tokenizer_decides_on_token_types(
+    config: dict[str, object], has_types: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As transformers does, by the class of the tokenizer or by `model_input_names`."""
+    directory = write(tmp_path, "BertForSequenceClassification")
+    (directory / "tokenizer_config.json").write_text(json.dumps(config))
+    found = {label: float(share) for label, share in output(directory, "the cat | a mat", capsys)}
+    encoded = tokenizer().encode("the cat", "a mat")
+    length = sum(encoded.attention_mask)
+    tokens, types = (np.array([ids[:length]]) for ids in (encoded.ids, encoded.type_ids))
+    model = pretrained.load(directory)
+    outputs = merge(model.graph, model.parameters)(tokens, types=types if has_types else None)
+    expected = softmax(np.asarray(outputs["logits"])[0])
+    np.testing.assert_allclose([found[LABELS[str(i)]] for i in range(3)], expected, atol=1e-4)

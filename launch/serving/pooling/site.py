@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from launch.chat_template import reads_token_types
 from launch.generator import load_run
 from launch.loading import load_with_progress
 from launch.meshes import make_mesh, parse_mesh
@@ -51,7 +52,8 @@ def pooled_model(choice: ModelChoice) -> Iterator[Backend]:
         f"{buckets.batched_tokens} tokens at most"
     )
     sentence = load_head(choice.files, settings.modules, model.config.param_dtype, mesh)
-    runner = PoolingRunner(model, mesh, buckets, head, sentence)
+    has_types = reads_token_types(choice.files, model.config)
+    runner = PoolingRunner(model, mesh, buckets, head, sentence, has_types=has_types)
     with progress("programs", total=len(list(buckets))) as bar:
         runner.warm_up(lambda shape: bar.update())
     width = _width(runner)
