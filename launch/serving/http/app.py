@@ -38,6 +38,7 @@ from models.errors import ModelsError
 Answering = Callable[[Request], Awaitable[ASGIApp]]
 
 _ASSETS = Path(__file__).parent / "assets"
+_NOT_KEPT = {"Cache-Control": "no-cache"}  # another version of the server has another page
 _SHORT = 4096  # bytes of a body: reading it takes no longer than asking another thread to
 _DIGITS = 18  # of a length; a longer one is no length of a body
 CLIENT_CLOSED = 499  # nginx's word for a client that did not wait; nobody reads the answer
@@ -83,11 +84,11 @@ class Pages:
 
     async def page(self, request: Request) -> Response:
         """GET /: a page to try the model in."""
-        return FileResponse(_ASSETS / "page.html")
+        return FileResponse(_ASSETS / "page.html", headers=_NOT_KEPT)
 
     async def script(self, request: Request) -> Response:
         """GET /page.js"""
-        return FileResponse(_ASSETS / "page.js")
+        return FileResponse(_ASSETS / "page.js", headers=_NOT_KEPT)
 
     async def refused(self, request: Request, error: Exception) -> Response:
         """A path or a method that there is not."""

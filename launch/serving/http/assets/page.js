@@ -92,7 +92,16 @@ function show(role, text) {
   box.textContent = text;
   at("talk").append(box);
   at("talk").scrollTop = at("talk").scrollHeight;
+  at("clear").hidden = false;
   return box;
+}
+
+// Does something that makes the talk longer; whoever reads its end goes on to do so.
+function grow(act) {
+  const talk = at("talk");
+  const reads = talk.scrollTop + talk.clientHeight >= talk.scrollHeight - 8;
+  act();
+  if (reads) talk.scrollTop = talk.scrollHeight;
 }
 
 function settings() {
@@ -138,8 +147,7 @@ async function fill(box, response) {
   for await (const event of events(response)) {
     if (event.error) throw new Error(event.error.message);
     const choice = event.choices[0];
-    if (choice) box.textContent += piece(choice);
-    at("talk").scrollTop = at("talk").scrollHeight;
+    if (choice) grow(() => { box.textContent += piece(choice); });
   }
 }
 
@@ -157,9 +165,13 @@ async function answer(prompt, file) {
     if (!response.ok) throw new Error((await response.json()).error.message);
     await fill(box, response);
   } catch (error) {
-    if (error.name !== "AbortError") show("error", error.message);
+    if (error.name !== "AbortError") {
+      show("error", error.message);
+      if (!file && !at("prompt").value) at("prompt").value = prompt; // to be mended
+    }
   } finally {
-    if (chat && box.textContent) messages.push({ role: "assistant", content: box.textContent });
+    if (chat && !box.isConnected) messages.length = 0; // a new conversation has begun
+    else if (chat && box.textContent) messages.push({ role: "assistant", content: box.textContent });
     else if (chat) messages.pop();
     if (!box.hasChildNodes()) box.remove();
     asking = null;
@@ -253,6 +265,13 @@ at("prompt").addEventListener("keydown", (event) => {
   }
 });
 at("mode").addEventListener("change", showMode);
+at("clear").addEventListener("click", () => {
+  asking?.abort();
+  messages.length = 0;
+  at("talk").replaceChildren();
+  at("clear").hidden = true;
+  at("prompt").focus();
+});
 if (matchMedia("(max-width: 44rem)").matches) at("settings").open = at("batch").open = false;
 look();
 setInterval(look, 1000);
