@@ -88,7 +88,7 @@ class EngineConfig:
         True, "Let the host plan a step while the device computes the one before."
     )
     delivery_interval: float = setting(
-        0.02,
+        0.04,
         "Least seconds between deliveries of new tokens to their clients: those of shorter steps "
         "go together; first and last tokens go at once. 0: after every step.",
         lowest=0,
