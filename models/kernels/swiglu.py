@@ -3,19 +3,23 @@
 Axis names: N rows, D model width, F hidden width.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import nki
 import nki.isa as nisa
 import nki.language as nl
 
 from models.kernels.cores import on_cores, own_part, tiles_of, varying_as
 from models.kernels.products import BLOCK, add_up, columns_of_rows, loaded_weights
-from models.kernels.swiglu_backward import swiglu_gradients
-from models.kernels.swiglu_rows import bytes_of, rows_of_gradients, rows_of_value
 from models.kernels.tiles import ROWS, extent, parts, rows_from, tile
+
+CHOICES = (512, 256, 128)
+"""Rows that share the weights that are loaded: the columns of a product."""
+
+MOST_BYTES = 176 << 10
+"""Of a partition of SBUF, for what the rows of a step need."""
 
 
 @nki.jit
@@ -28,7 +32,7 @@ def swiglu_kernel(x: Any, gate: Any, up: Any, down: Any) -> Any:
     """
     y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     own = own_part(x.shape[0], ROWS)
-    step = rows_of_value(x.shape[1], gate.shape[1], bytes_of(x.dtype)) or ROWS
+    step = rows_together(x.shape[1], gate.shape[1], bytes_of(x.dtype)) or ROWS
     for rows in parts(own.stop, step, own.start):
         store_swiglu(y[rows], columns_of_rows(x, rows), gate, up, down)
     return y
@@ -64,19 +68,39 @@ def _store_hidden(
     nisa.tensor_tensor(hidden, active, others, nl.multiply)
 
 
+def rows_together(width: int, hidden: int, itemsize: int) -> int:
+    """How many rows share weights [D, F] so that SBUF holds what they need, in numbers of so many
+    bytes; 0: not even 128 fit."""
+
+    def needed(rows: int) -> int:
+        """Bytes while hidden numbers are made, and while they are multiplied with `down`."""
+        made = width * (rows + 2 * BLOCK) + hidden * rows
+        return max(made, hidden * (rows + BLOCK)) * itemsize // ROWS
+
+    return next((rows for rows in CHOICES if needed(rows) <= MOST_BYTES), 0)
+
+
+def bytes_of(dtype: Any) -> int:
+    """Of a number of a tensor of a kernel."""
+    return 2 if dtype in (nl.bfloat16, nl.float16) else 4
+
+
 def fits(width: int, hidden: int, itemsize: int) -> bool:
-    """Whether SBUF holds what the kernels need for weights [D, F] and numbers of so many bytes."""
-    rows = rows_of_value(width, hidden, itemsize), rows_of_gradients(width, itemsize)
-    return min(rows) > 0
+    """Whether SBUF holds what the kernel needs for weights [D, F] and numbers of so many bytes."""
+    return rows_together(width, hidden, itemsize) > 0
 
 
 def swiglu(x: jax.Array, gate: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
     """(silu(x · gate) · (x · up)) · down: x [..., D], gate and up [D, F], down [F, D] -> [..., D].
 
-    Kernels make the values, and the gradients of x and of the hidden numbers; the gradients of the
-    weights are products of these, which the compiler makes.
+    The kernel makes values that nothing is differentiated by. Gradients, and values beside them,
+    are the compiler's own code, which keeps what both need and is faster.
     """
     return _swiglu(x, *varying_as(x, gate, up, down))
+
+
+def _composed(x: jax.Array, gate: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
+    return (jax.nn.silu(x @ gate) * (x @ up)) @ down
 
 
 @jax.custom_vjp
@@ -85,26 +109,17 @@ def _swiglu(x: jax.Array, gate: jax.Array, up: jax.Array, down: jax.Array) -> ja
     return on_cores(swiglu_kernel, tiles_of(len(rows)))(rows, gate, up, down).reshape(x.shape)
 
 
-Saved = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
+Gradients = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
 
 def _forward(
     x: jax.Array, gate: jax.Array, up: jax.Array, down: jax.Array
-) -> tuple[jax.Array, Saved]:
-    return _swiglu(x, gate, up, down), (x, gate, up, down)
+) -> tuple[jax.Array, Callable[[jax.Array], Gradients]]:
+    return jax.vjp(_composed, x, gate, up, down)
 
 
-def _backward(saved: Saved, gradient: jax.Array) -> Saved:
-    x, gate, up, down = saved
-    rows, of_rows = (a.reshape(-1, x.shape[-1]) for a in (x, gradient))
-    kernel = on_cores(swiglu_gradients, tiles_of(len(rows)))
-    of_x, hidden, of_gated, of_others = kernel(rows, gate, up, down, of_rows)
-    pairs = (rows, of_gated), (rows, of_others), (hidden, of_rows)
-    of_weights = (
-        jnp.matmul(left.T, right, preferred_element_type=jnp.float32) for left, right in pairs
-    )
-    of_gate, of_up, of_down = (a.astype(x.dtype) for a in of_weights)
-    return of_x.reshape(x.shape), of_gate, of_up, of_down
+def _backward(gradients: Callable[[jax.Array], Gradients], of_y: jax.Array) -> Gradients:
+    return gradients(of_y)
 
 
 _swiglu.defvjp(_forward, _backward)

@@ -63,16 +63,6 @@ def cross_entropy_nats(logits: jax.Array, targets: jax.Array) -> jax.Array:
     return jax.nn.logsumexp(logits, axis=1) - own
 
 
-def with_weight_gradients(function: Callable[..., jax.Array]) -> Callable[..., Any]:
-    """The result, and the gradients of all arguments but the last, that of the result."""
-
-    def pulled(*arguments: jax.Array) -> Any:
-        result, pull = jax.vjp(function, *arguments[:-1])
-        return result, pull(arguments[-1])
-
-    return pulled
-
-
 def with_gradient(function: Callable[..., jax.Array]) -> Callable[..., Any]:
     """Losses of logits and targets, and the gradient of the logits."""
 
@@ -239,12 +229,6 @@ def small_cases() -> Iterator[tuple[str, Callable[..., Any], Callable[..., Any],
         jax.jit(swiglu),
         plain_swiglu,
         (x, *weights),
-    )
-    yield (
-        "the same and its gradients",
-        with_weight_gradients(swiglu),
-        with_weight_gradients(plain_swiglu),
-        (x, *weights, x),
     )
     yield (
         f"`top_experts` of [{LENGTH}, {WIDTH}], {CHOSEN} of {EXPERTS}",

@@ -162,9 +162,11 @@ def test_swiglu(dtype: str) -> None:
         dtype, (2, 90, 48), (48, 160), (48, 160), (160, 48), (2, 90, 48)
     )
     arguments = x, gate * 0.2, up * 0.2, down * 0.2, gradient
-    function = jax.jit(with_gradients(swiglu))
-    assert function.lower(*arguments).as_text().count(CUSTOM_CALL) == 2
-    check(dtype, function(*arguments), in_fp64(with_gradients(plain_swiglu), *arguments))
+    function = jax.jit(swiglu)
+    assert CUSTOM_CALL in function.lower(*arguments[:-1]).as_text()
+    check(dtype, function(*arguments[:-1]), in_fp64(plain_swiglu, *arguments[:-1]))
+    results = jax.jit(with_gradients(swiglu))(*arguments)
+    check(dtype, results, in_fp64(with_gradients(plain_swiglu), *arguments))
 
 
 def plain_mixture(
