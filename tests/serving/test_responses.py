@@ -120,6 +120,11 @@ def test_a_class_and_logarithms(client: OpenAI) -> None:
         ),
         ({"input": [{"type": "function_call_output"}]}, r"input\[0\]\.call_id is missing"),
         ({"tools": [{"type": "web_search"}]}, "only functions can be called"),
+        (
+            {"input": [{"role": "captain", "content": "a"}]},
+            r"input\[0\]\.role is \"captain\"; one of",
+        ),
+        ({"text": {"format": {"type": "json_schema"}}}, r"text\.format\.schema is missing"),
         ({"max_output_tokens": 0}, "it must be at least 1"),
     ],
 )

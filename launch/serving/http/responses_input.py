@@ -6,6 +6,7 @@ from typing import Any
 
 from launch.serving.errors import RequestError
 from launch.serving.http.bodies import Body
+from launch.serving.http.chat import ROLES
 
 LOGPROBS = "message.output_text.logprobs"
 """What `include` asks for; other values of it are of what the model does not do."""
@@ -70,6 +71,8 @@ def _message(messages: list[dict[str, Any]], item: Body) -> None:
         content = "".join(_part(item, part) for part in content)
     if not isinstance(content, str):
         raise item.fail("content", "a string, or a list of texts,")
+    if item.values.get("role") not in ROLES:
+        raise item.fail("role", f"one of {', '.join(ROLES)}")
     messages.append({"role": item.text("role"), "content": content})
 
 
@@ -147,4 +150,6 @@ def _response_format(form: Body) -> dict[str, Any]:
     kind = form.text("type", "text")
     if kind != "json_schema":
         return {"type": kind}
+    if "schema" not in form:
+        raise form.fail("schema", "a JSON schema")
     return {"type": kind, "json_schema": form.values}
