@@ -1,10 +1,10 @@
 """From a task, a model and settings to a job."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from flax import nnx
 
@@ -15,6 +15,7 @@ from launch.chat_template import (
     special_token,
 )
 from launch.config import TrainConfig
+from launch.data.batches import Data
 from launch.data.records import Counts, Record
 from launch.data.text_data import open_text
 from launch.errors import DataError, MeshError, ModelError, SettingsError
@@ -50,57 +51,29 @@ _OF_SOUND = (
 MASKS = ("[MASK]", "<mask>")  # what tokenizers call a hidden token
 
 
+class _Setup(NamedTuple):
+    """What a job is made of."""
+
+    task: Task
+    base: Described
+    files: Path  # the directory of the model
+    texts: Path  # that of its tokenizer
+    tokenizer: Tokenizer
+    media: Media
+    length: int  # of a row
+    records: list[list[Record]]
+    counts: Counts
+
+
 def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainConfig) -> Job:
     """The task of this name for the model of a directory or a config.json.
 
     Raises DataError, ModelError and what reading models raises.
     """
-    task, counts = TASKS[name], Counts()
-    _check_mesh(name, task, config)
-    _check_packing(name, task, config)
-    _check_loss(name, task, config)
-    _check_samples(name, task, config)
-    files = path if path.is_dir() else path.parent
-    texts = _texts(path, files, settings)
-    records = [] if task.read is None else read_records(config.data, counts)
-    base = _base(task, path, records, config)
-    tuned = TunedModel.of(base, settings, reference=task.reference)
-    tokenizer = _tokenizer(base, texts)
-    context = getattr(base.config, "max_seq_len", None)
-    media = media_of(
-        base,
-        files,
-        records,
-        seconds=settings.max_duration_in_seconds,
-        skips=config.data.bad_records == "skip",
-    )
-    length = media.frames or (1 if context is None else row_length(config.seq_len, context))
-    template = read_chat_template(texts, settings.chat_template)
-    writer = Writer(tokenizer, template, _end(base, texts, tokenizer))
-    read = task.read
-    if read is None:
-        data = open_text(
-            config.data,
-            tokenizer,
-            vocab_size=base.config.vocab_size,
-            seq_len=length,
-            seed=config.seed,
-            reader=writer.read,
-        )
-    else:
-        opening = _opening(files, settings) if base.architecture.family == "whisper" else ()
-        reading = _reading(base, media, writer, length, opening, config, counts)
-        reading.has_types = reads_token_types(texts, base.config)
-        data = open_examples(
-            records,
-            config.data,
-            lambda record: read(record, reading),
-            media.finish,
-            counts,
-            seed=config.seed,
-            pack=packed if config.data.packing == "first_fit" else list,
-        )
-    subject = _subject(task, base, tokenizer, media.spelling)
+    setup = _set_up(name, path, settings, config)
+    task, tokenizer, media = setup.task, setup.tokenizer, setup.media
+    tuned = TunedModel.of(setup.base, settings, reference=task.reference)
+    subject = _subject(task, setup.base, tokenizer, media.spelling)
 
     def finish(parameters: Parameters, step: int) -> None:
         media.describe(config.checkpoint_dir)
@@ -109,8 +82,8 @@ def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainCon
 
     return Job(
         model=tuned.model,
-        data=data,
-        row_length=length,
+        data=_data(setup, settings, config),
+        row_length=setup.length,
         texts=task.texts,
         unit=task.unit,
         loss_unit=task.loss_unit,
@@ -121,9 +94,58 @@ def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainCon
         ),
         identity={"task": name, **settings.identity},
         record={"tuned": tuned.record},
-        files=texts,
+        files=setup.texts,
         sample=partial(write_sample, tuned.model, tokenizer, config),
         finish=finish,
+    )
+
+
+def _set_up(name: str, path: Path, settings: TuningSettings, config: TrainConfig) -> _Setup:
+    task, counts = TASKS[name], Counts()
+    _check_mesh(name, task, config)
+    _check_packing(name, task, config)
+    _check_loss(name, task, config)
+    _check_samples(name, task, config)
+    files = path if path.is_dir() else path.parent
+    texts = _texts(path, files, settings)
+    records = [] if task.read is None else read_records(config.data, counts)
+    base = _base(task, path, records, config)
+    media = media_of(
+        base,
+        files,
+        records,
+        seconds=settings.max_duration_in_seconds,
+        skips=config.data.bad_records == "skip",
+    )
+    context = getattr(base.config, "max_seq_len", None)
+    length = media.frames or (1 if context is None else row_length(config.seq_len, context))
+    tokenizer = _tokenizer(base, texts)
+    return _Setup(task, base, files, texts, tokenizer, media, length, records, counts)
+
+
+def _data(setup: _Setup, settings: TuningSettings, config: TrainConfig) -> Data:
+    """The rows of the task. Raises DataError for what they cannot be made of."""
+    template = read_chat_template(setup.texts, settings.chat_template)
+    end = _end(setup.base, setup.texts, setup.tokenizer)
+    writer, read = Writer(setup.tokenizer, template, end), setup.task.read
+    if read is None:
+        return open_text(
+            config.data,
+            setup.tokenizer,
+            vocab_size=setup.base.config.vocab_size,
+            seq_len=setup.length,
+            seed=config.seed,
+            reader=writer.read,
+        )
+    reading = _reading(setup, writer, settings, config)
+    return open_examples(
+        setup.records,
+        config.data,
+        lambda record: read(record, reading),
+        setup.media.finish,
+        setup.counts,
+        seed=config.seed,
+        pack=packed if config.data.packing == "first_fit" else list,
     )
 
 
@@ -232,26 +254,22 @@ def _end(base: Described, files: Path, tokenizer: Tokenizer) -> int | None:
 
 
 def _reading(
-    base: Described,
-    media: Media,
-    writer: Writer,
-    length: int,
-    opening: Sequence[int],
-    config: TrainConfig,
-    counts: Counts,
+    setup: _Setup, writer: Writer, settings: TuningSettings, config: TrainConfig
 ) -> Reading:
-    model = base.config
+    base = setup.base
+    is_whisper = base.architecture.family == "whisper"
     return Reading(
         writer,
-        length,
+        setup.length,
         labels=_labels(base),
         pad=base.fields.integer("pad_token_id", 0),
-        start=getattr(model, "start_token", 0),
-        opening=opening,
-        sound=media.sound,
-        spelling=media.spelling,
+        has_types=reads_token_types(setup.texts, base.config),
+        start=getattr(base.config, "start_token", 0),
+        opening=_opening(setup.files, settings) if is_whisper else (),
+        sound=setup.media.sound,
+        spelling=setup.media.spelling,
         drops=config.data.long_documents == "drop",
-        counts=counts,
+        counts=setup.counts,
     )
 
 

@@ -86,6 +86,37 @@ def make_images(
     The prediction is negative + guidance · (positive - negative): Ho and Salimans, "Classifier-Free
     Diffusion Guidance", 2022.
     """
+    _check(pipeline, source, hint, image)
+    start = 0 if source is None else source.start(request.num_steps)
+    places = noise.shape[1] * noise.shape[2] // pipeline.denoiser.config.multiple**2
+    planned = plan(pipeline.schedule.at_size(places), request.num_steps, start)
+    if planned.steps.fresh.any() and fresh is None:
+        raise InputError(f"{pipeline.schedule.sampler} needs fresh noise for every step")
+    rows = [Steps(*(column[i] for column in planned.steps)) for i in range(len(planned.steps.time))]
+    denoise = _denoiser(pipeline, prompt, negative, request, len(noise), source, hint, image)
+    # Every step finds its state in the same place: one program serves them all.
+    place = _everywhere(pipeline.denoiser.parameters)
+    noise = jnp.asarray(noise)
+    sample = planned.noise * noise
+    if source is not None and not source.is_new:
+        sample = _noisy(rows[0], source.latents, noise)
+    state = jax.device_put(_begin(sample), place)
+    for i, row in enumerate(rows):
+        made = denoise(row, state)
+        if fresh is not None and row.fresh:
+            made = _renewed(made, row.fresh, fresh(i))
+        if source is not None and source.mask is not None and not pipeline.sees_mask:
+            after = rows[i + 1] if i + 1 < len(rows) else _clean(row)
+            made = _kept(made, after, source.mask, source.latents, noise)
+        state = jax.block_until_ready(jax.device_put(made, place))
+        on_step(i + 1, len(rows))
+    return _decode(pipeline.autoencoder.graph, pipeline.autoencoder.parameters, state.sample)
+
+
+def _check(
+    pipeline: Pipeline, source: Source | None, hint: Hint | None, image: ImagePrompt | None
+) -> None:
+    """Raises InputError for what the pipeline needs and is not there, or cannot use."""
     if pipeline.sees_mask and (source is None or source.mask is None):
         raise InputError("this denoiser is made for inpainting: give it an image and a mask")
     if (pipeline.control is None) != (hint is None):
@@ -97,50 +128,35 @@ def make_images(
         raise InputError(
             "a pipeline with an IP-Adapter needs an image for it, and one without cannot use one"
         )
-    start = 0 if source is None else source.start(request.num_steps)
-    places = noise.shape[1] * noise.shape[2] // pipeline.denoiser.config.multiple**2
-    planned = plan(pipeline.schedule.at_size(places), request.num_steps, start)
-    if planned.steps.fresh.any() and fresh is None:
-        raise InputError(f"{pipeline.schedule.sampler} needs fresh noise for every step")
-    rows = [Steps(*(column[i] for column in planned.steps)) for i in range(len(planned.steps.time))]
-    model = pipeline.denoiser
+
+
+def _denoiser(
+    pipeline: Pipeline,
+    prompt: Prompt,
+    negative: Prompt,
+    request: Request,
+    count: int,
+    source: Source | None,
+    hint: Hint | None,
+    image: ImagePrompt | None,
+) -> Callable[[Steps, State], State]:
+    """What makes the state after a step of that before it, for so many images."""
+    model, control = pipeline.denoiser, pipeline.control
     guidance = None
     if model.config.is_told_guidance:
-        guidance = jnp.full(len(noise), request.guidance, jnp.float32)
-    ids, negative_ids = _ids(pipeline, request, len(noise))
+        guidance = jnp.full(count, request.guidance, jnp.float32)
+    ids, negative_ids = _ids(pipeline, request, count)
     vectors = None if image is None else image.vectors
-    told = Told(prompt, ids, guidance, vectors)
-    control = pipeline.control
-    seen = None if control is None else (control.parameters, hint)
-    guided = pipeline.kind.compares and request.guidance > 1 and guidance is None
     blank = None if vectors is None else jnp.zeros_like(vectors)
+    guided = pipeline.kind.compares and request.guidance > 1 and guidance is None
     without = Told(negative, negative_ids, guidance, blank) if guided else None
-    # Every step finds its state in the same place: one program serves them all.
-    place = _everywhere(model.parameters)
-    noise = jnp.asarray(noise)
-    sample = planned.noise * noise
-    if source is not None and not source.is_new:
-        sample = _noisy(rows[0], source.latents, noise)
-    state = jax.device_put(_begin(sample), place)
     beside = None if source is None else source.beside
-    for i, row in enumerate(rows):
-        made = _denoise(
-            (model.graph, None if control is None else control.graph),
-            model.parameters,
-            row,
-            (told, without, beside, seen),
-            1.0 if image is None else image.share,
-            state,
-            np.float32(request.guidance),
-        )
-        if fresh is not None and row.fresh:
-            made = _renewed(made, row.fresh, fresh(i))
-        if source is not None and source.mask is not None and not pipeline.sees_mask:
-            after = rows[i + 1] if i + 1 < len(rows) else _clean(row)
-            made = _kept(made, after, source.mask, source.latents, noise)
-        state = jax.block_until_ready(jax.device_put(made, place))
-        on_step(i + 1, len(rows))
-    return _decode(pipeline.autoencoder.graph, pipeline.autoencoder.parameters, state.sample)
+    seen = None if control is None else (control.parameters, hint)
+    told = (Told(prompt, ids, guidance, vectors), without, beside, seen)
+    graphs = (model.graph, None if control is None else control.graph)
+    share = 1.0 if image is None else image.share
+    scale = np.float32(request.guidance)
+    return lambda row, state: _denoise(graphs, model.parameters, row, told, share, state, scale)
 
 
 def _ids(
