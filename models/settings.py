@@ -171,6 +171,17 @@ def write_settings(record: Any) -> dict[str, Any]:
     }
 
 
+def default_settings(record: type[Any]) -> dict[str, Any]:
+    """The defaults of a record's fields, by their names in config.json."""
+    return {
+        key: entry.default
+        for entry in fields(record)
+        if entry.default is not MISSING
+        and SETTING in entry.metadata
+        and (key := entry.metadata[SETTING].key) is not None
+    }
+
+
 def _settings(record: type[Any]) -> dict[str, Setting]:
     return {
         entry.name: entry.metadata[SETTING] for entry in fields(record) if SETTING in entry.metadata

@@ -13,8 +13,9 @@ from jax.typing import ArrayLike
 from models.bart.config import BartConfig
 from models.layers.attention import CacheType
 from models.layers.cache import KVCache
-from models.layers.embedding import Embedding, check_length
+from models.layers.embedding import check_length
 from models.layers.encoder_decoder import CacheShape, Slots, Source, TextToText, run_blocks
+from models.layers.factory import LayerFactory
 from models.layers.masks import padding_mask
 
 POSITION_OFFSET = 2
@@ -53,14 +54,8 @@ class Stack(nnx.Module):
 
     def __init__(self, config: BartConfig, *, is_decoder: bool, rngs: nnx.Rngs) -> None:
         count = config.num_decoder_layers if is_decoder else config.num_layers
-        self.position = Embedding(
-            config.max_seq_len + POSITION_OFFSET,
-            config.dim,
-            axis="positions",
-            stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
+        make, length = LayerFactory.of(config, rngs), config.max_seq_len + POSITION_OFFSET
+        self.position = make.embedding(length, config.dim, "positions")
         self.embedding_norm = config.block(is_decoder=is_decoder).norm()
         self.blocks = nnx.List(
             [Block(config, is_decoder=is_decoder, rngs=rngs) for _ in range(count)]
@@ -77,14 +72,9 @@ class Bart(nnx.Module, TextToText):
 
     def __init__(self, config: BartConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
-        self.embedding = Embedding(
-            config.vocab_size,
-            config.dim,
-            axis="tokens",  # not split: BART has 50,265 tokens, which few meshes divide
-            stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
+        # Not split: BART has 50,265 tokens, which few meshes divide.
+        make = LayerFactory.of(config, rngs)
+        self.embedding = make.embedding(config.vocab_size, config.dim, "tokens")
         self.encoder = Stack(config, is_decoder=False, rngs=rngs)
         self.decoder = Stack(config, is_decoder=True, rngs=rngs)
 

@@ -75,8 +75,9 @@ class VisionConfig:
             )
 
     @property
-    def num_patches(self) -> int:
-        return (self.image_size // self.patch_size) ** 2
+    def side(self) -> int:
+        """Patches of a row, and of a column."""
+        return self.image_size // self.patch_size
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from flax import nnx
 from models.clip.config import CLIPConfig, TextConfig, Tower, VisionConfig
 from models.errors import ConfigError
 from models.layers.blocks import Block
-from models.layers.convolution import Conv
-from models.layers.embedding import Embedding, check_length
+from models.layers.embedding import check_length
+from models.layers.factory import LayerFactory
 from models.layers.linear import Linear
 from models.layers.masks import causal_mask
 from models.layers.pixels import check_pixels
@@ -41,14 +41,9 @@ class TextTower(nnx.Module):
     def __init__(self, config: TextConfig, dtype: str, param_dtype: str, *, rngs: nnx.Rngs) -> None:
         tower = config.tower
         self.config, self.dtype = config, dtype
-        self.embedding = Embedding(
-            config.vocab_size,
-            tower.dim,
-            stddev=tower.initializer_range,
-            param_dtype=param_dtype,
-            rngs=rngs,
-        )
-        self.positions = _positions(tower, config.max_seq_len, param_dtype, rngs)
+        make = LayerFactory(tower.initializer_range, param_dtype, rngs)
+        self.embedding = make.embedding(config.vocab_size, tower.dim)
+        self.positions = make.table(tokens=config.max_seq_len, dim=tower.dim)
         self.blocks = _blocks(tower, param_dtype, rngs)
         self.norm = tower.block(param_dtype).norm()
 
@@ -76,21 +71,11 @@ class VisionTower(nnx.Module):
     ) -> None:
         tower = config.tower
         self.config, self.dtype = config, dtype
-        self.patches = Conv(
-            config.num_channels,
-            tower.dim,
-            (config.patch_size, config.patch_size),
-            stride=config.patch_size,
-            bias=False,
-            stddev=tower.initializer_range,
-            param_dtype=param_dtype,
-            rngs=rngs,
-        )
-        self.class_token = nnx.Param(
-            tower.initializer_range * jax.random.normal(rngs.params(), (tower.dim,), param_dtype),
-            axes=("residual",),
-        )
-        self.positions = _positions(tower, config.num_patches + 1, param_dtype, rngs)
+        make = LayerFactory(tower.initializer_range, param_dtype, rngs)
+        size = config.patch_size
+        self.patches = make.conv(config.num_channels, tower.dim, size, stride=size, bias=False)
+        self.class_token = make.table(residual=tower.dim)
+        self.positions = make.table(tokens=config.side**2 + 1, dim=tower.dim)
         self.in_norm = tower.block(param_dtype).norm()
         self.blocks = _blocks(tower, param_dtype, rngs)
         self.norm = tower.block(param_dtype).norm()
@@ -181,12 +166,6 @@ def _missing(what: str) -> ConfigError:
     return ConfigError(
         f"this model has no {what}: load the checkpoint of a CLIPModel, which has both towers"
     )
-
-
-def _positions(tower: Tower, length: int, param_dtype: str, rngs: nnx.Rngs) -> nnx.Param[jax.Array]:
-    """Learnt vectors [length, D]."""
-    values = jax.random.normal(rngs.params(), (length, tower.dim), param_dtype)
-    return nnx.Param(tower.initializer_range * values, axes=("tokens", "dim"))
 
 
 def _blocks(tower: Tower, param_dtype: str, rngs: nnx.Rngs) -> nnx.List[Block]:

@@ -26,16 +26,7 @@ class TextDecoder(nnx.Module):
             )
         self.config = config
         self.decoder = Decoder(config, rngs=rngs)
-        self.head = TextHead(
-            config.dim,
-            config.head,
-            vocab_size=config.vocab_size,
-            embedding_dim=config.dim,
-            norm_eps=config.norm_eps,
-            stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
+        self.head = TextHead.of(config, rngs)
 
     def __call__(
         self,

@@ -211,16 +211,7 @@ class Encoder(nnx.Module):
             if config.contacts
             else None
         )
-        self.head = TextHead(
-            config.dim,
-            config.head,
-            vocab_size=config.vocab_size,
-            embedding_dim=config.embedding_dim,
-            norm_eps=config.norm_eps,
-            stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
+        self.head = TextHead.of(config, rngs)
 
     def __call__(
         self,

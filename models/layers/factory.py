@@ -9,6 +9,7 @@ from flax import nnx
 
 from models.layers.conv_norm import ConvNorm
 from models.layers.convolution import Conv
+from models.layers.embedding import Embedding
 from models.layers.linear import Linear
 from models.layers.norms import BatchNorm, LayerNorm
 
@@ -54,6 +55,9 @@ class LayerFactory:
     def classifier(self, dim: int, labels: int | None) -> Linear | None:
         """The last layer, unless there are no labels."""
         return None if labels is None else self.linear(dim, labels, axes=("dim", "label"))
+
+    def embedding(self, size: int, dim: int, axis: str = "vocab") -> Embedding:
+        return Embedding(size, dim, axis=axis, **self._weights)
 
     def table(self, **axes: int) -> nnx.Param[jax.Array]:
         """Learnt vectors, whose axes have these names and sizes."""

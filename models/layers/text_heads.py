@@ -5,6 +5,7 @@ Axis names: B texts, T tokens, D width of the encoder, C choices, V vocabulary.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -152,6 +153,21 @@ class TextHead(nnx.Module):
         )
         self.vocab_bias = (
             make_bias({"tokens": vocab_size}, param_dtype) if fills and config.output_bias else None
+        )
+
+    @classmethod
+    def of(cls, config: Any, rngs: nnx.Rngs, *, norm_bias: bool = True) -> "TextHead":
+        """By the fields of an encoder's config."""
+        return cls(
+            config.dim,
+            config.head,
+            vocab_size=config.vocab_size,
+            embedding_dim=getattr(config, "embedding_dim", config.dim),
+            norm_eps=config.norm_eps,
+            norm_bias=norm_bias,
+            stddev=config.initializer_range,
+            param_dtype=config.param_dtype,
+            rngs=rngs,
         )
 
     def __call__(self, hidden: jax.Array, real: jax.Array | None, embedding: Embedding) -> Outputs:

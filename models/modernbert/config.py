@@ -29,12 +29,16 @@ class ModernBertConfig(NormalConfig):
     local_rotary: Rotary  # of the layers that see their neighbourhood
     local_layers: tuple[int, ...]
     reach: int  # how many tokens to either side a local layer sees
-    vocab_size: int = setting("vocab_size", "vocabulary size", TOKENS)
-    num_layers: int = setting("num_hidden_layers", "number of layers", LAYERS)
-    dim: int = setting("hidden_size", "width of the residual stream", WIDTH)
-    hidden_dim: int = setting("intermediate_size", "width of the feed-forward block", WIDTH)
-    num_heads: int = setting("num_attention_heads", "number of attention heads", WIDTH)
-    max_seq_len: int = setting("max_position_embeddings", "longest text, in tokens", TOKENS)
+    vocab_size: int = setting("vocab_size", "vocabulary size", TOKENS, default=50_368)
+    num_layers: int = setting("num_hidden_layers", "number of layers", LAYERS, default=22)
+    dim: int = setting("hidden_size", "width of the residual stream", WIDTH, default=768)
+    hidden_dim: int = setting(
+        "intermediate_size", "width of the feed-forward block", WIDTH, default=1152
+    )
+    num_heads: int = setting("num_attention_heads", "number of attention heads", WIDTH, default=12)
+    max_seq_len: int = setting(
+        "max_position_embeddings", "longest text, in tokens", TOKENS, default=8192
+    )
     norm_eps: float = setting("norm_eps", "LayerNorm epsilon", EPS, default=1e-5)
     norm_bias: bool = setting("norm_bias", "biases of the norms", default=False)
     attention_bias: bool = setting(

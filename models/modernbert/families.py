@@ -11,7 +11,7 @@ from models.layers.text_heads import CLASSES, TextHeadConfig
 from models.modernbert.config import ModernBertConfig
 from models.modernbert.model import ModernBert
 from models.modernbert.weights import key_table
-from models.settings import read_layers, read_model
+from models.settings import default_settings, read_layers, read_model
 from models.weights.fields import Fields, count_labels
 from models.weights.rotary_fields import read_rotary
 
@@ -83,18 +83,7 @@ def _local_layers(fields: Fields) -> tuple[int, ...]:
 
 
 _DEFAULTS = {
-    "vocab_size": 50_368,
-    "hidden_size": 768,
-    "intermediate_size": 1152,
-    "num_hidden_layers": 22,
-    "num_attention_heads": 12,
-    "hidden_activation": "gelu",
-    "max_position_embeddings": 8192,
-    "initializer_range": 0.02,
-    "norm_eps": 1e-5,
-    "norm_bias": False,
-    "attention_bias": False,
-    "mlp_bias": False,
+    **default_settings(ModernBertConfig),
     "global_rope_theta": 160_000.0,
     "local_rope_theta": 10_000.0,
     "global_attn_every_n_layers": 3,

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from models.layers.attention import Attention
-from models.layers.embedding import Embedding
+from models.layers.factory import LayerFactory
 from models.layers.masks import neighbour_mask, text_mask
 from models.layers.mlp import GatedMLP
 from models.layers.norms import LayerNorm
@@ -70,28 +70,12 @@ class ModernBert(nnx.Module):
 
     def __init__(self, config: ModernBertConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
-        self.embedding = Embedding(
-            config.vocab_size,
-            config.dim,
-            axis="tokens",
-            stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
+        make = LayerFactory.of(config, rngs)
+        self.embedding = make.embedding(config.vocab_size, config.dim, "tokens")
         self.embedding_norm = _norm(config)
         self.blocks = nnx.List([Block(config, i, rngs=rngs) for i in range(config.num_layers)])
         self.norm = _norm(config)
-        self.head = TextHead(
-            config.dim,
-            config.head,
-            vocab_size=config.vocab_size,
-            embedding_dim=config.dim,
-            norm_eps=config.norm_eps,
-            norm_bias=config.norm_bias,
-            stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
+        self.head = TextHead.of(config, rngs, norm_bias=config.norm_bias)
 
     def __call__(
         self,

@@ -3,37 +3,21 @@
 from dataclasses import dataclass, replace
 from math import isqrt
 
-from models.clip.config import Tower
+from models.clip.config import VisionConfig as ClipVisionConfig
 from models.decoder.config import DecoderConfig
 from models.errors import ConfigError
-from models.settings import WIDTH, Range, check_settings, setting
+from models.settings import WIDTH, ModelConfig, Range, setting
 
 
 @dataclass(frozen=True)
-class VisionConfig:
-    """SigLIP's vision tower. Raises ConfigError if patches do not fill the image."""
+class VisionConfig(ClipVisionConfig):
+    """SigLIP's vision tower."""
 
-    tower: Tower
-    image_size: int = setting("image_size", "image height and width, in pixels", WIDTH, default=224)
     patch_size: int = setting("patch_size", "patch height and width, in pixels", WIDTH, default=16)
-    num_channels: int = setting("num_channels", "channels of the input image", WIDTH, default=3)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        if self.image_size < self.patch_size:
-            raise ConfigError(
-                f"patch_size={self.patch_size} is larger than the image ({self.image_size} x "
-                f"{self.image_size} pixels)"
-            )
-
-    @property
-    def side(self) -> int:
-        """Patches of a row, and of a column."""
-        return self.image_size // self.patch_size
 
 
 @dataclass(frozen=True)
-class VisionLanguageConfig:
+class VisionLanguageConfig(ModelConfig):
     """Raises ConfigError if the tokens of an image do not follow from its patches."""
 
     text: DecoderConfig
@@ -44,11 +28,9 @@ class VisionLanguageConfig:
         "scale_factor", "patches per image token, along each side", WIDTH, default=2
     )
     pooled: bool = False  # … or their mean, which is normed; then an image sees itself whole
-    dtype: str = "float32"  # of activations and matmul operands
-    param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        super().__post_init__()
         if self.vision.side % self.window:
             raise ConfigError(
                 f"an image has {self.vision.side} patches per side, which is not a multiple of "

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from models.layers.blocks import Block
-from models.layers.convolution import Conv
+from models.layers.factory import LayerFactory
 from models.layers.linear import Linear
 from models.layers.norms import RMSNorm
 from models.layers.pixels import check_pixels
@@ -23,17 +23,9 @@ class VisionTower(nnx.Module):
     ) -> None:
         tower = config.tower
         self.config, self.dtype = config, dtype
-        self.patches = Conv(
-            config.num_channels,
-            tower.dim,
-            (config.patch_size, config.patch_size),
-            stride=config.patch_size,
-            stddev=tower.initializer_range,
-            param_dtype=param_dtype,
-            rngs=rngs,
-        )
-        table = jax.random.normal(rngs.params(), (config.side**2, tower.dim), param_dtype)
-        self.positions = nnx.Param(tower.initializer_range * table, axes=("tokens", "dim"))
+        make, size = LayerFactory(tower.initializer_range, param_dtype, rngs), config.patch_size
+        self.patches = make.conv(config.num_channels, tower.dim, size, stride=size)
+        self.positions = make.table(tokens=config.side**2, dim=tower.dim)
         shape = tower.block(param_dtype)
         self.blocks = nnx.List([Block(shape, rngs=rngs) for _ in range(tower.num_layers)])
         self.norm = shape.norm()

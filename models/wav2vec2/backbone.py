@@ -11,9 +11,10 @@ from models.errors import InputError
 from models.layers.activations import activation
 from models.layers.blocks import Block
 from models.layers.convolution import LAYOUTS, Conv
+from models.layers.factory import LayerFactory
 from models.layers.linear import Linear
 from models.layers.masks import padding_mask
-from models.layers.norms import BatchNorm, GroupNorm, LayerNorm
+from models.layers.norms import GroupNorm, LayerNorm
 from models.layers.relative import RelativeBias
 from models.wav2vec2.config import SpeechConfig
 
@@ -170,24 +171,12 @@ class SpeechBackbone(nnx.Module):
         numbers = range(len(config.conv_channels))
         self.convolutions = nnx.List([ConvLayer(config, i, rngs=rngs) for i in numbers])
         channels = config.conv_channels[-1]
+        make = LayerFactory.of(config, rngs)
         self.feature_norm = (
-            LayerNorm(channels, eps=config.norm_eps, param_dtype=config.param_dtype)
-            if config.feature_norm
-            else None
+            make.layer_norm(channels, config.norm_eps) if config.feature_norm else None
         )
-        self.projection = Linear(
-            {"channels": channels},
-            {"dim": config.dim},
-            bias=True,
-            stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
-        self.position_norm = (
-            BatchNorm(config.dim, param_dtype=config.param_dtype)
-            if config.position_batch_norm
-            else None
-        )
+        self.projection = make.linear(channels, config.dim)
+        self.position_norm = make.batch_norm(config.dim) if config.position_batch_norm else None
         self.position_conv = NormedConv(config, rngs=rngs)
         self.norm = config.block.norm()
         self.relative = (

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from models.errors import ConfigError
-from models.layers.convolution import Conv
+from models.layers.factory import LayerFactory
 from models.layers.linear import Linear
 from models.wav2vec2.backbone import SpeechBackbone
 from models.wav2vec2.config import SpeechConfig
@@ -127,25 +127,18 @@ class SpeakerModel(_FrameReader):
         super().__init__(config, rngs=rngs)
         size, channels = _needed(config.xvector_dim), config.tdnn_channels
         self.projector = self._linear(config.dim, {"features": channels[0]}, rngs)
+        make = LayerFactory.of(config, rngs)
+        layers = zip(
+            (channels[0], *channels),
+            channels,
+            config.tdnn_windows,
+            config.tdnn_dilations,
+            strict=False,
+        )
         self.tdnn = nnx.List(
             [
-                Conv(
-                    before,
-                    width,
-                    (window,),
-                    dilation=dilation,
-                    axes=("channels", "residual"),
-                    stddev=config.initializer_range,
-                    param_dtype=config.param_dtype,
-                    rngs=rngs,
-                )
-                for before, width, window, dilation in zip(
-                    (channels[0], *channels),
-                    channels,
-                    config.tdnn_windows,
-                    config.tdnn_dilations,
-                    strict=False,
-                )
+                make.conv(before, width, (window,), dilation=step, axes=("channels", "residual"))
+                for before, width, window, step in layers
             ]
         )
         self.embedding = self._linear(2 * channels[-1], {"features": size}, rngs)

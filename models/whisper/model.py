@@ -16,8 +16,7 @@ from models.errors import InputError
 from models.layers.attention import CacheType
 from models.layers.blocks import Block
 from models.layers.cache import KVCache
-from models.layers.convolution import Conv
-from models.layers.embedding import Embedding, check_length
+from models.layers.embedding import check_length
 from models.layers.encoder_decoder import (
     CacheShape,
     EncoderDecoder,
@@ -27,6 +26,7 @@ from models.layers.encoder_decoder import (
     look,
     run_blocks,
 )
+from models.layers.factory import LayerFactory
 from models.whisper.config import WhisperConfig
 
 _LONGEST_PERIOD = 10_000.0  # of the encoder's positions, in radians
@@ -38,21 +38,9 @@ class Encoder(nnx.Module):
     def __init__(self, config: WhisperConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
 
-        def conv(in_channels: int, stride: int, axes: tuple[str, str]) -> Conv:
-            return Conv(
-                in_channels,
-                config.dim,
-                (3,),
-                stride=stride,
-                padding=1,
-                axes=axes,
-                stddev=config.initializer_range,
-                param_dtype=config.param_dtype,
-                rngs=rngs,
-            )
-
-        self.conv_1 = conv(config.num_mels, 1, ("mels", "hidden_dim"))
-        self.conv_2 = conv(config.dim, 2, ("hidden_dim", "dim"))
+        make, dim = LayerFactory.of(config, rngs), config.dim
+        self.conv_1 = make.conv(config.num_mels, dim, (3,), padding=1, axes=("mels", "hidden_dim"))
+        self.conv_2 = make.conv(dim, dim, (3,), stride=2, padding=1, axes=("hidden_dim", "dim"))
         positions = sinusoids(config.max_source_len, config.dim)
         self.sinusoids = nnx.Param(
             jnp.asarray(positions, config.param_dtype), axes=("positions", "dim")
@@ -111,19 +99,10 @@ class Decoder(nnx.Module):
 
     def __init__(self, config: WhisperConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
-        self.embedding = Embedding(
-            config.vocab_size,
-            config.dim,
-            axis="tokens",  # not split: most Whisper vocabularies have an odd size
-            stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
-        shape = (config.max_seq_len, config.dim)
-        self.positions = nnx.Param(
-            config.initializer_range * jax.random.normal(rngs.params(), shape, config.param_dtype),
-            axes=("positions", "dim"),
-        )
+        make = LayerFactory.of(config, rngs)
+        # Not split: most Whisper vocabularies have an odd size.
+        self.embedding = make.embedding(config.vocab_size, config.dim, "tokens")
+        self.positions = make.table(positions=config.max_seq_len, dim=config.dim)
         self.blocks = nnx.List(
             [DecoderBlock(config, rngs=rngs) for _ in range(config.decoder_layers)]
         )
