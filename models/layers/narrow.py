@@ -117,12 +117,15 @@ class Narrow(nnx.Module):
         if scale.shape[0] > 1:
             return jnp.tensordot(x, self.wide(kernel, x.dtype), axes=axes)
         # Scales of whole columns are left to the results: all formats but INT8 in FP16 are exact.
+        # Sums that cores add up are of the dtype of x as in other maps, but for FP16: they may be
+        # larger than its largest number before they are scaled.
+        summed = jnp.float32 if x.dtype == jnp.float16 else x.dtype
         contracted = tuple(range(x.ndim - axes, x.ndim)), tuple(range(axes))
         y = jax.lax.dot_general(
             x,
             self._numbers(kernel).astype(x.dtype),
             (contracted, ((), ())),
-            preferred_element_type=jnp.float32,
+            preferred_element_type=summed,
         )
         return (y * self._of_outputs(_numeric(scale)[0])).astype(x.dtype)
 
