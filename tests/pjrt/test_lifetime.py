@@ -279,6 +279,13 @@ def test_writing_to_a_freed_record_is_found_out() -> None:
         handles.inspect()
 
 
+def test_small_values_that_another_thread_has_just_ended_are_no_concern() -> None:
+    values = Plugin().values
+    some = ctypes.c_uint64(1)
+    values.use_list(ctypes.addressof(some), lambda: 0)
+    values.collect()
+
+
 @pytest.mark.parametrize("native", [True, False], ids=["native", "python"])
 def test_everything_at_once(native: bool) -> None:
     """A few seconds of what `python -m tests.pjrt.stress` does for as long as one likes."""
