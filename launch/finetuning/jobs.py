@@ -43,10 +43,8 @@ from models.whisper.instructions import read_instructions
 _OF_NEXT_TOKENS = ("context_parallel_size", "pipeline_parallel_size")
 """Sizes of a mesh that split what becomes one loss of next tokens."""
 
-_OF_SOUND = (
-    LETTERS,
-    "audio-classification",
-)  # tasks of models that may have a vocabulary of letters
+_OF_SOUND = (LETTERS, "audio-classification")
+"""Tasks of models whose vocabulary, if they have one, is of letters."""
 
 MASKS = ("[MASK]", "<mask>")  # what tokenizers call a hidden token
 
@@ -76,7 +74,7 @@ def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainCon
     subject = _subject(task, setup.base, tokenizer, media.spelling)
 
     def finish(parameters: Parameters, step: int) -> None:
-        media.describe(config.checkpoint_dir)
+        media.write_preprocessor(config.checkpoint_dir)
         merge = settings.merge_lora
         tuned.save(config.checkpoint_dir, step, parameters, merge=merge, source=path)
 

@@ -11,9 +11,9 @@ from launch.finetuning.sounds import (
     KaldiSpectrogram,
     SoundInput,
     Waveform,
-    as_long_as,
     sound_input,
     sound_row,
+    with_room_for,
 )
 from launch.finetuning.spelling import Spelling
 from launch.finetuning.task_data import Finish
@@ -34,7 +34,7 @@ class Media(NamedTuple):
 
     @property
     def frames(self) -> int | None:
-        """Of a row of sound, if that is as long as its sound."""
+        """Frames of a row of sound, where rows are as long as the longest sound."""
         return self.sound.frames if isinstance(self.sound, Waveform) else None
 
     @property
@@ -45,8 +45,8 @@ class Media(NamedTuple):
             return lambda row: image_row(row, images)
         return None if sound is None else lambda row: sound_row(row, sound)
 
-    def describe(self, directory: Path) -> None:
-        """Writes the directory's preprocessor_config.json, unless there is one."""
+    def write_preprocessor(self, directory: Path) -> None:
+        """Writes preprocessor_config.json into a directory, unless it has one."""
         values = None if self.sound is None else _of_sounds(self.sound)
         values = values if self.images is None else _of_images(self.images)
         file = directory / PREPROCESSOR_FILE
@@ -62,8 +62,8 @@ def media_of(
     seconds: float,
     skips: bool,
 ) -> Media:
-    """What the model takes, as the files beside it say, in rows that hold every sound of the
-    records of up to so many seconds.
+    """What the model takes, as the files beside it say, in rows with room for every sound of the
+    records that lasts no longer than `seconds`.
 
     Raises ConfigError for files that cannot be used, DataError for a model of too few letters,
     RecordError for records that cannot be used, unless `skips`.
@@ -72,16 +72,16 @@ def media_of(
         return Media(preprocessing_for(files, base.config), None, None)
     sound, spelling = sound_input(base, files), None
     if sound is not None:
-        sound = as_long_as(sound, records, seconds, skips=skips)
+        sound = with_room_for(sound, records, seconds, skips=skips)
     if base.architecture.task == LETTERS:
         assert isinstance(sound, Waveform)
         spelling = Spelling.of(files, base.config.vocab_size)
-        spelling = spelling.as_long_as(records, sound, skips=skips)
+        spelling = spelling.with_room_for(records, sound, skips=skips)
     return Media(None, sound, spelling)
 
 
 def _of_images(preprocessing: Preprocessing) -> Values:
-    """Of images that are resized at most."""
+    """The file's values for images that are resized, rescaled and normalised at most."""
     size = preprocessing.size or (1, 1)
     return {
         "image_processor_type": "ViTImageProcessor",
@@ -97,7 +97,7 @@ def _of_images(preprocessing: Preprocessing) -> Values:
 
 
 def _of_sounds(sound: SoundInput) -> Values | None:
-    """Of waveforms and of AST's spectrograms."""
+    """The file's values for waveforms and for AST's spectrograms; None for others."""
     shared = {"sampling_rate": sound.sampling_rate, "feature_size": 1, "padding_value": 0.0}
     if isinstance(sound, Waveform):
         return {

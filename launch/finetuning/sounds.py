@@ -81,7 +81,7 @@ def length_of_sound(record: Record, sampling_rate: int) -> int:
 
 
 class SoundInput(Protocol):
-    """What a model takes of a sound, as frozen records."""
+    """How a model is given a sound."""
 
     @property
     def sampling_rate(self) -> int: ...
@@ -198,11 +198,11 @@ def sound_input(base: Described, files: Path) -> SoundInput | None:
     return of(base.config, files if (files / PREPROCESSOR_FILE).is_file() else None)
 
 
-def as_long_as(
+def with_room_for(
     sound: SoundInput, records: Sequence[Sequence[Record]], seconds: float, *, skips: bool
 ) -> SoundInput:
-    """The same with rows that hold the longest sound of the records, but for sounds of more than so
-    many seconds. Raises RecordError for a sound that cannot be read, unless `skips`."""
+    """The same input with rows for the longest sound of the records that lasts no longer than
+    `seconds`. Raises RecordError for a sound that cannot be read, unless `skips`."""
     if not isinstance(sound, Waveform):
         return sound
     limit, longest = int(seconds * sound.sampling_rate), sound.shortest

@@ -38,10 +38,10 @@ class Spelling:
         except InputError as error:
             raise RecordError(f"{record.place}: {error}.") from error
 
-    def as_long_as(
+    def with_room_for(
         self, records: Sequence[Sequence[Record]], sound: Waveform, *, skips: bool
     ) -> "Spelling":
-        """The same with rows that hold the longest transcript of a sound that fits. Raises
+        """The same letters with rows for the longest transcript of a sound that fits. Raises
         RecordError for a record that cannot be used, unless `skips`."""
         most = 1
         for record in (record for source in records for record in source):

@@ -16,15 +16,15 @@ class DeviceClock:
         return self._free
 
     def reach(self, moment: float) -> None:
-        """The tokens of the step that ends then are known, or nothing happens before."""
+        """Sets the clock to the end of a step, or to the next moment at which anything happens."""
         self.now = max(self.now, moment)
 
 
 class Carrier:
-    """Carries one text after the other from one device to another."""
+    """The link from one device to another, which carries one text after the other."""
 
     def __init__(self, moving: Callable[[int], float]) -> None:
-        """So many blocks take `moving` seconds."""
+        """`moving` gives the seconds that so many blocks take."""
         self._moving, self._free = moving, 0.0
 
     def carried(self, blocks: int, now: float) -> float:

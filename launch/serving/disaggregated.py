@@ -49,8 +49,9 @@ class Disaggregated:
         steps_ahead: int = 1,
         moving: Callable[[int], float] | None = None,
     ) -> None:
-        """If the devices' time is simulated, so many blocks take `moving` seconds from one to the
-        other: both engines are on one time line, which requests come to at its latest moment."""
+        """`moving`, if the devices' time is simulated, gives the seconds that so many blocks take
+        from one to the other. Both engines share one time line then, and a request arrives at the
+        latest moment that either has reached."""
         self.limits = limits
         self._runners = prefill, decode
         self._carrier = None if moving is None else Carrier(moving)
@@ -110,7 +111,7 @@ class Disaggregated:
         raise ServingError("adapters cannot be loaded while prompts have a mesh of their own")
 
     def _next_text(self) -> float:
-        """Before that time no text comes to the second engine."""
+        """The time before which no text comes to the second engine."""
         return math.inf if self._carrier is None else self._prefill.horizon
 
     def _first_tokens(self, outputs: Sequence[Output]) -> None:

@@ -15,11 +15,11 @@ from models.kernels.cores import on_cores, own_part, tiles_of, varying_as
 from models.kernels.products import BLOCK, add_up, columns_of_rows, loaded_weights
 from models.kernels.tiles import ROWS, extent, parts, rows_from, tile
 
-CHOICES = (512, 256, 128)
-"""Rows that share the weights that are loaded: the columns of a product."""
+ROW_CHOICES = (512, 256, 128)
+"""How many rows may share each load of the weights; a product has as many columns."""
 
 MOST_BYTES = 176 << 10
-"""Of a partition of SBUF, for what the rows of a step need."""
+"""Bytes of a partition of SBUF for the rows of one load and what is made of them."""
 
 
 @nki.jit
@@ -32,7 +32,7 @@ def swiglu_kernel(x: Any, gate: Any, up: Any, down: Any) -> Any:
     """
     y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     own = own_part(x.shape[0], ROWS)
-    step = rows_together(x.shape[1], gate.shape[1], bytes_of(x.dtype)) or ROWS
+    step = rows_per_load(x.shape[1], gate.shape[1], bytes_of(x.dtype)) or ROWS
     for rows in parts(own.stop, step, own.start):
         store_swiglu(y[rows], columns_of_rows(x, rows), gate, up, down)
     return y
@@ -68,32 +68,32 @@ def _store_hidden(
     nisa.tensor_tensor(hidden, active, others, nl.multiply)
 
 
-def rows_together(width: int, hidden: int, itemsize: int) -> int:
-    """How many rows share weights [D, F] so that SBUF holds what they need, in numbers of so many
-    bytes; 0: not even 128 fit."""
+def rows_per_load(width: int, hidden: int, itemsize: int) -> int:
+    """The most rows that can share each load of weights [D, F] of `itemsize` bytes a number, with
+    all that they need in SBUF; 0: not even 128 fit."""
 
     def needed(rows: int) -> int:
         """Bytes while hidden numbers are made, and while they are multiplied with `down`."""
         made = width * (rows + 2 * BLOCK) + hidden * rows
         return max(made, hidden * (rows + BLOCK)) * itemsize // ROWS
 
-    return next((rows for rows in CHOICES if needed(rows) <= MOST_BYTES), 0)
+    return next((rows for rows in ROW_CHOICES if needed(rows) <= MOST_BYTES), 0)
 
 
 def bytes_of(dtype: Any) -> int:
-    """Of a number of a tensor of a kernel."""
+    """Bytes of a number of this dtype."""
     return 2 if dtype in (nl.bfloat16, nl.float16) else 4
 
 
 def fits(width: int, hidden: int, itemsize: int) -> bool:
     """Whether SBUF holds what the kernel needs for weights [D, F] and numbers of so many bytes."""
-    return rows_together(width, hidden, itemsize) > 0
+    return rows_per_load(width, hidden, itemsize) > 0
 
 
 def swiglu(x: jax.Array, gate: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
     """(silu(x · gate) · (x · up)) · down: x [..., D], gate and up [D, F], down [F, D] -> [..., D].
 
-    The kernel makes values that nothing is differentiated by. Gradients, and values beside them,
+    The kernel computes the value where no gradient is asked for. Where one is, value and gradient
     are the compiler's own code, which keeps what both need and is faster.
     """
     return _swiglu(x, *varying_as(x, gate, up, down))

@@ -26,7 +26,7 @@ def at_depth(
 ) -> tuple[Measurement, str | None]:
     """The measurement at `layers`, and what was assumed; few layers are measured as they are.
 
-    Both depths are prepared before the first is measured, so that they may be while it is.
+    Both depths are prepared before the first is measured: `prepare` may go on in another thread.
     `measure_alike` measures a depth as `measure` did the one before it: what is decided by a
     kernel's share of the program must not differ, or the difference counts once for every layer.
 

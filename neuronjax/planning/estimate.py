@@ -199,7 +199,7 @@ def of_factory(
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A program that is being partitioned, mostly outside Python, and what it is measured on."""
+    """A program that another thread partitions, mostly outside Python, and its machine."""
 
     program: Future[Partitioned]
     setting: Setting
@@ -208,7 +208,7 @@ class _Prepared:
         return measure(self.program.result(), self.setting)
 
     def measure_alike(self) -> Measurement:
-        """As the program measured before, where they have kernels in common."""
+        """With the orders chosen for the program before it, for kernels that both have."""
         decided = self.setting.known.decided()
         return measure(self.program.result(), replace(self.setting, known=decided))
 

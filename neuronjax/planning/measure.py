@@ -91,7 +91,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Partitioned:
-    """A traced program as its cores compute it, and what the compiler would say of it."""
+    """A traced program, that of each core, and what the compiler would say of it."""
 
     traced: Traced
     program: CompiledProgram
@@ -99,7 +99,7 @@ class Partitioned:
 
 
 def partitioned(traced: Traced, setting: Setting) -> Partitioned:
-    """The program of a core, with the chip's numerics.
+    """The program of each core, with the chip's numerics.
 
     CompileError: it cannot be partitioned.
     """

@@ -29,11 +29,11 @@ from launch.serving.scheduler.waiting import Waiting
 
 
 class _Steady(NamedTuple):
-    """A step of decoding of everybody who has a place."""
+    """A decoding step of all sequences that have a slot, which can be repeated."""
 
     step: Step
-    changes: int  # of slots until then
-    left: int  # how many more there can be
+    changes: int  # `Slots.changes` when it was planned
+    left: int  # how many more such steps there can be
 
 
 class Scheduler:
@@ -143,8 +143,8 @@ class Scheduler:
         return self._plan_again() or self._plan_anew()
 
     def _plan_again(self) -> Step | None:
-        """The step of decoding planned last, one token further; None if anything else is to be
-        done. Mostly there is not, and then this takes a third of the time."""
+        """The decoding step planned last, one token further; None if anything else is to be done.
+        Usually nothing else is, and this takes a third of the time of planning anew."""
         steady, slots = self._steady, self.slots
         if steady is None or self.waiting or slots.changes != steady.changes or not steady.left:
             return None

@@ -209,7 +209,7 @@ def _expand(
     values: dict[str, int],
     streams: dict[Engine | None, list[_Event]],
 ) -> None:
-    """Appends what runs of `nodes` to the streams of its engines."""
+    """Appends the events of `nodes`, in the order of execution, to the streams of their engines."""
     for position, node in enumerate(nodes):
         if isinstance(node, Instruction):
             if node.waits or node.signals:
