@@ -5,8 +5,9 @@ from itertools import pairwise
 import numpy as np
 
 from launch.data.records import Record
-from launch.finetuning.sounds import Waveform, length_of_sound, sound_of
+from launch.finetuning.sounds import length_of_sound, sound_of
 from launch.finetuning.text_examples import Reading, Row
+from launch.sound_inputs import Waveform
 
 
 def spelled_sound(record: Record, reading: Reading) -> Row | None:

@@ -7,16 +7,10 @@ from typing import Any, NamedTuple
 
 from launch.data.records import Record
 from launch.finetuning.media_examples import image_row, preprocessing_for
-from launch.finetuning.sounds import (
-    KaldiSpectrogram,
-    SoundInput,
-    Waveform,
-    sound_input,
-    sound_row,
-    with_room_for,
-)
+from launch.finetuning.sounds import sound_row, with_room_for
 from launch.finetuning.spelling import Spelling
 from launch.finetuning.task_data import Finish
+from launch.sound_inputs import KaldiSpectrogram, SoundInput, Waveform, sound_input
 from models.images import PREPROCESSOR_FILE, Preprocessing
 from models.pretrained import Described
 

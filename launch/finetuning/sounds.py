@@ -1,10 +1,10 @@
-"""Records of sound, and what models take of it."""
+"""Records of sound, and rows of what models take of it."""
 
 import io
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -12,17 +12,10 @@ from launch.data.readers.folders import TRANSCRIPT
 from launch.data.records import Record, RecordError, first_field, shortened, text_field
 from launch.errors import DataError
 from launch.sound import read_sound, sound_length
-from models.ast import features as ast
-from models.ast.model import ASTConfig
-from models.pretrained import Described
-from models.wav2vec2.config import SpeechConfig
-from models.wav2vec2.samples import PREPROCESSOR_FILE, Samples, normalised, read_samples
-from models.whisper import features as whisper
+from launch.sound_inputs import Row, SoundInput, Waveform
 
 AUDIO = ("audio", "file_name", "path")
 TRANSCRIPTS = ("text", "sentence", "transcription", "transcript")
-
-Row = Mapping[str, Any]
 
 
 def sound_of(record: Record) -> Any:
@@ -78,124 +71,6 @@ def length_of_sound(record: Record, sampling_rate: int) -> int:
         return len(samples_of_sound(sound, sampling_rate))
     except DataError as error:
         raise RecordError(f"{record.place}: {error}") from error
-
-
-class SoundInput(Protocol):
-    """How a model is given a sound."""
-
-    @property
-    def sampling_rate(self) -> int: ...
-
-    @property
-    def shortest(self) -> int:
-        """Samples of the shortest sound that it takes."""
-        ...
-
-    @property
-    def longest(self) -> int | None:
-        """Samples that a row holds; None: what is longer is cut."""
-        ...
-
-    def row(self, samples: np.ndarray) -> Row:
-        """The model's inputs, of samples [N]."""
-        ...
-
-
-@dataclass(frozen=True)
-class Waveform:
-    """The `sound` [N] itself, as long in every row, and how many of its `frames` [] are real."""
-
-    config: SpeechConfig
-    samples: Samples
-    longest: int = 0
-
-    @classmethod
-    def of(cls, config: SpeechConfig, files: Path | None) -> "Waveform":
-        return cls(config, Samples() if files is None else read_samples(files))
-
-    @property
-    def sampling_rate(self) -> int:
-        return self.samples.sampling_rate
-
-    @property
-    def shortest(self) -> int:
-        return self.config.shortest
-
-    @property
-    def frames(self) -> int:
-        """The frames of a row."""
-        return self.config.frames(self.longest)
-
-    def row(self, samples: np.ndarray) -> Row:
-        sound = normalised(samples, self.samples)
-        return {
-            "sound": np.pad(sound, (0, self.longest - len(sound))),
-            "frames": np.int32(self.config.frames(len(sound))),
-        }
-
-
-@dataclass(frozen=True)
-class KaldiSpectrogram:
-    """A spectrogram [F, M] as `sound`: what AST takes."""
-
-    settings: ast.Spectrogram
-    longest: None = None
-
-    @classmethod
-    def of(cls, config: ASTConfig, files: Path | None) -> "KaldiSpectrogram":
-        frames, mels = config.spectrogram
-        plain = ast.Spectrogram(num_frames=frames, num_mels=mels)
-        return cls(plain if files is None else ast.read_spectrogram(files))
-
-    @property
-    def sampling_rate(self) -> int:
-        return self.settings.sampling_rate
-
-    @property
-    def shortest(self) -> int:
-        return self.settings.frame
-
-    def row(self, samples: np.ndarray) -> Row:
-        return {"sound": ast.log_mel(samples, self.settings)}
-
-
-@dataclass(frozen=True)
-class WhisperSpectrogram:
-    """A spectrogram [F, M] as `features`: what Whisper takes."""
-
-    settings: whisper.Spectrogram
-    shortest: int = 1
-    longest: None = None
-
-    @classmethod
-    def of(cls, config: Any, files: Path | None) -> "WhisperSpectrogram":
-        return cls(whisper.Spectrogram() if files is None else whisper.read_spectrogram(files))
-
-    @property
-    def sampling_rate(self) -> int:
-        return self.settings.sampling_rate
-
-    def row(self, samples: np.ndarray) -> Row:
-        return {"features": whisper.log_mel(samples, self.settings)}
-
-
-_INPUTS: Mapping[str, Callable[[Any, Path | None], SoundInput]] = {
-    "wav2vec2": Waveform.of,
-    "ast": KaldiSpectrogram.of,
-    "whisper": WhisperSpectrogram.of,
-}
-"""Family -> what its models take, by the config and the directory with the checkpoint's files."""
-
-
-def sound_input(base: Described, files: Path) -> SoundInput | None:
-    """What the model takes of a sound, as the files beside it say; None if it takes none.
-
-    Raises ConfigError if they cannot be used.
-    """
-    of = _INPUTS.get(base.architecture.family)
-    if of is None:
-        return None
-    return of(base.config, files if (files / PREPROCESSOR_FILE).is_file() else None)
 
 
 def with_room_for(

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from launch.data.records import Record, RecordError
 from launch.errors import DataError
-from launch.finetuning.sounds import Waveform, length_of_sound, transcript_of
+from launch.finetuning.sounds import length_of_sound, transcript_of
+from launch.sound_inputs import Waveform
 from models.errors import InputError
 from models.wav2vec2.letters import Letters, read_letters
 

@@ -17,8 +17,8 @@ from launch.data.records import (
     text_field,
 )
 from launch.finetuning.conversations import ANSWERS, Learnt, Writer, checked_messages
-from launch.finetuning.sounds import SoundInput
 from launch.finetuning.spelling import Spelling
+from launch.sound_inputs import SoundInput
 from launch.text import Spans
 
 Row = Mapping[str, Any]  # arrays without the leading dimension of batches

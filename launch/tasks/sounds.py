@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,15 @@ import jax
 import numpy as np
 
 from launch.sound import read_sound
+from launch.sound_inputs import INPUTS
 from launch.tasks.media_reader import labels_of, open_model
 from launch.tasks.task import Request, Task
 from launch.tasks.text_understanding import softmax, write_rows
-from models.ast.features import log_mel, read_spectrogram
 from models.errors import ConfigError
 from models.parameters import merge
 from models.pretrained import describe
 from models.wav2vec2.letters import read_letters
-from models.wav2vec2.samples import normalised, read_samples
+from models.wav2vec2.samples import read_samples
 
 SHOWN = 5  # classes of a sound
 
@@ -73,29 +72,12 @@ def extract_speaker(request: Request) -> None:
 
 def _sound(request: Request) -> np.ndarray:
     """What the model of the request takes, a batch of one."""
-    architecture = describe(request.directory).architecture
-    if architecture.family not in _INPUTS:
+    architecture, config, _ = describe(request.directory)
+    of = INPUTS.get(architecture.family)
+    if of is None:
         raise ConfigError(f"{architecture.name} does not accept sound on its own")
-    return _INPUTS[architecture.family](request)[None]
-
-
-def _spectrogram(request: Request) -> np.ndarray:
-    """That of the sound [frames, mel bands]."""
-    settings = read_spectrogram(request.directory)
-    return log_mel(read_sound(Path(request.input), settings.sampling_rate), settings)
-
-
-def _samples(request: Request) -> np.ndarray:
-    """Those of the sound [N]."""
-    settings = read_samples(request.directory)
-    return normalised(read_sound(Path(request.input), settings.sampling_rate), settings)
-
-
-_INPUTS: Mapping[str, Callable[[Request], np.ndarray]] = {
-    "ast": _spectrogram,
-    "wav2vec2": _samples,
-}
-"""Family -> what its models take."""
+    sound = of(config, request.directory)
+    return sound.features(read_sound(Path(request.input), sound.sampling_rate))[None]
 
 
 @partial(jax.jit, static_argnums=0)
