@@ -21,6 +21,7 @@ from neuronjax.emulate import checks, core
 from neuronjax.emulate.checks import Finding
 from neuronjax.emulate.element_types import numpy_dtype
 from neuronjax.emulate.record import record
+from neuronjax.emulate.repeated import Repeated
 from neuronjax.errors import ExecutionError, KernelWarning, UnsupportedProgramError
 from neuronjax.hlo.custom_calls import (
     NATIVE_KERNEL,
@@ -47,6 +48,27 @@ API_VERSION = 2
 
 
 @dataclass(frozen=True, eq=False)
+class _Reports:
+    """Findings in terms of a kernel's lines."""
+
+    program: Program
+    declared: Mapping[str, str]
+
+    @cached_property
+    def lines(self) -> Mapping[str, str]:
+        """Path of an instruction, or tensor -> `file:line`."""
+        return {**lines_by_path(self.program), **self.declared}
+
+    def report(self, finding: Finding) -> None:
+        """Ends a run, unless the finding is a read of what nothing has written."""
+        if finding.kind is not checks.Kind.UNINITIALISED:
+            checks.fail(finding)
+        places = [self.lines[path] for path in finding.paths if path in self.lines]
+        file, _, line = (places or [f"{self.program.name}:0"])[0].rpartition(":")
+        warned(with_lines(finding.message, self.lines), KernelWarning, file, int(line))
+
+
+@dataclass(frozen=True, eq=False)
 class NativeKernel(SerializedKernel):
     """A kernel as a function of arrays, one for each argument of its program."""
 
@@ -69,26 +91,27 @@ class NativeKernel(SerializedKernel):
         """
         inputs = [b.name for b in self.program.buffers if b.kind is Kind.ARGUMENT]
         arguments = [dict(zip(inputs, of_rank, strict=True)) for of_rank in arrays]
-        reported = checks.Checks(histories=True, report=self._report)
         try:
             if record_to is not None:
-                return record(record_to, self.program, arguments, order=order, checks=reported)
-            return core.run(self.program, arguments, order=order, checks=reported)
+                return record(record_to, self.program, arguments, order=order, checks=self._checks)
+            if order is not None:
+                return core.run(self.program, arguments, order=order, checks=self._checks)
+            return self._in_program_order(arguments)
         except ExecutionError as error:
-            raise type(error)(with_lines(str(error), self._lines)) from error
+            raise type(error)(with_lines(str(error), self._reports.lines)) from error
 
     @cached_property
-    def _lines(self) -> Mapping[str, str]:
-        """Path of an instruction, or tensor -> `file:line`."""
-        return {**lines_by_path(self.program), **self.declared}
+    def _reports(self) -> _Reports:
+        return _Reports(self.program, self.declared)
 
-    def _report(self, finding: Finding) -> None:
-        """Ends a run, unless the finding is a read of what nothing has written."""
-        if finding.kind is not checks.Kind.UNINITIALISED:
-            checks.fail(finding)
-        places = [self._lines[path] for path in finding.paths if path in self._lines]
-        file, _, line = (places or [f"{self.program.name}:0"])[0].rpartition(":")
-        warned(with_lines(finding.message, self._lines), KernelWarning, file, int(line))
+    @cached_property
+    def _checks(self) -> checks.Checks:
+        return checks.Checks(histories=True, report=self._reports.report)
+
+    @cached_property
+    def _in_program_order(self) -> Repeated:
+        program, reported = self.program, self._checks
+        return Repeated(lambda arguments, _: core.Emulation(program, arguments, checks=reported))
 
     def __call__(self, *arrays: Any) -> tuple[np.ndarray, ...]:
         """What a call returns. If several ranks exchange data, the first array is the number of

@@ -9,6 +9,7 @@ import argparse
 import gc
 import importlib
 import json
+import math
 import os
 import sys
 import time
@@ -135,6 +136,22 @@ def calls(arguments: argparse.Namespace) -> dict[str, float]:
     return {"ratio": measured.value}
 
 
+def kernels(arguments: argparse.Namespace) -> dict[str, float]:
+    """What `--row` of `launch.benchmarks.kernels` measures: value and quartiles of each number."""
+    importlib.import_module("launch.emulation").provide_nki()
+    module = importlib.import_module("launch.benchmarks.kernels")
+    devices = jax.devices()[: math.prod(module.MESH)]
+    measured = {
+        "call_overhead": lambda: module.call_overhead(devices, arguments.calls),
+        "emulation_speed": lambda: module.emulation_speed(arguments.calls),
+    }[arguments.row]()
+    return {
+        f"{name}.{field}": getattr(measurement, field)
+        for name, measurement in measured.items()
+        for field in ("value", "low", "high")
+    }
+
+
 def bf16_steps(arguments: argparse.Namespace) -> dict[str, float]:
     """Median seconds of the training job's step with BF16 activations."""
     training = importlib.import_module("launch.benchmarks.training")
@@ -200,6 +217,7 @@ TASKS = {
         bystander,
         many_cores,
         calls,
+        kernels,
         growth,
         loading,
         handles,

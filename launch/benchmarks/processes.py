@@ -121,6 +121,16 @@ def calls_in_python(settings: Settings, repetitions: int, row: str) -> Measureme
     return summary([run["ratio"]])
 
 
+def kernels(
+    settings: Settings, repetitions: int, row: str, number: str, scale: float
+) -> Measurement:
+    """One `number` of a `row` of kernels, in units of 1 / `scale`."""
+    task = ["kernels", f"--row={row}", f"--calls={repetitions}"]
+    run = run_child(settings.platform, task, ONE_CHIP)
+    value, low, high = (scale * run[f"{number}.{field}"] for field in ("value", "low", "high"))
+    return Measurement(value, low, high, run)
+
+
 def handles(settings: Settings, repetitions: int) -> Measurement:
     """Handles of the plugin that outlive what they stood for."""
     task = ["handles", f"--module={PLUGIN_MODULE}"]

@@ -97,6 +97,10 @@ def _numerics(variables: Mapping[str, str]) -> Measure:
     return partial(processes.numerics, variables=variables)
 
 
+def _call_of_kernel(number: str) -> Measure:
+    return partial(processes.kernels, row="call_overhead", number=number, scale=1e3)
+
+
 def _in_python(row: str) -> Measure:
     return partial(processes.calls_in_python, row=row)
 
@@ -128,5 +132,7 @@ ROWS = (
     Row("serving: planning of 256", 1.0, "ms", 400, serving.planning),
     Row("serving: streams, step over its programs", 1.05, "×", 75, serving.streamed_steps),
     Row("serving: streams, answers over their steps", 1.05, "×", 7, serving.streamed_answers),
+    Row("kernel call, one device", 1.0, "ms", 200, _call_of_kernel("one")),
+    Row("kernel call, 2x2 mesh", 1.0, "ms", 200, _call_of_kernel("mesh")),
     Row("handles left", 0.0, "", 1, processes.handles),
 )

@@ -4,6 +4,7 @@
     results = core.run(program, [{"x": x}], order=core.DataflowOrder(seed=1))  # engines race
 
 * `core`: `run` and `Emulation`; `checks`: the checks of a run; `record`: runs that can be replayed.
+* `repeated`: runs of one program, whose emulation is kept.
 * `program_order`; `dataflow` with `instruction_reader`, `semaphore` and `stream_choice`: the two
   orders of execution; `fabric`: exchanges between ranks.
 * `code`: programs made executable; `table`: the rule of every instruction, from `tensor_engine`,

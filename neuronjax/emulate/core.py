@@ -222,9 +222,9 @@ class Emulation:
             core.hooks.restart(core.memories.held())
 
     @property
-    def hbm_bytes(self) -> int:
-        """Bytes of HBM that it emulates on each rank."""
-        return self.cores[0].memories.hbm_bytes
+    def bytes_per_rank(self) -> int:
+        """Bytes of memory that it emulates on each rank."""
+        return self.cores[0].memories.nbytes
 
     def results(self) -> list[Results]:
         """For each rank, result buffer name -> copy of its contents."""

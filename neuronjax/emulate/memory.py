@@ -105,9 +105,9 @@ class Memories:
                 location.bytes_of(buffer)[...] = UNWRITTEN
 
     @property
-    def hbm_bytes(self) -> int:
-        """Bytes of HBM up to the end of the last buffer that has an address there."""
-        return self._shared[Memory.HBM, 0].flat.size
+    def nbytes(self) -> int:
+        """Bytes up to the end of the last buffer that has an address, in all memories."""
+        return sum(storage.flat.size for storage in self._shared.values())
 
     @property
     def aliased(self) -> frozenset[str]:

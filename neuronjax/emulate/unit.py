@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
@@ -45,12 +46,20 @@ def _accumulators() -> dict[Engine, Array]:
     return {engine: np.zeros((LANES, 1), np.float32) for engine in (Engine.SCALAR, Engine.VECTOR)}
 
 
-def _random_state() -> dict[Engine, Array]:
-    """Every lane has its own seed in its first word; the hardware's seeds are undocumented."""
+@cache
+def _first_words(place: int) -> Array:
+    """Every lane has its own seed; the hardware's seeds are undocumented."""
     lane = np.arange(LANES, dtype=np.uint32)
+    words = random_bits(NUMPY, lane, np.array([place], np.uint32))
+    words.flags.writeable = False
+    return words
+
+
+def _random_state() -> dict[Engine, Array]:
+    """Every lane has its own seed in its first word."""
     states = {engine: np.zeros((LANES, words), np.uint32) for engine, words in STATE_WORDS.items()}
     for place, state in enumerate(states.values()):
-        state[:, 0] = random_bits(NUMPY, lane, np.array([place], np.uint32))
+        state[:, 0] = _first_words(place)
     return states
 
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,7 @@ class Compiled:
         inputs = [b.name for b in self.program.buffers if b.kind is Kind.ARGUMENT]
         return [position for position in self.changed if inputs[position] not in tensors]
 
+    @cached_property
     def native(self) -> NativeKernel:
         """The kernel as a function of its arrays and nothing else."""
         inputs = [b.name for b in self.program.buffers if b.kind is Kind.ARGUMENT]
@@ -108,7 +110,7 @@ class Compiled:
 
         Raises as `run` does.
         """
-        native = self.native()
+        native = self.native
         by_rank = native.run(arrays, order, record_to)
         return [self._returned(native, results) for results in by_rank]
 

@@ -78,7 +78,7 @@ class Kernel:
             traced.returned,
         )
         types, form = jax.tree.flatten(results)
-        values = kernel_calls.call(traced.native(), called.arrays, types)
+        values = kernel_calls.call(traced.native, called.arrays, types)
         return varying_as(called.arrays, jax.tree.unflatten(form, values))
 
     def trace(self, *arguments: Any, target: str | None = None, **keywords: Any) -> Compiled:

@@ -18,6 +18,7 @@ import numpy as np
 
 from neuronjax.emulate.checks import NO_CHECKS, Checks
 from neuronjax.emulate.core import (
+    Arguments,
     DataflowOrder,
     Emulation,
     Executed,
@@ -27,6 +28,7 @@ from neuronjax.emulate.core import (
 )
 from neuronjax.emulate.element_types import Rounding
 from neuronjax.emulate.record import record
+from neuronjax.emulate.repeated import Repeated
 from neuronjax.engine_compiler import lower_program
 from neuronjax.errors import ConfigurationError
 from neuronjax.hlo import module as hlo
@@ -204,9 +206,6 @@ ORDERS: dict[str, Callable[[int], Order]] = {
 """Option ``engine_order`` -> order of instructions, with a seed."""
 
 
-KEPT_BYTES = 1 << 28
-"""Emulated memory is kept between runs of programs with at most this much HBM per rank."""
-
 Run = Callable[[list[dict[str, np.ndarray]]], list[Results]]
 
 
@@ -229,8 +228,18 @@ class Runs:
           RaceError, DeadlockError, UninitialisedError, OutOfBoundsError: detected by the emulator.
         """
         if self._folder is None:
-            return _Repeated(program, self.order, self._checks, host, self.rounding, self.seeds())
+            return self._repeated(program, host)
         return partial(self._recorded, self._folder, program, host, self.seeds())
+
+    def _repeated(self, program: Program, host: HostWork) -> Run:
+        def make(arguments: Sequence[Arguments], seed: int) -> Emulation:
+            return Emulation(
+                program, arguments, order=self.order, checks=self._checks, host=host,
+                rounding=replace(self.rounding, seed=seed),
+            )  # fmt: skip
+
+        run, seeds = Repeated(make), self.seeds()
+        return lambda arguments: run(arguments, next(seeds))
 
     def seeds(self) -> Iterator[int]:
         """For each run of a program, the seed with which it rounds stochastically."""
@@ -260,36 +269,6 @@ class Runs:
             path, program, arguments, order=self.order, host=host, checks=self._checks,
             rounding=replace(self.rounding, seed=next(seeds)),
         )  # fmt: skip
-
-
-@dataclass
-class _Repeated:
-    """Repeated runs of one program; unless it is large, its emulation is kept for the next run."""
-
-    program: Program
-    order: Order
-    checks: Checks
-    host: HostWork
-    rounding: Rounding
-    #: Of each run's stochastic rounding.
-    seeds: Iterator[int]
-    _ready: Emulation | None = None
-
-    def __call__(self, arguments: list[dict[str, np.ndarray]]) -> list[Results]:
-        seed = next(self.seeds)
-        if self._ready is None:
-            emulation = Emulation(
-                self.program, arguments, order=self.order, checks=self.checks, host=self.host,
-                rounding=replace(self.rounding, seed=seed),
-            )  # fmt: skip
-        else:
-            emulation, self._ready = self._ready, None
-            emulation.reload(arguments, rounding_seed=seed)
-        emulation.run()
-        results = emulation.results()
-        if emulation.hbm_bytes <= KEPT_BYTES:
-            self._ready = emulation
-        return results
 
 
 class EngineClient(HostClient):

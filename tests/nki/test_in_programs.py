@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -233,7 +234,7 @@ def test_calls_without_a_kernel_are_refused(case: str) -> None:
 
 
 def test_calls_of_other_shapes_are_refused() -> None:
-    config = scaled.trace(HALF).native().configuration()
+    config = scaled.trace(HALF).native.configuration()
     np.testing.assert_array_equal(called(config, HALF.shape)(HALF), 2 * HALF)
     with pytest.raises(
         jax.errors.JaxRuntimeError, match=r"has operands float32\[256, 8\] where scaled was comp"
@@ -259,3 +260,36 @@ def test_errors_of_runs_have_the_lines_of_the_kernel() -> None:
     np.testing.assert_array_equal(jitted(X, np.full((1, 1), 7, np.int32)), X[7:8])
     with pytest.raises(ValueError, match=r"test_in_programs\.py:\d+"):
         jitted(X, np.full((1, 1), 256, np.int32)).block_until_ready()
+
+
+@nki.jit
+def half_written(x: Tensor, rows: Tensor) -> Tensor:
+    """x gathered at `rows`, of which the second half is read although nothing has written it."""
+    gathered, index = tile((128, 2 * x.shape[1])), loaded(rows)
+    nisa.dma_copy(
+        gathered[:, : x.shape[1]],
+        x.ap([[x.shape[1], 128], [1, x.shape[1]]], 0, vector_offset=index),
+    )
+    return stored(gathered)
+
+
+@pytest.mark.filterwarnings("ignore::neuronjax.errors.KernelWarning")
+def test_a_run_finds_nothing_of_the_runs_before_also_of_one_that_failed() -> None:
+    run = jax.jit(half_written)
+    rows = np.arange(128, dtype=np.int32)[:, None]
+    for attempt in range(3):
+        x = X[:128] + attempt
+        result = np.asarray(run(x, rows))
+        np.testing.assert_array_equal(result[:, :8], x)
+        assert np.isnan(result[:, 8:]).all()
+        with pytest.raises(ValueError, match=r"row 128 .* out of bounds"):
+            run(x, rows + 1).block_until_ready()
+
+
+def test_calls_from_several_threads_keep_their_values_apart() -> None:
+    run = jax.jit(scaled)
+    inputs = [X[:128] + number for number in range(40)]
+    with ThreadPoolExecutor(4) as threads:
+        results = list(threads.map(lambda x: np.asarray(run(x)), inputs))
+    for x, result in zip(inputs, results, strict=True):
+        np.testing.assert_array_equal(result, 2 * x)
