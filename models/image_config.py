@@ -2,27 +2,16 @@
 
 from dataclasses import dataclass
 
+from models.common_settings import NormalConfig, common
 from models.layers.blocks import BlockShape
-from models.settings import (
-    ACTIVATION,
-    EPS,
-    LAYERS,
-    WIDTH,
-    NormalConfig,
-    OneOf,
-    check_multiple,
-    setting,
-)
-
-OUTPUT_STRIDE = OneOf((8, 16, 32))
-"""How much smaller than its image the last feature map of a small network may be."""
+from models.settings import check_multiple
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageConfig(NormalConfig):
     """Of every one."""
 
-    num_channels: int = setting("num_channels", "channels of the input image", WIDTH, default=3)
+    num_channels: int = common("num_channels", default=3)
     num_labels: int | None = None  # None = features alone
 
 
@@ -30,19 +19,13 @@ class ImageConfig(NormalConfig):
 class PatchConfig(ImageConfig):
     """Of transformers over patches; the defaults are those of ViT-Base."""
 
-    num_layers: int = setting("num_hidden_layers", "number of layers", LAYERS, default=12)
-    dim: int = setting("hidden_size", "width of the residual stream", WIDTH, default=768)
-    hidden_dim: int = setting(
-        "intermediate_size", "width of the feed-forward block", WIDTH, default=3072
-    )
-    num_heads: int = setting("num_attention_heads", "number of attention heads", WIDTH, default=12)
-    act: str = setting(
-        "hidden_act", "activation of the feed-forward block", ACTIVATION, default="gelu"
-    )
-    qkv_bias: bool = setting(
-        "qkv_bias", "biases of the query, key and value projections", default=True
-    )
-    norm_eps: float = setting("layer_norm_eps", "LayerNorm epsilon", EPS, default=1e-12)
+    num_layers: int = common("num_hidden_layers", default=12)
+    dim: int = common("hidden_size", default=768)
+    hidden_dim: int = common("intermediate_size", default=3072)
+    num_heads: int = common("num_attention_heads", default=12)
+    act: str = common("hidden_act", default="gelu")
+    qkv_bias: bool = common("qkv_bias", default=True)
+    norm_eps: float = common("layer_norm_eps", default=1e-12)
 
     def __post_init__(self) -> None:
         super().__post_init__()

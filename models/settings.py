@@ -109,15 +109,6 @@ class ModelConfig:
         check_settings(self)
 
 
-@dataclass(frozen=True, kw_only=True)
-class NormalConfig(ModelConfig):
-    """Of models whose initial weights are drawn from a normal distribution."""
-
-    initializer_range: float = setting(
-        "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
-    )
-
-
 def read_settings(
     record: type[Any],
     values: Fields,

@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass
 
+from models.common_settings import common
 from models.layers.blocks import BlockShape
 from models.settings import (
-    ACTIVATION,
-    DEVIATION,
     LAYERS,
-    TOKENS,
     WIDTH,
     ModelConfig,
     check_multiple,
@@ -27,15 +25,13 @@ class BartConfig(ModelConfig):
     start_token: int = setting(
         "decoder_start_token_id", "first token of the decoder's input", default=2
     )
-    vocab_size: int = setting("vocab_size", "vocabulary size", TOKENS, default=50_265)
-    max_seq_len: int = setting(
-        "max_position_embeddings", "longest text, in tokens", TOKENS, default=1024
-    )
+    vocab_size: int = common("vocab_size", default=50_265)
+    max_seq_len: int = common("max_position_embeddings", default=1024)
     num_layers: int = setting("encoder_layers", "number of encoder layers", LAYERS, default=12)
     num_decoder_layers: int = setting(
         "decoder_layers", "number of decoder layers", LAYERS, default=12
     )
-    dim: int = setting("d_model", "width of the residual stream", WIDTH, default=1024)
+    dim: int = common("d_model", default=1024)
     hidden_dim: int = setting(
         "encoder_ffn_dim", "width of the encoder's feed-forward block", WIDTH, default=4096
     )
@@ -48,15 +44,11 @@ class BartConfig(ModelConfig):
     num_decoder_heads: int = setting(
         "decoder_attention_heads", "number of attention heads in the decoder", WIDTH, default=16
     )
-    act: str = setting(
-        "activation_function", "activation of the feed-forward block", ACTIVATION, default="gelu"
-    )
+    act: str = common("activation_function", default="gelu")
     scale_embedding: bool = setting(
         "scale_embedding", "whether token embeddings are multiplied by sqrt(dim)", default=False
     )
-    initializer_range: float = setting(
-        "init_std", "standard deviation of the initial weights", DEVIATION, default=0.02
-    )
+    initializer_range: float = common("init_std", default=0.02)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,14 +2,10 @@
 
 from dataclasses import dataclass
 
+from models.common_settings import common
 from models.errors import ConfigError
 from models.layers.blocks import BlockShape
 from models.settings import (
-    ACTIVATION,
-    DEVIATION,
-    EPS,
-    LAYERS,
-    TOKENS,
     WIDTH,
     Range,
     check_multiple,
@@ -22,17 +18,13 @@ from models.settings import (
 class Tower:
     """The blocks of one tower. Raises ConfigError if the dimensions do not fit together."""
 
-    dim: int = setting("hidden_size", "width of the residual stream", WIDTH)
-    hidden_dim: int = setting("intermediate_size", "width of the feed-forward block", WIDTH)
-    num_layers: int = setting("num_hidden_layers", "number of layers", LAYERS)
-    num_heads: int = setting("num_attention_heads", "number of attention heads", WIDTH)
-    act: str = setting(
-        "hidden_act", "activation of the feed-forward block", ACTIVATION, default="quick_gelu"
-    )
-    norm_eps: float = setting("layer_norm_eps", "LayerNorm epsilon", EPS, default=1e-5)
-    initializer_range: float = setting(
-        "initializer_range", "standard deviation of the initial weights", DEVIATION, default=0.02
-    )
+    dim: int = common("hidden_size")
+    hidden_dim: int = common("intermediate_size")
+    num_layers: int = common("num_hidden_layers")
+    num_heads: int = common("num_attention_heads")
+    act: str = common("hidden_act", default="quick_gelu")
+    norm_eps: float = common("layer_norm_eps", default=1e-5)
+    initializer_range: float = common("initializer_range", default=0.02)
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -47,10 +39,8 @@ class TextConfig:
     """The text tower."""
 
     tower: Tower
-    vocab_size: int = setting("vocab_size", "vocabulary size", TOKENS, default=49408)
-    max_seq_len: int = setting(
-        "max_position_embeddings", "longest text, in tokens", TOKENS, default=77
-    )
+    vocab_size: int = common("vocab_size", default=49408)
+    max_seq_len: int = common("max_position_embeddings", default=77)
     end_token: int | None = 49407  # the first one is where the text is pooled; None = the highest
 
     def __post_init__(self) -> None:
@@ -62,9 +52,9 @@ class VisionConfig:
     """The vision tower. Raises ConfigError if the image holds no patch."""
 
     tower: Tower
-    image_size: int = setting("image_size", "image height and width, in pixels", WIDTH, default=224)
-    patch_size: int = setting("patch_size", "patch height and width, in pixels", WIDTH, default=32)
-    num_channels: int = setting("num_channels", "channels of the input image", WIDTH, default=3)
+    image_size: int = common("image_size", default=224)
+    patch_size: int = common("patch_size", default=32)
+    num_channels: int = common("num_channels", default=3)
 
     def __post_init__(self) -> None:
         check_settings(self)

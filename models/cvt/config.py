@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, fields
 
+from models.common_settings import common
 from models.errors import ConfigError
 from models.image_config import ImageConfig
 from models.layers.blocks import BlockShape
-from models.settings import COUNT, LAYERS, POSITIVE, WIDTH, setting
+from models.settings import COUNT, LAYERS, WIDTH, setting
 
 NORM_EPS = 1e-5  # of all norms, whatever config.json says
 DEPTHWISE = "dw_bn"  # the way to queries, keys and values that is supported
@@ -31,18 +32,12 @@ class CvtConfig(ImageConfig):
     dims: tuple[int, ...] = setting(
         "embed_dim", "width of the residual stream", WIDTH, default=(64, 192, 384)
     )
-    num_heads: tuple[int, ...] = setting(
-        "num_heads", "number of attention heads in each stage", WIDTH, default=(1, 3, 6)
-    )
+    num_heads: tuple[int, ...] = common("num_heads", default=(1, 3, 6))
     depths: tuple[int, ...] = setting(
         "depth", "number of blocks in each stage", LAYERS, default=(1, 2, 10)
     )
-    mlp_ratios: tuple[float, ...] = setting(
-        "mlp_ratio", "expansion ratio of the feed-forward block", POSITIVE, default=(4.0, 4.0, 4.0)
-    )
-    qkv_biases: tuple[bool, ...] = setting(
-        "qkv_bias", "biases of the query, key and value projections", default=(True, True, True)
-    )
+    mlp_ratios: tuple[float, ...] = common("mlp_ratio", default=(4.0, 4.0, 4.0))
+    qkv_biases: tuple[bool, ...] = common("qkv_bias", default=(True, True, True))
     class_tokens: tuple[bool, ...] = setting(
         "cls_token", "whether a stage has a class token", default=(False, False, True)
     )

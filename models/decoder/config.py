@@ -2,24 +2,14 @@
 
 from dataclasses import dataclass, field
 
+from models.common_settings import NormalConfig, common
 from models.errors import ConfigError
 from models.layers.masks import Chunks, Reach
 from models.layers.moe import Experts
 from models.layers.rotary import Rotary
 from models.layers.temperature import Temperature
 from models.layers.text_heads import TextHeadConfig
-from models.settings import (
-    ACTIVATION,
-    EPS,
-    FINITE,
-    LAYERS,
-    POSITIVE,
-    TOKENS,
-    WIDTH,
-    NormalConfig,
-    check_multiple,
-    setting,
-)
+from models.settings import EPS, FINITE, POSITIVE, TOKENS, WIDTH, check_multiple, setting
 
 
 @dataclass(frozen=True)
@@ -29,12 +19,10 @@ class DecoderConfig(NormalConfig):
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    vocab_size: int = setting("vocab_size", "vocabulary size", TOKENS, default=256)
-    num_layers: int = setting("num_hidden_layers", "number of layers", LAYERS, default=4)
-    dim: int = setting("hidden_size", "width of the residual stream", WIDTH, default=192)
-    hidden_dim: int = setting(
-        "intermediate_size", "width of the feed-forward block", WIDTH, default=512
-    )
+    vocab_size: int = common("vocab_size", default=256)
+    num_layers: int = common("num_hidden_layers", default=4)
+    dim: int = common("hidden_size", default=192)
+    hidden_dim: int = common("intermediate_size", default=512)
     num_heads: int = setting("num_attention_heads", "number of query heads", WIDTH, default=4)
     num_kv_heads: int = setting(
         "num_key_value_heads",
@@ -48,9 +36,7 @@ class DecoderConfig(NormalConfig):
         WIDTH,
         default=48,
     )
-    max_seq_len: int = setting(
-        "max_position_embeddings", "longest text, in tokens", TOKENS, default=128
-    )
+    max_seq_len: int = common("max_position_embeddings", default=128)
     rotary: Rotary = field(default_factory=Rotary)
     norm_eps: float = setting("rms_norm_eps", "norm epsilon", EPS, default=1e-5)
     tie_embeddings: bool = setting(
@@ -58,16 +44,10 @@ class DecoderConfig(NormalConfig):
     )
 
     # What only some families have; the defaults are Llama's.
-    act: str = setting(
-        "hidden_act", "activation of the feed-forward block", ACTIVATION, default="silu"
-    )
-    attention_bias: bool = setting(
-        "attention_bias", "biases of the query, key and value projections", default=False
-    )
-    attention_out_bias: bool = setting(
-        "attention_bias", "bias of attention's output projection", default=False
-    )
-    mlp_bias: bool = setting("mlp_bias", "biases of the feed-forward block", default=False)
+    act: str = common("hidden_act", default="silu")
+    attention_bias: bool = common("attention_bias", default=False)
+    attention_out_bias: bool = common("attention_bias", default=False)
+    mlp_bias: bool = common("mlp_bias", default=False)
     gated_mlp: bool = True  # a product of two projections; otherwise one projection
     layer_norm: bool = False  # LayerNorm with biases in place of RMSNorm
     qk_norm: bool = False  # a norm over each head of queries and keys

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+from models.common_settings import common
 from models.errors import ConfigError
-from models.settings import EPS, LAYERS, POSITIVE, WIDTH, check_settings, setting
+from models.settings import LAYERS, POSITIVE, WIDTH, check_settings, setting
 
 _PATCH = 2  # of Flux, whose files call the channels of a patch those of its input
 
@@ -23,7 +24,7 @@ class FluxConfig:
         "num_single_layers", "number of single-stream blocks", LAYERS, default=38
     )
     head_dim: int = setting("attention_head_dim", "width of one head", WIDTH, default=128)
-    num_heads: int = setting("num_attention_heads", "number of attention heads", WIDTH, default=24)
+    num_heads: int = common("num_attention_heads", default=24)
     context_dim: int = setting(
         "joint_attention_dim", "width of the prompt embeddings", WIDTH, default=4096
     )
@@ -103,14 +104,14 @@ class PixArtConfig:
     )
     num_layers: int = setting("num_layers", "number of layers", LAYERS, default=28)
     head_dim: int = setting("attention_head_dim", "width of one head", WIDTH, default=72)
-    num_heads: int = setting("num_attention_heads", "number of attention heads", WIDTH, default=16)
+    num_heads: int = common("num_attention_heads", default=16)
     attention_bias: bool = setting(
         "attention_bias", "biases of the query, key and value projections", default=True
     )
     context_dim: int = setting(
         "caption_channels", "width of the prompt embeddings", WIDTH, default=4096
     )
-    norm_eps: float = setting("norm_eps", "LayerNorm epsilon", EPS, default=1e-6)
+    norm_eps: float = common("norm_eps", default=1e-6)
     # None = as many times as 64 goes into the sample's size
     interpolation_scale: float | None = setting(
         "interpolation_scale", "divisor of the positions", POSITIVE, default=None

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from models.common_settings import NormalConfig, common
 from models.encoder.bottleneck import Bottleneck
 from models.encoder.disentangled import Disentangled
 from models.encoder.span import SpanConvolution
@@ -9,16 +10,7 @@ from models.errors import ConfigError
 from models.layers.blocks import BlockShape
 from models.layers.rotary import Rotary
 from models.layers.text_heads import TextHeadConfig
-from models.settings import (
-    ACTIVATION,
-    COUNT,
-    EPS,
-    LAYERS,
-    TOKENS,
-    WIDTH,
-    NormalConfig,
-    setting,
-)
+from models.settings import COUNT, LAYERS, TOKENS, WIDTH, setting
 
 
 @dataclass(frozen=True)
@@ -29,11 +21,11 @@ class EncoderConfig(NormalConfig):
     """
 
     head: TextHeadConfig
-    vocab_size: int = setting("vocab_size", "vocabulary size", TOKENS)
-    num_layers: int = setting("num_hidden_layers", "number of layers", LAYERS)
-    dim: int = setting("hidden_size", "width of the residual stream", WIDTH)
-    hidden_dim: int = setting("intermediate_size", "width of the feed-forward block", WIDTH)
-    num_heads: int = setting("num_attention_heads", "number of attention heads", WIDTH)
+    vocab_size: int = common("vocab_size")
+    num_layers: int = common("num_hidden_layers")
+    dim: int = common("hidden_size")
+    hidden_dim: int = common("intermediate_size")
+    num_heads: int = common("num_attention_heads")
     num_positions: int = setting("max_position_embeddings", "number of position embeddings", TOKENS)
     embedding_dim: int = setting(
         "embedding_size", "width of the embeddings, if they are projected to `dim`", WIDTH
@@ -66,10 +58,8 @@ class EncoderConfig(NormalConfig):
     blocks_per_group: int = setting(
         "inner_group_num", "number of blocks in a group", LAYERS, default=1
     )
-    norm_eps: float = setting("layer_norm_eps", "LayerNorm epsilon", EPS, default=1e-12)
-    act: str = setting(
-        "hidden_act", "activation of the feed-forward block", ACTIVATION, default="gelu"
-    )
+    norm_eps: float = common("layer_norm_eps", default=1e-12)
+    act: str = common("hidden_act", default="gelu")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
+from models.common_settings import common
 from models.errors import ConfigError
 from models.image_config import ImageConfig
-from models.settings import COUNT, LAYERS, WIDTH, check_counts, setting
+from models.settings import COUNT, WIDTH, check_counts, setting
 
 STAGES = 3
 NUM_CONVOLUTIONS = 4  # that make tokens
@@ -22,9 +23,7 @@ class LevitConfig(ImageConfig):
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    image_size: tuple[int, int] = setting(
-        "image_size", "image height and width (equal), in pixels", WIDTH, default=(224, 224)
-    )
+    image_size: tuple[int, int] = common("image_size", default=(224, 224))
     window: int = setting(
         "kernel_size", "kernel size of the patch-embedding convolutions", WIDTH, default=3
     )
@@ -32,16 +31,10 @@ class LevitConfig(ImageConfig):
     padding: int = setting(
         "padding", "zero padding of the patch-embedding convolutions", COUNT, default=1
     )
-    patch_size: int = setting("patch_size", "patch height and width, in pixels", WIDTH, default=16)
-    dims: tuple[int, ...] = setting(
-        "hidden_sizes", "width of the residual stream", WIDTH, default=(128, 256, 384)
-    )
-    num_heads: tuple[int, ...] = setting(
-        "num_attention_heads", "number of attention heads in each stage", WIDTH, default=(4, 8, 12)
-    )
-    depths: tuple[int, ...] = setting(
-        "depths", "number of blocks in each stage", LAYERS, default=(4, 4, 4)
-    )
+    patch_size: int = common("patch_size", default=16)
+    dims: tuple[int, ...] = common("hidden_sizes", default=(128, 256, 384))
+    num_heads: tuple[int, ...] = common("num_attention_heads", default=(4, 8, 12))
+    depths: tuple[int, ...] = common("depths", default=(4, 4, 4))
     key_dims: tuple[int, ...] = setting(
         "key_dim", "width of a head's queries and keys", WIDTH, default=(16, 16, 16)
     )

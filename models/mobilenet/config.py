@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from models.image_config import OUTPUT_STRIDE, ImageConfig
+from models.common_settings import common
+from models.image_config import ImageConfig
 from models.layers.conv_norm import rounded
-from models.settings import ACTIVATION, EPS, POSITIVE, WIDTH, setting
+from models.settings import POSITIVE, WIDTH, setting
 
 # Channels before and after each block of the published network, and the strides.
 _CHANNELS = (16, 24, 24, 32, 32, 32, 64, 64, 64, 64, 96, 96, 96, 160, 160, 160, 320)
@@ -39,12 +40,8 @@ class MobileNetConfig(ImageConfig):
         default=8,
     )
     least: int = setting("min_depth", "smallest number of channels", WIDTH, default=8)
-    expand_ratio: float = setting(
-        "expand_ratio", "expansion ratio of the inverted residuals", POSITIVE, default=6.0
-    )
-    output_stride: int = setting(
-        "output_stride", "ratio of input to output resolution", OUTPUT_STRIDE, default=32
-    )
+    expand_ratio: float = common("expand_ratio", default=6.0)
+    output_stride: int = common("output_stride", default=32)
     plain_stem: bool = setting(
         "first_layer_is_expansion",
         "whether the stem has no 1 x 1 expansion convolution",
@@ -55,15 +52,13 @@ class MobileNetConfig(ImageConfig):
         "whether the last layer keeps its width at a depth_multiplier below 1",
         default=True,
     )
-    act: str = setting(
-        "hidden_act", "activation after each convolution", ACTIVATION, default="relu6"
-    )
+    act: str = common("hidden_act", default="relu6")
     same_padding: bool = setting(
         "tf_padding",
         "whether odd padding goes to the bottom and right, as in TensorFlow",
         default=True,
     )
-    norm_eps: float = setting("layer_norm_eps", "batch norm epsilon", EPS, default=0.001)
+    norm_eps: float = common("layer_norm_eps", default=0.001)
     segments: bool = False  # the head labels every place, not the image
 
     def scaled(self, channels: int) -> int:

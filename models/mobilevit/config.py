@@ -2,13 +2,11 @@
 
 from dataclasses import dataclass
 
+from models.common_settings import common
 from models.errors import ConfigError
-from models.image_config import OUTPUT_STRIDE, ImageConfig
+from models.image_config import ImageConfig
 from models.layers.blocks import BlockShape
 from models.settings import (
-    ACTIVATION,
-    EPS,
-    POSITIVE,
     WIDTH,
     check_counts,
     check_multiple,
@@ -30,38 +28,23 @@ class MobileViTConfig(ImageConfig):
     patch_size: int = setting(
         "patch_size", "patch height and width, in positions of the feature map", WIDTH, default=2
     )
-    dims: tuple[int, ...] = setting(
-        "hidden_sizes", "width of each stage's transformer", WIDTH, default=(144, 192, 240)
-    )
+    dims: tuple[int, ...] = common("hidden_sizes", default=(144, 192, 240))
     channels: tuple[int, ...] = setting(
         "neck_hidden_sizes",
         "channels after the first convolution, each stage and the last convolution",
         WIDTH,
         default=(16, 32, 64, 96, 128, 160, 640),
     )
-    num_heads: int = setting("num_attention_heads", "number of attention heads", WIDTH, default=4)
-    mlp_ratio: float = setting(
-        "mlp_ratio", "expansion ratio of the feed-forward block", POSITIVE, default=2.0
-    )
-    expand_ratio: float = setting(
-        "expand_ratio", "expansion ratio of the inverted residuals", POSITIVE, default=4.0
-    )
-    act: str = setting(
-        "hidden_act",
-        "activation of the convolutions and transformers",
-        ACTIVATION,
-        default="silu",
-    )
+    num_heads: int = common("num_attention_heads", default=4)
+    mlp_ratio: float = common("mlp_ratio", default=2.0)
+    expand_ratio: float = common("expand_ratio", default=4.0)
+    act: str = common("hidden_act", default="silu")
     window: int = setting(
         "conv_kernel_size", "kernel size of the convolutions around a transformer", WIDTH, default=3
     )
-    output_stride: int = setting(
-        "output_stride", "ratio of input to output resolution", OUTPUT_STRIDE, default=32
-    )
-    norm_eps: float = setting("layer_norm_eps", "LayerNorm epsilon", EPS, default=1e-5)
-    qkv_bias: bool = setting(
-        "qkv_bias", "biases of the query, key and value projections", default=True
-    )
+    output_stride: int = common("output_stride", default=32)
+    norm_eps: float = common("layer_norm_eps", default=1e-5)
+    qkv_bias: bool = common("qkv_bias", default=True)
     head_channels: int = setting(
         "aspp_out_channels", "channels of the segmentation head", WIDTH, default=256
     )

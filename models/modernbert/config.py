@@ -2,19 +2,11 @@
 
 from dataclasses import dataclass
 
+from models.common_settings import NormalConfig, common
 from models.errors import ConfigError
 from models.layers.rotary import Rotary
 from models.layers.text_heads import TextHeadConfig
-from models.settings import (
-    ACTIVATION,
-    EPS,
-    LAYERS,
-    TOKENS,
-    WIDTH,
-    NormalConfig,
-    check_multiple,
-    setting,
-)
+from models.settings import ACTIVATION, check_multiple, setting
 
 
 @dataclass(frozen=True)
@@ -29,22 +21,16 @@ class ModernBertConfig(NormalConfig):
     local_rotary: Rotary  # of the layers that see their neighbourhood
     local_layers: tuple[int, ...]
     reach: int  # how many tokens to either side a local layer sees
-    vocab_size: int = setting("vocab_size", "vocabulary size", TOKENS, default=50_368)
-    num_layers: int = setting("num_hidden_layers", "number of layers", LAYERS, default=22)
-    dim: int = setting("hidden_size", "width of the residual stream", WIDTH, default=768)
-    hidden_dim: int = setting(
-        "intermediate_size", "width of the feed-forward block", WIDTH, default=1152
-    )
-    num_heads: int = setting("num_attention_heads", "number of attention heads", WIDTH, default=12)
-    max_seq_len: int = setting(
-        "max_position_embeddings", "longest text, in tokens", TOKENS, default=8192
-    )
-    norm_eps: float = setting("norm_eps", "LayerNorm epsilon", EPS, default=1e-5)
+    vocab_size: int = common("vocab_size", default=50_368)
+    num_layers: int = common("num_hidden_layers", default=22)
+    dim: int = common("hidden_size", default=768)
+    hidden_dim: int = common("intermediate_size", default=1152)
+    num_heads: int = common("num_attention_heads", default=12)
+    max_seq_len: int = common("max_position_embeddings", default=8192)
+    norm_eps: float = common("norm_eps", default=1e-5)
     norm_bias: bool = setting("norm_bias", "biases of the norms", default=False)
-    attention_bias: bool = setting(
-        "attention_bias", "biases of the attention projections", default=False
-    )
-    mlp_bias: bool = setting("mlp_bias", "biases of the feed-forward block", default=False)
+    attention_bias: bool = common("attention_bias", default=False)
+    mlp_bias: bool = common("mlp_bias", default=False)
     act: str = setting(
         "hidden_activation", "activation of the feed-forward block", ACTIVATION, default="gelu"
     )

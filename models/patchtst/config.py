@@ -2,13 +2,10 @@
 
 from dataclasses import dataclass
 
+from models.common_settings import common
 from models.errors import ConfigError
 from models.layers.blocks import BlockShape
 from models.settings import (
-    ACTIVATION,
-    DEVIATION,
-    EPS,
-    LAYERS,
     WIDTH,
     ModelConfig,
     OneOf,
@@ -36,19 +33,17 @@ class PatchTSTConfig(ModelConfig):
     patch_stride: int = setting(
         "patch_stride", "time steps between the starts of patches", WIDTH, default=1
     )
-    dim: int = setting("d_model", "width of the residual stream", WIDTH, default=128)
+    dim: int = common("d_model", default=128)
     hidden_dim: int = setting("ffn_dim", "width of the feed-forward block", WIDTH, default=512)
-    num_layers: int = setting("num_hidden_layers", "number of layers", LAYERS, default=3)
-    num_heads: int = setting("num_attention_heads", "number of attention heads", WIDTH, default=4)
-    act: str = setting(
-        "activation_function", "activation of the feed-forward block", ACTIVATION, default="gelu"
-    )
+    num_layers: int = common("num_hidden_layers", default=3)
+    num_heads: int = common("num_attention_heads", default=4)
+    act: str = common("activation_function", default="gelu")
     mlp_bias: bool = setting("bias", "biases of the feed-forward block", default=True)
     channel_attention: bool = setting(
         "channel_attention", "whether series attend to each other", default=False
     )
     norm: str = setting("norm_type", "kind of norm", NORMS, default="batchnorm")
-    norm_eps: float = setting("norm_eps", "norm epsilon", EPS, default=1e-5)
+    norm_eps: float = common("norm_eps", default=1e-5)
     pre_norm: bool = setting(
         "pre_norm", "whether norms come before attention and the feed-forward block", default=True
     )
@@ -64,9 +59,7 @@ class PatchTSTConfig(ModelConfig):
     scaling: str | None = setting(
         None, "scaling of each series over its known times", SCALINGS, default=None
     )
-    initializer_range: float = setting(
-        "init_std", "standard deviation of the initial weights", DEVIATION, default=0.02
-    )
+    initializer_range: float = common("init_std", default=0.02)
 
     def __post_init__(self) -> None:
         super().__post_init__()

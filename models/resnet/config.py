@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+from models.common_settings import common
 from models.errors import ConfigError
-from models.settings import ACTIVATION, EPS, LAYERS, WIDTH, ModelConfig, check_counts, setting
+from models.settings import EPS, WIDTH, ModelConfig, check_counts, setting
 
 REDUCTION = 4  # by which a bottleneck's inner convolutions are narrower
 
@@ -15,20 +16,14 @@ class ResNetConfig(ModelConfig):
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    num_channels: int = setting("num_channels", "channels of the input image", WIDTH, default=3)
+    num_channels: int = common("num_channels", default=3)
     stem_channels: int = setting(
         "embedding_size", "channels after the first convolution", WIDTH, default=64
     )
-    stage_channels: tuple[int, ...] = setting(
-        "hidden_sizes", "output channels of each stage", WIDTH, default=(256, 512, 1024, 2048)
-    )
-    depths: tuple[int, ...] = setting(
-        "depths", "number of blocks in each stage", LAYERS, default=(3, 4, 6, 3)
-    )
+    stage_channels: tuple[int, ...] = common("hidden_sizes", default=(256, 512, 1024, 2048))
+    depths: tuple[int, ...] = common("depths", default=(3, 4, 6, 3))
     bottleneck: bool = True  # 1x1, 3x3, 1x1 convolutions; otherwise two 3x3
-    act: str = setting(
-        "hidden_act", "activation after each convolution", ACTIVATION, default="relu"
-    )
+    act: str = common("hidden_act", default="relu")
     first_stage_stride: int = 1  # of its first block; that of the later stages is 2
     early_stride: bool = setting(
         "downsample_in_bottleneck",

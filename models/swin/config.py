@@ -2,14 +2,11 @@
 
 from dataclasses import dataclass
 
+from models.common_settings import common
 from models.errors import ConfigError
 from models.image_config import ImageConfig
 from models.layers.blocks import BlockShape
 from models.settings import (
-    ACTIVATION,
-    EPS,
-    LAYERS,
-    POSITIVE,
     WIDTH,
     check_counts,
     check_multiple,
@@ -24,35 +21,21 @@ class SwinConfig(ImageConfig):
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    image_size: tuple[int, int] = setting(
-        "image_size", "image height and width, in pixels", WIDTH, default=(224, 224)
-    )
-    patch_size: tuple[int, int] = setting(
-        "patch_size", "patch height and width, in pixels", WIDTH, default=(4, 4)
-    )
+    image_size: tuple[int, int] = common("image_size", default=(224, 224))
+    patch_size: tuple[int, int] = common("patch_size", default=(4, 4))
     dim: int = setting("embed_dim", "width of the first stage", WIDTH, default=96)
-    depths: tuple[int, ...] = setting(
-        "depths", "number of blocks in each stage", LAYERS, default=(2, 2, 6, 2)
-    )
-    num_heads: tuple[int, ...] = setting(
-        "num_heads", "number of attention heads in each stage", WIDTH, default=(3, 6, 12, 24)
-    )
+    depths: tuple[int, ...] = common("depths", default=(2, 2, 6, 2))
+    num_heads: tuple[int, ...] = common("num_heads", default=(3, 6, 12, 24))
     window_size: int = setting(
         "window_size", "window height and width, in tokens", WIDTH, default=7
     )
-    mlp_ratio: float = setting(
-        "mlp_ratio", "expansion ratio of the feed-forward block", POSITIVE, default=4.0
-    )
-    qkv_bias: bool = setting(
-        "qkv_bias", "biases of the query, key and value projections", default=True
-    )
+    mlp_ratio: float = common("mlp_ratio", default=4.0)
+    qkv_bias: bool = common("qkv_bias", default=True)
     absolute_positions: bool = setting(
         "use_absolute_embeddings", "whether absolute position embeddings are added", default=False
     )
-    act: str = setting(
-        "hidden_act", "activation of the feed-forward block", ACTIVATION, default="gelu"
-    )
-    norm_eps: float = setting("layer_norm_eps", "LayerNorm epsilon", EPS, default=1e-5)
+    act: str = common("hidden_act", default="gelu")
+    norm_eps: float = common("layer_norm_eps", default=1e-5)
     final_norm: bool = True  # Donut's encoder has none
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from models.common_settings import common
 from models.errors import ConfigError
 from models.layers.activations import activation
 from models.settings import (
@@ -23,12 +24,12 @@ class T5Config(ModelConfig):
     """
 
     start_token: int  # what the decoder's text begins with
-    vocab_size: int = setting("vocab_size", "vocabulary size", TOKENS)
+    vocab_size: int = common("vocab_size")
     num_layers: int = setting("num_layers", "number of encoder layers", LAYERS)
     num_decoder_layers: int = setting("num_decoder_layers", "number of decoder layers", LAYERS)
-    dim: int = setting("d_model", "width of the residual stream", WIDTH)
+    dim: int = common("d_model")
     hidden_dim: int = setting("d_ff", "width of the feed-forward block", WIDTH)
-    num_heads: int = setting("num_heads", "number of attention heads", WIDTH)
+    num_heads: int = common("num_heads")
     head_dim: int = setting("d_kv", "width of one head; need not be dim / num_heads", WIDTH)
     max_seq_len: int = setting(
         "n_positions",

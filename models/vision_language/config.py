@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from math import isqrt
 
 from models.clip.config import VisionConfig as ClipVisionConfig
+from models.common_settings import common
 from models.decoder.config import DecoderConfig
 from models.errors import ConfigError
 from models.settings import WIDTH, ModelConfig, Range, setting
@@ -13,7 +14,7 @@ from models.settings import WIDTH, ModelConfig, Range, setting
 class VisionConfig(ClipVisionConfig):
     """SigLIP's vision tower."""
 
-    patch_size: int = setting("patch_size", "patch height and width, in pixels", WIDTH, default=16)
+    patch_size: int = common("patch_size", default=16)
 
 
 @dataclass(frozen=True)

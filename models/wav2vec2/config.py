@@ -3,17 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from models.common_settings import NormalConfig, common
 from models.errors import ConfigError
 from models.layers.blocks import BlockShape
-from models.settings import (
-    ACTIVATION,
-    EPS,
-    LAYERS,
-    WIDTH,
-    NormalConfig,
-    check_multiple,
-    setting,
-)
+from models.settings import ACTIVATION, WIDTH, check_multiple, setting
 
 CONV_NORMS = ("group", "layer")
 
@@ -60,16 +53,12 @@ class SpeechConfig(NormalConfig):
         "whether a batch norm precedes the position convolution",
         default=False,
     )
-    dim: int = setting("hidden_size", "width of the residual stream", WIDTH, default=768)
-    hidden_dim: int = setting(
-        "intermediate_size", "width of the feed-forward block", WIDTH, default=3072
-    )
-    num_layers: int = setting("num_hidden_layers", "number of layers", LAYERS, default=12)
-    num_heads: int = setting("num_attention_heads", "number of attention heads", WIDTH, default=12)
-    act: str = setting(
-        "hidden_act", "activation of the feed-forward block", ACTIVATION, default="gelu"
-    )
-    norm_eps: float = setting("layer_norm_eps", "LayerNorm epsilon", EPS, default=1e-5)
+    dim: int = common("hidden_size", default=768)
+    hidden_dim: int = common("intermediate_size", default=3072)
+    num_layers: int = common("num_hidden_layers", default=12)
+    num_heads: int = common("num_attention_heads", default=12)
+    act: str = common("hidden_act", default="gelu")
+    norm_eps: float = common("layer_norm_eps", default=1e-5)
     pre_norm: bool = setting(
         "do_stable_layer_norm",
         "whether norms come before attention and the feed-forward block",

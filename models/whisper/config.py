@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
+from models.common_settings import common
 from models.errors import ConfigError
 from models.layers.blocks import BlockShape
 from models.settings import (
-    ACTIVATION,
-    DEVIATION,
     LAYERS,
     TOKENS,
     WIDTH,
@@ -23,11 +22,11 @@ class WhisperConfig(ModelConfig):
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    vocab_size: int = setting("vocab_size", "vocabulary size", TOKENS, default=51865)
+    vocab_size: int = common("vocab_size", default=51865)
     num_mels: int = setting(
         "num_mel_bins", "number of mel bands in the spectrogram", WIDTH, default=80
     )
-    dim: int = setting("d_model", "width of the residual streams", WIDTH, default=384)
+    dim: int = common("d_model", default=384)
     encoder_layers: int = setting("encoder_layers", "number of encoder layers", LAYERS, default=4)
     encoder_heads: int = setting(
         "encoder_attention_heads", "number of attention heads in the encoder", WIDTH, default=6
@@ -42,9 +41,7 @@ class WhisperConfig(ModelConfig):
     decoder_hidden_dim: int = setting(
         "decoder_ffn_dim", "width of the decoder's feed-forward block", WIDTH, default=1536
     )
-    act: str = setting(
-        "activation_function", "activation of the feed-forward block", ACTIVATION, default="gelu"
-    )
+    act: str = common("activation_function", default="gelu")
     max_source_len: int = setting(
         "max_source_positions",
         "number of encoder positions: half the number of spectrogram frames",
@@ -54,9 +51,7 @@ class WhisperConfig(ModelConfig):
     max_seq_len: int = setting(
         "max_target_positions", "longest text, in tokens", TOKENS, default=448
     )
-    initializer_range: float = setting(
-        "init_std", "standard deviation of the initial weights", DEVIATION, default=0.02
-    )
+    initializer_range: float = common("init_std", default=0.02)
 
     def __post_init__(self) -> None:
         super().__post_init__()

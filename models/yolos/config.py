@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from models.common_settings import common
 from models.image_config import PatchConfig
 from models.settings import WIDTH, check_multiple, setting
 
@@ -14,13 +15,8 @@ class YolosConfig(PatchConfig):
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    image_size: tuple[int, int] = setting(
-        "image_size",
-        "image height and width of the position embeddings, in pixels",
-        WIDTH,
-        default=(512, 864),
-    )
-    patch_size: int = setting("patch_size", "patch height and width, in pixels", WIDTH, default=16)
+    image_size: tuple[int, int] = common("image_size", default=(512, 864))
+    patch_size: int = common("patch_size", default=16)
     num_detections: int = setting(
         "num_detection_tokens", "largest number of objects in an image", WIDTH, default=100
     )
