@@ -28,6 +28,10 @@ def buffer_destroy_last(plugin: Plugin, address: int) -> None:
     plugin.values.forget(first_of(handle))
 
 
+def Buffer_Destroy(plugin: Plugin, address: int) -> None:
+    plugin.values.destroy(WORDS[(address >> 3) + abi.OBJECT])
+
+
 def collect(plugin: Plugin, _: Any) -> None:
     """Ends the small values that were destroyed."""
     plugin.values.collect()

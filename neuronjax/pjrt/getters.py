@@ -15,7 +15,7 @@ from neuronjax.pjrt import abi, layouts
 from neuronjax.pjrt.guard import Callback
 from neuronjax.pjrt.handles import BYTES, WORDS
 from neuronjax.pjrt.plugin_state import EVENT_READY, EVENT_STATIC, Plugin
-from neuronjax.pjrt.values import NEXT, ONE_LIVE, RECORD_BYTES, SHARD, offset
+from neuronjax.pjrt.values import offset
 
 BUFFER_DESTROY_LAST = "buffer_destroy_last"
 """What the call is that destroys the last shard of a value."""
@@ -93,21 +93,22 @@ class _Views(dict[int, Any]):
         return view
 
 
-_COUNT_DOWN = (
-    "at = object >> 3",
-    f"first = at - (WORDS[at] & {SHARD}) * {RECORD_BYTES // 8}",
-    "with counting:",
-    f"    left = WORDS[first] - {ONE_LIVE}",
-    f"    if left >= {ONE_LIVE}:",
-    "        WORDS[first] = left",
-    "        return None",
-    f"    if BYTES[(first << 3) + {offset('small')}]:",
-    f"        WORDS[first + {NEXT // 8}] = WORDS[destroyed]",
-    "        WORDS[destroyed] = first << 3",
-    "        return None",
+_DESTROY = (
+    f"if BYTES[object + {offset('small')}]:",
+    "    note_destroyed(object)",
+    "    return None",
     "return python(address)",
 )
-"""Destroys a shard; nobody but the caller knows the last one. Small values go on a list then."""
+"""Destroys a shard. Those of small values are noted, and counted later, many at a time."""
+
+
+class _Kinds(dict[int, tuple[int, int]]):
+    """Address and length of the kind of a memory, by the memory's handle: they never change."""
+
+    def __missing__(self, memory: int) -> tuple[int, int]:
+        at = memory >> 3
+        kind = self[memory] = WORDS[at], WORDS[at + 1]
+        return kind
 
 
 def position(call: str, field: str) -> int:
@@ -136,9 +137,13 @@ def callbacks(plugin: Plugin, others: Mapping[str, Callback]) -> dict[str, Callb
         name: _OBJECT + _flagged(name, flag, answer) for name, (flag, answer) in FLAGGED.items()
     }
     texts["Error_Destroy"] = [*_OBJECT, "if object:", "    return python(address)"]
-    texts["Buffer_Destroy"] = [*_OBJECT, *_COUNT_DOWN]
-    goes_on = {"Buffer_Destroy": BUFFER_DESTROY_LAST}
-    views = _Views()
+    kind, size = (abi.word("Memory_Kind", name) for name in ("kind", "kind_size"))
+    texts["Memory_Kind"] = [
+        *_ARGUMENTS,
+        f"arguments[{kind}], arguments[{size}] = kinds[arguments[{abi.OBJECT}]]",
+    ]
+    texts["Buffer_Destroy"] = [*_OBJECT, *_DESTROY]
+    views, kinds = _Views(), _Kinds()
     made: dict[str, Callback] = {}
     for call, lines in texts.items():
         names: dict[str, Any] = {
@@ -146,11 +151,11 @@ def callbacks(plugin: Plugin, others: Mapping[str, Callback]) -> dict[str, Callb
             "WORDS": WORDS,
             "BYTES": BYTES,
             "EVENT_CALLBACK": abi.EVENT_CALLBACK,
-            "counting": plugin.values.lock,
-            "destroyed": plugin.values.destroyed,
+            "kinds": kinds,
+            "note_destroyed": plugin.values.note_destroyed,
             "ready_event": plugin.ready_event,
             "last_error": plugin.last_error,
-            "python": others.get(goes_on.get(call, call)),
+            "python": others.get(call),
         }
         body = "\n".join(f"        {line}" for line in lines)
         text = _FUNCTION.format(call=call, lines=body)
@@ -204,8 +209,8 @@ def _load(source: int, bits: int) -> str:
 
 
 def _store(to: int, bits: int, value: str) -> str:
-    if bits == 64:
-        return f"arguments[{to // 8}] = {value}"
+    """Stores a field. One of a byte is the last of its arguments, so the padding behind it may be
+    written too."""
     if bits == 32:
         return f"BYTES[address + {to} : address + {to + 4}] = {value}"
-    return f"BYTES[address + {to}] = {value}"
+    return f"arguments[{to // 8}] = {value}"

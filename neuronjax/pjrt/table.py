@@ -71,6 +71,7 @@ def callbacks(plugin: Plugin, functions: Mapping[str, Call]) -> dict[str, Callba
 BY_ADDRESS = frozenset(
     {
         "LoadedExecutable_Execute",
+        "Buffer_Destroy",
         "Buffer_ToHostBuffer",
         "Buffer_ReadyEvent",
         "Event_Destroy",

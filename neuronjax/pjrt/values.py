@@ -3,8 +3,8 @@
 The layout of a record is shared with the machine code of ``native.py``. A handle is the address of
 a record; the record of shard 0 counts the live shards, so that destroying a shard needs Python only
 for the last of them, and an argument list of N shards of one value is recognised by its addresses.
-Small values need not even that: the records of those that are destroyed are strung on a list, and
-``collect`` ends them before others are made or counted.
+Small values need not even that: machine code strings the records of those that are destroyed on a
+list, Python notes their shards, and ``collect`` ends them before others are made or counted.
 
 What a program on one core returns by its short way (``short_run_ir.py``) is *bare*: its record owns
 the array and its type, and it becomes a ``ShardedValue`` when somebody asks for one.
@@ -157,11 +157,10 @@ class ValueTable:
         """How machine code makes and ends bare values; ``None`` if it makes none."""
         self._next = self._end = 0
         self.lock = threading.RLock()  # a collection inside it may end other values
-        self._head = ctypes.c_uint64(0)
-        self.destroyed = ctypes.addressof(self._head) >> 3
-        """Number of the word with the first record of the destroyed small values, 0 if there are
-        none; who writes to it has the lock."""
-        self._take_destroyed = self._take
+        self._list: tuple[int, Callable[[], int]] | None = None
+        self._destroyed_shards: list[int] = []
+        self.note_destroyed = self._destroyed_shards.append
+        """Takes the handle of a shard of a small value that Python was asked to destroy."""
 
     def use_list(self, head: int, take: Callable[[], int]) -> None:
         """Lets machine code string destroyed small values on a list of its own.
@@ -169,22 +168,44 @@ class ValueTable:
         ``head`` is the address of the word with the first of them, 0 if there are none. ``take``
         returns that and empties the list.
         """
-        self.destroyed, self._take_destroyed = head >> 3, take
-
-    def _take(self) -> int:
-        with self.lock:
-            first: int = WORDS[self.destroyed]
-            WORDS[self.destroyed] = 0
-        return first
+        self._list = head >> 3, take
 
     def collect(self) -> None:
         """Ends the small values that were destroyed since the last time."""
         bare = self.bare
         if bare is not None and WORDS[bare.destroyed]:
             bare.end_destroyed()
-        if not WORDS[self.destroyed]:
-            return
-        base = self._take_destroyed()
+        if self._destroyed_shards:
+            release_all(list(map(self._take_back, self._count_destroyed())))
+        if self._list is not None and WORDS[self._list[0]]:
+            self._end_listed(self._list[1]())
+
+    def _count_destroyed(self) -> list[int]:
+        """Counts the shards noted as destroyed; the first records of values without any other.
+
+        Shards of a value die one after the other, with few exceptions, so that values are counted
+        rather than shards.
+        """
+        ended = []
+        with self.lock:
+            shards = self._destroyed_shards[:]
+            del self._destroyed_shards[: len(shards)]
+            at = 0
+            while at < len(shards):
+                base = first_of(shards[at])
+                count = WORDS[base >> 3] // ONE_LIVE
+                records = range(base, base + count * RECORD_BYTES, RECORD_BYTES)
+                if sorted(shards[at : at + count]) == list(records):
+                    ended.append(base)
+                    at += count
+                    continue
+                if count == 1:
+                    ended.append(base)
+                WORDS[base >> 3] -= ONE_LIVE
+                at += 1
+        return ended
+
+    def _end_listed(self, base: int) -> None:
         if not base:  # another thread took them meanwhile
             return
         following = WORDS[base + NEXT >> 3]
@@ -274,6 +295,15 @@ class ValueTable:
         if value is None:
             raise NeuronError(f"JAX used a buffer handle ({handle}) that was destroyed")
         return value, index
+
+    def destroy(self, handle: int) -> None:
+        """Counts a shard as destroyed, and ends its value if that was the last."""
+        base = first_of(handle)
+        with self.lock:
+            WORDS[base >> 3] -= ONE_LIVE
+            left = WORDS[base >> 3] // ONE_LIVE
+        if not left:
+            self.forget(base)
 
     def forget(self, base: int) -> None:
         """Ends a value all of whose shards are destroyed."""

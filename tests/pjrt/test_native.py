@@ -162,18 +162,22 @@ def test_destruction_ends_the_value_with_its_last_shard(how: str, both: Both) ->
 
 
 @pytest.mark.parametrize("how", ["fast", "python"])
-def test_shards_may_be_destroyed_in_any_order(how: str, both: Both) -> None:
+@pytest.mark.parametrize("seed", range(5))
+def test_shards_may_be_destroyed_in_any_order(how: str, seed: int, both: Both) -> None:
     destroy = getattr(both, how)
     values = both.calls.plugin.values
     spec = _sharded_spec(both)
-    base = both.calls.state().add_value(spec)
-    shards = [base + 64 * index for index in (3, 0, 2, 1)]
-    for shard in shards[:-1]:
-        destroy("Buffer_Destroy", buffer=shard)
-        assert base in values.values
-    destroy("Buffer_Destroy", buffer=shards[-1])
+    left = {both.calls.state().add_value(spec): 4 for _ in range(3)}
+    shards = [(base, base + 64 * index) for base in left for index in range(4)]
+    random = np.random.default_rng(seed)
+    for base, shard in random.permutation(shards):
+        destroy("Buffer_Destroy", buffer=int(shard))
+        left[base] -= 1
+        if random.integers(2):
+            values.collect()
+            assert {base for base in left if base in values.values} == {b for b in left if left[b]}
     values.collect()
-    assert base not in values.values
+    assert not left.keys() & values.values.keys()
 
 
 @pytest.mark.parametrize(("size", "waits"), [(SMALL_BYTES, True), (SMALL_BYTES + 1, False)])
@@ -188,13 +192,14 @@ def test_small_values_end_when_others_are_made(size: int, waits: bool, both: Bot
     both.fast("Buffer_Destroy", buffer=other)
 
 
-def test_memory_of_small_values_is_there_when_it_is_needed(both: Both) -> None:
+@pytest.mark.parametrize("how", ["fast", "python"])
+def test_memory_of_small_values_is_there_when_it_is_needed(how: str, both: Both) -> None:
     """Values that wait to be ended are ended before a core is full."""
     ledger = both.calls.state().client.ledger
     before = ledger.stats(0)
     handles = [both.calls.put(np.zeros(SMALL_BYTES, np.uint8)) for _ in range(4)]
     for handle in handles:
-        both.fast("Buffer_Destroy", buffer=handle)
+        getattr(both, how)("Buffer_Destroy", buffer=handle)
     free = before.bytes_limit - before.bytes_in_use
     ledger.allocate((0,), free)
     with pytest.raises(DeviceMemoryError):
@@ -203,14 +208,15 @@ def test_memory_of_small_values_is_there_when_it_is_needed(both: Both) -> None:
     assert ledger.stats(0).bytes_in_use == before.bytes_in_use
 
 
-def test_threads_destroy_small_values(both: Both) -> None:
+@pytest.mark.parametrize("how", ["fast", "python"])
+def test_threads_destroy_small_values(how: str, both: Both) -> None:
     values, count = both.calls.plugin.values, 400
     values.collect()
     before = set(values.values)
 
     def destroy(handles: list[int]) -> None:
         for handle in handles:
-            both.fast("Buffer_Destroy", buffer=handle)
+            getattr(both, how)("Buffer_Destroy", buffer=handle)
 
     with ThreadPoolExecutor(4) as pool:
         for _ in range(5):
