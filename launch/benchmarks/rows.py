@@ -101,6 +101,10 @@ def _call_of_kernel(number: str) -> Measure:
     return partial(processes.kernels, row="call_overhead", number=number, scale=1e3)
 
 
+def _speed_of_kernel(number: str) -> Measure:
+    return partial(processes.kernels, row="emulation_speed", number=number, scale=1.0)
+
+
 def _in_python(row: str) -> Measure:
     return partial(processes.calls_in_python, row=row)
 
@@ -134,5 +138,6 @@ ROWS = (
     Row("serving: streams, answers over their steps", 1.05, "×", 7, serving.streamed_answers),
     Row("kernel call, one device", 1.0, "ms", 200, _call_of_kernel("one")),
     Row("kernel call, 2x2 mesh", 1.0, "ms", 200, _call_of_kernel("mesh")),
+    Row("kernel of 2,048² products, over NumPy", 2.0, "×", 7, _speed_of_kernel("emulator")),
     Row("handles left", 0.0, "", 1, processes.handles),
 )

@@ -12,7 +12,7 @@ from neuronjax.emulate.code import Step
 from neuronjax.emulate.frame import Values
 from neuronjax.emulate.memory import Storage
 from neuronjax.emulate.reporter import Reporter
-from neuronjax.emulate.window import Array, Form, Window
+from neuronjax.emulate.window import Array, Form, Span, Window
 from neuronjax.program.operand import Memory
 from neuronjax.program.tensor_engine import Matmul, MatmulMX
 
@@ -29,11 +29,15 @@ class Groups:
         self._version = version
         self._states: dict[Storage, Array] = {}
         self._windows: dict[Step, tuple[Window, ...]] = {}
+        #: By storage, the bytes of the open group that nothing has touched since a product added to
+        #: it.
+        self._latest: dict[Storage, Span] = {}
 
     def restart(self) -> None:
         """Forgets all groups."""
         for state in self._states.values():
             state.fill(_CLOSED)
+        self._latest.clear()
 
     def before(self, step: Step, values: Values) -> None:
         """Checks an instruction that is about to execute."""
@@ -51,17 +55,24 @@ class Groups:
     def _product(
         self, step: Step, product: Matmul | MatmulMX, window: Window, values: Values
     ) -> None:
+        starts, stops = (step.frame.flag(flag)(values) for flag in (product.start, product.stop))
+        span = window.span(values)
+        if not starts and not stops and self._latest.get(window.storage) == span:
+            return
         state = self._state(window, values)
-        starts = step.frame.flag(product.start)(values)
         if starts and np.any(state == _OPEN):
             self._report(step, window, "starts a group before the last one ended", "Set stop first")
         if not starts and np.any(state != _OPEN) and self._version < _ADDS_TO_ANYTHING_SINCE:
             self._report(step, window, "adds where no group has started", "Set start first")
-        state[...] = _CLOSED if step.frame.flag(product.stop)(values) else _OPEN
+        state[...] = _CLOSED if stops else _OPEN
+        self._latest.pop(window.storage, None)
+        if not stops:
+            self._latest[window.storage] = span
 
     def _other(self, step: Step, windows: tuple[Window, ...], values: Values) -> None:
         written = step.instruction.writes()
         for window in windows:
+            self._latest.pop(window.storage, None)
             state = self._state(window, values)
             if np.any(state == _OPEN):
                 self._report(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from neuronjax.formats import BFLOAT16, FLOAT32, TFLOAT32, Format
+from neuronjax.formats import FLOAT32, TFLOAT32, Format
 from neuronjax.program.element_types import ElementType, Integer, Packed
 from neuronjax.rounding import NUMPY, Mode, Overflow, nearest, random_bits, stochastic
 
@@ -62,17 +62,11 @@ def decoder(dtype: ElementType) -> Decode:
     """The function that reads elements of the type as float32; wider values are rounded."""
     if dtype == FLOAT32:
         return _as_is
-    if dtype == BFLOAT16:
-        return _wider_bfloat16
     return _rounded_tfloat32 if dtype == TFLOAT32 else _as_float32
 
 
 def _as_is(view: Array) -> Array:
     return view
-
-
-def _wider_bfloat16(view: Array) -> Array:
-    return (view.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def _as_float32(view: Array) -> Array:

@@ -30,6 +30,10 @@ _ALIGNMENT = 64
 """Rows of a storage are a multiple of this many bytes."""
 
 
+Area = tuple[int, int, int, int]
+"""First row and the one behind the last, first byte of a row and the one behind the last."""
+
+
 class Storage:
     """`rows` × `width` bytes under one name."""
 
@@ -57,11 +61,16 @@ class Location:
     #: A number from 1 on for what is written there; buffers that are aliases have the same.
     owner: int = 1
 
+    def area(self, buffer: Buffer) -> Area:
+        """The first row of a buffer and the row behind it, and so for bytes within a row."""
+        last = self.row + buffer.partitions
+        return self.row, last, self.address, self.address + buffer.extent
+
     def bytes_of(self, buffer: Buffer) -> np.ndarray:
         """A view of all bytes of a buffer, from slot 0 to the last: [partitions, extent]."""
         rows = self.storage.flat.reshape(self.storage.rows, self.storage.width)
-        last = self.row + buffer.partitions
-        return rows[self.row : last, self.address : self.address + buffer.extent]
+        first_row, last_row, first, last = self.area(buffer)
+        return rows[first_row:last_row, first:last]
 
 
 Locations = Mapping[str, Location]

@@ -70,10 +70,8 @@ def _accumulating(instruction: Matmul | MatmulMX, unit: Unit, compute: Read) -> 
     starts, dst = unit.frame.flag(instruction.start), unit.part(instruction.dst)
 
     def run(values: Values) -> None:
-        result = compute(values)
-        if not starts(values):
-            result += dst.numbers(values)
-        dst.write(values, result)
+        write = dst.write if starts(values) else dst.add
+        write(values, compute(values))
 
     return run
 

@@ -1,7 +1,12 @@
-"""Tracks which bytes have been written, and through which buffer, to detect bad reads."""
+"""Tracks which bytes have been written, and through which buffer, to detect bad reads.
+
+A byte has a mark. What an access has found or left as its own stays so until another buffer that
+lies there is written or cleared; until then the access is settled, and marks are not looked at.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 import numpy as np
@@ -10,6 +15,7 @@ from neuronjax.emulate.checks import Finding, Kind
 from neuronjax.emulate.frame import Values
 from neuronjax.emulate.memory import MARK, UNWRITTEN, Location, Storage
 from neuronjax.emulate.reporter import Reporter
+from neuronjax.emulate.settled import Settled
 from neuronjax.emulate.window import Array, Window
 from neuronjax.program.operand import Buffer
 
@@ -25,6 +31,7 @@ class Written:
         self._writes: dict[tuple[Storage, int], dict[tuple[Window, int], Array | None]] = {}
         """Storage and owner -> windows and first bytes through which it was written -> where in
         them; None: everywhere."""
+        self._settled: defaultdict[Storage, Settled] = defaultdict(Settled)
 
     def _of(self, storage: Storage) -> Array:
         marks = self._marks.get(storage)
@@ -37,13 +44,16 @@ class Written:
         for marks in self._marks.values():
             marks.fill(0)
         self._writes.clear()
+        self._settled.clear()
         for buffer, location in held:
             self._rows(buffer, location)[...] = location.owner
+            self._settled[location.storage].add_whole(buffer, location)
 
     def clear(self, buffers: Iterable[tuple[Buffer, Location]]) -> None:
         """Marks buffers as unwritten again."""
         for buffer, location in buffers:
             self._writes.pop((location.storage, location.owner), None)
+            self._settled.pop(location.storage, None)
             self._rows(buffer, location)[...] = 0
             location.bytes_of(buffer)[...] = UNWRITTEN
 
@@ -51,6 +61,7 @@ class Written:
         """Marks what buffers still hold as unwritten; others may have written there since."""
         for buffer, location in buffers:
             self._writes.pop((location.storage, location.owner), None)
+            self._settled.pop(location.storage, None)
             marks, contents = self._rows(buffer, location), location.bytes_of(buffer)
             own = marks == location.owner
             if own.all():  # as almost always; choosing bytes takes several times as long
@@ -67,10 +78,15 @@ class Written:
 
     def reads(self, window: Window, values: Values, where: Array | None) -> None:
         """Reports a read of bytes that nothing, or another buffer, has written."""
+        settled, span = self._settled[window.storage], window.span(values)
+        if settled.has(window, span):
+            return
         marks = window.words(self._of(window.storage), values)
         wanted = marks if where is None else marks[where]
         full = _full(marks.dtype, window.owner)
         if np.all(wanted == full):
+            if where is None:
+                settled.add(window, span)
             return
         wrong = wanted != full
         lost = self._overwritten(window, values, where, wanted, wrong)
@@ -116,10 +132,16 @@ class Written:
 
     def writes(self, window: Window, values: Values, where: Array | None) -> None:
         """Marks bytes as written."""
+        settled, span = self._settled[window.storage], window.span(values)
+        if settled.has(window, span):
+            return
+        settled.unsettle_others(window)
+        if where is None:
+            settled.add(window, span)
         marks = window.words(self._of(window.storage), values)
         if self._histories:
             known = self._writes.setdefault((window.storage, window.owner), {})
-            place = window, window.start(values)
+            place = window, span[0]
             before = known.get(place, False)
             known[place] = None if where is None or before is None else before | where
         marks[... if where is None else where] = _full(marks.dtype, window.owner)

@@ -24,6 +24,7 @@ from neuronjax.emulate.element_types import (
 from neuronjax.emulate.frame import Frame, Values
 from neuronjax.emulate.memory import Locations
 from neuronjax.emulate.window import Forms, Watcher, Window
+from neuronjax.formats import FLOAT32
 from neuronjax.machine.specs import CoreSpec, Engine
 from neuronjax.program.control import Host
 from neuronjax.program.instruction import Instruction
@@ -205,6 +206,7 @@ class Part:
         element_type = window.access.element_type
         self._decode = decoder(element_type)
         self._encode = encoder(element_type, unit.core.rounding, unit.core.rounding_bits)
+        self._is_float32 = element_type == FLOAT32
 
     def bits(self, values: Values, where: Array | None = None) -> Array:
         """All elements, unconverted, [partitions, free elements]; only masked ones are needed."""
@@ -221,7 +223,7 @@ class Part:
     def write(self, values: Values, result: Array, where: Array | None = None) -> None:
         """Writes numbers or integers, where the mask is set."""
         view, shape = self._window.view(values), self._window.shape
-        result = np.broadcast_to(result, self._window.flat).reshape(shape)
+        result = self._shaped(result)
         mask = self._mask(where)
         if self._watcher is not None:
             self._watcher.writes(self._window, values, mask)
@@ -232,10 +234,21 @@ class Part:
             self._encode(fresh, result)
             view[mask] = fresh[mask]
 
+    def add(self, values: Values, result: Array) -> None:
+        """Adds numbers to all elements, in FP32."""
+        if not self._is_float32:
+            self.write(values, result + self.numbers(values))
+            return
+        if self._watcher is not None:
+            self._watcher.reads(self._window, values, None)
+            self._watcher.writes(self._window, values, None)
+        view = self._window.view(values)
+        np.add(self._shaped(result), view, out=view)
+
     def move(self, values: Values, result: Array, where: Array | None = None) -> None:
         """Writes unconverted elements where the mask is set."""
         view, mask = self._window.view(values), self._mask(where)
-        elements = np.broadcast_to(result, self._window.flat).reshape(self._window.shape)
+        elements = self._shaped(result)
         if self._watcher is not None:
             self._watcher.writes(self._window, values, mask)
         if mask is None:
@@ -246,6 +259,12 @@ class Part:
     def row(self, values: Values) -> int:
         """The first partition of the memory."""
         return self._window.row(values)
+
+    def _shaped(self, result: Array) -> Array:
+        """A result for all elements, in the shape of the window."""
+        if result.shape != self._window.flat:
+            result = np.broadcast_to(result, self._window.flat)
+        return result.reshape(self._window.shape)
 
     def _mask(self, where: Array | None) -> Array | None:
         """A mask [partitions, free elements or 1] for the leading dimensions of the window."""

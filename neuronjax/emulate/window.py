@@ -15,7 +15,7 @@ import numpy as np
 
 from neuronjax.emulate.element_types import numpy_dtype
 from neuronjax.emulate.frame import Frame, Number, Values
-from neuronjax.emulate.memory import Location
+from neuronjax.emulate.memory import Area, Location
 from neuronjax.errors import MemoryAccessError
 from neuronjax.program.affine import Affine
 from neuronjax.program.element_types import bytes_of
@@ -110,6 +110,10 @@ class Forms:
         return form
 
 
+Span = tuple[int, tuple[tuple[int, ...], tuple[int, ...], int]]
+"""The bytes of a window in its storage: the first one; shape, strides and bytes of elements."""
+
+
 class Window:
     """An access at a location.
 
@@ -137,6 +141,7 @@ class Window:
         self.flat = (access.partitions, math.prod(form.sizes))
         self.strides = (location.storage.width, *form.strides)
         self._location = location
+        self._extent = self.shape, self.strides, self.itemsize
         #: Whether its address depends on nothing.
         self.is_fixed = form.is_fixed
         self._stays_inside = form.stays_inside
@@ -153,6 +158,15 @@ class Window:
     def owner(self) -> int:
         """The number of the buffer; aliases share it."""
         return self._location.owner
+
+    def span(self, values: Values) -> Span:
+        """The bytes that it touches."""
+        return self.start(values), self._extent
+
+    @property
+    def area(self) -> Area:
+        """Where its buffer lies in the storage."""
+        return self._location.area(self.access.buffer)
 
     def row(self, values: Values) -> int:
         """The first partition of the memory that it touches."""

@@ -186,6 +186,32 @@ def test_buffers_that_overlap_are_found() -> None:
     np.testing.assert_array_equal(found[:, 3], np.ones(8))
 
 
+ROUNDS = """
+program "rounds" target trainium2 lnc 1 {
+  hbm %x : float32[8, 4] argument
+  hbm %y : float32[8, 4] result
+  kernel "it" {
+    sbuf %t : float32[8, 4] @0
+    sbuf %u : float32[8, 4] @8
+    loop i in 3 {
+      dma_copy dst=%t<0, 8>[0; 1:4] src=%x[0; 4:8, 1:4]
+      dma_copy dst=%y[0; 4:8, 1:4] src=%t<0, 8>[0; 1:4]
+      memset dst=%u<0, 8>[0; 1:4] value=#1.0
+      dma_copy dst=%y[0; 4:8, 1:4] src=%READ<0, 8>[0; 1:4]
+    }
+  }
+}
+"""
+
+
+def test_what_was_read_before_is_lost_when_another_buffer_is_written() -> None:
+    arguments = [{"x": X[:8, :4].copy()}]
+    with pytest.raises(OverwrittenError, match="reads 16 of 32 elements of t that another buffer"):
+        run(parse(ROUNDS.replace("READ", "t")), arguments)
+    found = run(parse(ROUNDS.replace("READ", "u")), arguments)[0]["y"]
+    np.testing.assert_array_equal(found, np.ones((8, 4)))
+
+
 REUSED = """
 program "reused" target trainium2 lnc 1 {
   hbm %y : float32[8, 4] result
