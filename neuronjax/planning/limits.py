@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ FAR_FROM_ROOFLINE = 10.0
 """A step that takes longer than this many times its roofline is a limit of the fit. Small models at
 batch 1 take four to six times theirs on real chips, so an order of magnitude is no matter of size
 alone."""
+_MOST_LINES = 3
 MUCH_OF_A_STEP = 0.25
 """The share of a step from which on an engine that is slow by design counts as a limit."""
 
@@ -112,7 +114,7 @@ def _far_from_roofline(estimate: Estimate) -> Iterator[Limit]:
         yield Limit(
             f"a step takes {ratio:.1f} times as long as its arithmetic and its bytes need "
             f"({table.duration(estimate.roofline_ns)}); busiest: "
-            f"{table.RESOURCES[estimate.bottleneck]}",
+            f"{table.RESOURCES[estimate.bottleneck]}{_costliest_lines(estimate)}",
             _BUSIEST.get(
                 estimate.bottleneck,
                 "larger products per core help: a larger batch, or fewer cores",
@@ -120,11 +122,24 @@ def _far_from_roofline(estimate: Estimate) -> Iterator[Limit]:
         )
 
 
+def _costliest_lines(estimate: Estimate) -> str:
+    """The lines of the user's program that take most of a step."""
+    times: Counter[str] = Counter()
+    for kernel in estimate.kernels:
+        if kernel.source:
+            times[kernel.source] += kernel.time_ns
+    lines = [
+        f"{table.place(line)} ({time / estimate.step_ns:.0%})"
+        for line, time in times.most_common(_MOST_LINES)
+    ]
+    return f"; costliest lines: {', '.join(lines)}" if lines else ""
+
+
 _BUSIEST: Mapping[str, str] = {
     "collective": "fewer cores per replica, or more work between collectives (a larger batch)",
     "dma": "values go through HBM between kernels; see neuronjax profile for the costliest",
-    "vector": "element-wise work outweighs products; bfloat16 activations or a larger width help",
-    "scalar": "activation functions outweigh products; bfloat16 activations or a larger width help",
+    "vector": "element-wise work outweighs products; a larger width helps, and fewer FP32 values",
+    "scalar": "activation functions outweigh products; a larger width helps",
 }
 
 _RULES: tuple[Callable[[Estimate], Iterator[Limit]], ...] = (

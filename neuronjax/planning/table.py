@@ -128,10 +128,10 @@ def _kernels(estimate: Estimate) -> Iterable[tuple[str, ...]]:
         names = " ".join(kernel.operations[:4] or ["copy"]) + (
             " ..." if len(kernel.operations) > 4 else ""
         )
-        yield share, duration(kernel.time_ns), f"{kernel.runs:,.0f} x", _place(kernel.source), names
+        yield share, duration(kernel.time_ns), f"{kernel.runs:,.0f} x", place(kernel.source), names
 
 
-def _place(source: str) -> str:
+def place(source: str) -> str:
     """A source line, relative to the current folder if it lies below it."""
     relative = os.path.relpath(source) if source else "?"
     return source if relative.startswith("..") else relative

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -50,6 +51,17 @@ def test_products_fit_well_and_are_split_in_every_way() -> None:
     assert found.cheapest is not None
     assert found.cheapest.cost == min(point.cost for point in found.points)
     assert "$ per M samples" in text([found])
+
+
+def test_lines_that_keep_a_step_far_from_its_roofline_are_named() -> None:
+    def run(x: jax.Array) -> jax.Array:
+        for _ in range(100):
+            x = jnp.tanh(x)
+        return x
+
+    (limit,) = judged(run, jax.ShapeDtypeStruct((128, 512), BF16)).limits
+    line = run.__code__.co_firstlineno + 2
+    assert f"costliest lines: {os.path.relpath(__file__)}:{line} (" in limit.problem
 
 
 def test_rows_are_those_of_a_replica_on_a_given_mesh() -> None:
