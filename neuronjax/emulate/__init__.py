@@ -11,8 +11,8 @@
   `vector_engine` and `vector_selection`, `scalar_engine`, `gpsimd_engine`, `random_numbers`, `dma`,
   `collective` and `control`; `unit`: the building blocks of rules.
 * `memory`, `window`, `element_types`, `frame`: bytes, views, number formats, loop variables.
-* `uninitialised` with `settled`, `accumulation_groups`, `races` with `accesses`: the checks; `arithmetic`,
-  `activations`, `custom_functions`, `mx_blocks`: functions of arrays.
+* `uninitialised` with `settled`, `accumulation_groups`, `races` with `accesses`: the checks.
+* `arithmetic`, `activations`, `custom_functions`, `mx_blocks`: functions of arrays.
 
 Every access becomes a strided view and every instruction a closure, once, before the program runs.
 Executing an instruction then costs a few microseconds on top of numpy's arithmetic.

@@ -44,7 +44,7 @@ class Settled:
         return owner in self._whole and self._whole[owner] == window.area
 
     def unsettle_others(self, window: Window) -> None:
-        """The buffer of a window is written: what is settled in others that it meets no longer is."""
+        """The buffer of a window is written: what it meets in others is settled no longer."""
         self._areas.add(window.owner, window.area)
         for owner in self._areas.neighbours[window.owner]:
             self._spans.pop(owner, None)

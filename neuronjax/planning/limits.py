@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -124,14 +124,12 @@ def _far_from_roofline(estimate: Estimate) -> Iterator[Limit]:
 
 def _costliest_lines(estimate: Estimate) -> str:
     """The lines of the user's program that take most of a step."""
-    times: Counter[str] = Counter()
+    times: defaultdict[str, float] = defaultdict(float)
     for kernel in estimate.kernels:
         if kernel.source:
             times[kernel.source] += kernel.time_ns
-    lines = [
-        f"{table.place(line)} ({time / estimate.step_ns:.0%})"
-        for line, time in times.most_common(_MOST_LINES)
-    ]
+    costliest = sorted(times, key=lambda line: -times[line])[:_MOST_LINES]
+    lines = [f"{table.place(line)} ({times[line] / estimate.step_ns:.0%})" for line in costliest]
     return f"; costliest lines: {', '.join(lines)}" if lines else ""
 
 
