@@ -102,6 +102,8 @@ class Options:
     kernel_target: str | None = None
     """Generation of cores that NKI kernels are compiled for, such as ``trn2`` or ``gen3``; by
     default it is that of the emulated machine."""
+    precise_fp: bool = True
+    """Whether ``nki.simulate`` rounds to BF16 and FP8; 0 keeps FP32 where kernels name those."""
     log_level: str = "warning"
     """Lowest severity of messages that the logger ``neuronjax`` shows."""
     process_devices: tuple[int, ...] | None = None
@@ -309,6 +311,7 @@ VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "NEURONJAX_FAULTS": ("faults", parse_faults),
     "NEURON_RT_EXEC_TIMEOUT": ("exec_timeout", _positive),
     "NEURON_PLATFORM_TARGET_OVERRIDE": ("kernel_target", _choice(*GENERATIONS)),
+    "NKI_PRECISE_FP": ("precise_fp", _switch),
     "NEURONJAX_LOG_LEVEL": ("log_level", _choice("debug", "info", "warning", "error")),
     "NEURON_PJRT_PROCESSES_NUM_DEVICES": ("process_devices", _counts),
     "NEURON_PJRT_PROCESS_INDEX": ("process_index", _index),

@@ -55,6 +55,7 @@ def fresh_options(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"NEURONJAX_FAIL_ON_OUT_OF_BOUNDS": "1"}, Options(fail_on_out_of_bounds=True)),
         ({"NEURONJAX_LOG_LEVEL": "debug"}, Options(log_level="debug")),
         ({"NEURON_PLATFORM_TARGET_OVERRIDE": "gen4"}, Options(kernel_target="gen4")),
+        ({"NKI_PRECISE_FP": "0"}, Options(precise_fp=False)),
         ({"NEURONJAX_EMULATE": "1"}, Options(emulate=True)),
         (
             {"NEURONJAX_FAULTS": "core_dies core=3 step=10; slow_link factor=1.5"},
@@ -112,6 +113,7 @@ def test_environment(environ: dict[str, str], expected: Options) -> None:
         ("NEURON_RT_NUMERICAL_ERRORS_VERBOSITY", "loud", "none, info or", ConfigurationError),
         ("NEURONJAX_LEGALITY", "on", "one of off, log, warn, strict", ConfigurationError),
         ("NEURON_PLATFORM_TARGET_OVERRIDE", "trn9", "one of trn1, inf2, ", ConfigurationError),
+        ("NKI_PRECISE_FP", "yes", "0 or 1", ConfigurationError),
         ("NEURONJAX_LOG_LEVEL", "loud", "one of debug, info, warning, error", ConfigurationError),
         ("NEURONJAX_EMULATE", "yes", "0 or 1", ConfigurationError),
         ("NEURONJAX_NATIVE_STUBS", "yes", "0 or 1", ConfigurationError),

@@ -144,15 +144,16 @@ class Memories:
     def _locate(self, buffer: Buffer, known: Locations, path: str, core: int = 0) -> Location:
         original = known.get(self._aliases.get(buffer.name, ""))
         owner = self._next_owner() if original is None else original.owner
+        rows = buffer.partition + buffer.partitions
         if buffer.address is None:
             if original is not None:
                 original.storage.take(buffer, original.address)
                 return original
-            storage = Storage(f"{path}/{buffer.name}", buffer.partitions, buffer.extent)
+            storage = Storage(f"{path}/{buffer.name}", rows, buffer.extent)
             storage.take(buffer, 0)
-            return Location(storage, 0, 0, owner)
+            return Location(storage, buffer.partition, 0, owner)
         storage = self._shared[buffer.memory, core if buffer.on_chip else 0]
-        rows, end = buffer.partition + buffer.partitions, buffer.address + buffer.extent
+        end = buffer.address + buffer.extent
         if rows > storage.rows or end > storage.width:
             raise MemoryAccessError(
                 f"{path}: {buffer.name} occupies partitions {buffer.partition} to {rows - 1} and"

@@ -40,6 +40,7 @@ from neuronjax.nki.loops import Rolling
 from neuronjax.nki.queues import in_turn
 from neuronjax.nki.tensor import Tensor, whole
 from neuronjax.nki.trace import Trace, ended, tracing
+from neuronjax.nki.wide import widened
 from neuronjax.notices import warned
 from neuronjax.program import program
 from neuronjax.program.element_types import element_type_named
@@ -91,6 +92,13 @@ class Compiled:
             grid=self.grid,
             declared=self.declared,
         )
+
+    def widened(self) -> Compiled:
+        """The kernel with FP32 numbers in the place of BF16 and FP8, also among its arrays.
+
+        KernelError: bits of such a number are read as another type.
+        """
+        return dataclasses.replace(self, program=widened(self.program))
 
     def run(self, arrays: Sequence[np.ndarray], order: core.Order | None = None) -> Any:
         """The results of a kernel of one rank, as it returned them, by the emulator.

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from neuronjax import options
 from neuronjax.emulate import core
 from neuronjax.emulate.element_types import numpy_dtype
 from neuronjax.errors import KernelError
@@ -22,6 +23,7 @@ from neuronjax.nki.calls import Call, call, is_array
 from neuronjax.nki.compilation import Compiled, compiled
 from neuronjax.nki.targets import chip_of
 from neuronjax.nki.trace import is_tracing
+from neuronjax.nki.wide import widened_arrays
 
 __all__ = ["Kernel", "jit", "simulate"]
 
@@ -144,6 +146,7 @@ def simulate(
     target: str | None = None,
     ranks: int | None = None,
     record_to: str | Path | None = None,
+    precise_fp: bool | None = None,
 ) -> Callable[..., Any]:
     """The kernel, or a function that is not marked as one, as a function of numpy arrays, run by
     the emulator in `order`.
@@ -157,7 +160,13 @@ def simulate(
 
     `record_to` is a file for the run, also if it fails: ``neuronjax replay`` stops it at any line
     and shows its tiles.
+
+    `precise_fp` rounds numbers to BF16 and FP8 where the kernel names these, as the chip does. False
+    keeps them in FP32, to tell errors of a kernel from those of its formats; such results are FP32,
+    and a kernel that reads their bits as another type is refused with a ``KernelError``. By default
+    it is ``NKI_PRECISE_FP``, or else True.
     """
+    is_precise = options.load().precise_fp if precise_fp is None else precise_fp
 
     kernel = kernel_of(kernel)
 
@@ -176,6 +185,8 @@ def simulate(
                     "immutable; pass a writable NumPy array."
                 )
         given = [np.asarray(array) for array in arrays]
+        if not is_precise:
+            traced, given = traced.widened(), widened_arrays(given)
         if ranks is None:
             ((returned, written),) = traced.run_in_place([given], order, record_to)
         else:
