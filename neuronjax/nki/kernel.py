@@ -161,10 +161,10 @@ def simulate(
     `record_to` is a file for the run, also if it fails: ``neuronjax replay`` stops it at any line
     and shows its tiles.
 
-    `precise_fp` rounds numbers to BF16 and FP8 where the kernel names these, as the chip does. False
-    keeps them in FP32, to tell errors of a kernel from those of its formats; such results are FP32,
-    and a kernel that reads their bits as another type is refused with a ``KernelError``. By default
-    it is ``NKI_PRECISE_FP``, or else True.
+    `precise_fp` rounds numbers to BF16 and FP8 where the kernel names these, as the chip does.
+    False keeps them in FP32, to tell errors of a kernel from those of its formats; such results are
+    FP32, and a kernel that reads their bits as another type is refused with a ``KernelError``. By
+    default it is ``NKI_PRECISE_FP``, or else True.
     """
     is_precise = options.load().precise_fp if precise_fp is None else precise_fp
 

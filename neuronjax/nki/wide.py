@@ -1,4 +1,4 @@
-"""Programs whose numbers are all FP32, as those of the Neuron SDK's simulator with NKI_PRECISE_FP=0.
+"""Programs whose numbers are all FP32, as in the Neuron SDK's simulator with NKI_PRECISE_FP=0.
 
 Tensors that a kernel declares in BF16 or FP8 hold FP32 instead, so that nothing is rounded. As they
 take more memory than the chip has for them, each lies by itself.

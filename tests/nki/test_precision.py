@@ -107,9 +107,7 @@ CASES: dict[str, tuple[Callable[..., Any], np.ndarray, float, float]] = {
 
 @pytest.mark.parametrize("order", [None, DataflowOrder(seed=3)], ids=["program", "dataflow"])
 @pytest.mark.parametrize("case", CASES)
-def test_numbers_are_rounded_to_their_format_or_not(
-    case: str, order: DataflowOrder | None
-) -> None:
+def test_numbers_are_rounded_to_their_format_or_not(case: str, order: DataflowOrder | None) -> None:
     kernel, x, precise, wide = CASES[case]
     for is_precise, expected in ((True, precise), (False, wide)):
         found = nki.simulate(kernel, order, precise_fp=is_precise)(x)
