@@ -83,6 +83,10 @@ class UnknownNameError(KernelError, AttributeError):
     """A kernel uses a name that a module of NKI does not have."""
 
 
+class RemovedImportError(KernelError, ImportError):
+    """A kernel imports a name that NKI had once."""
+
+
 class UnsupportedProgramError(CompileError):
     """The program contains something that the backend cannot run."""
 

@@ -18,7 +18,7 @@ from neuronjax.nki.constants import (
     reduce_cmd,
 )
 from neuronjax.nki.dynamic_loops import VirtualRegister
-from neuronjax.nki.refusal import refusing, unknown
+from neuronjax.nki.refusal import refusing, removed, unknown
 from neuronjax.nki.signatures import SIGNATURES, signature
 from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.trace import current
@@ -54,6 +54,18 @@ NOT_BUILT: Mapping[str, str] = {
 """Instruction that raises ``UnsupportedProgramError`` on call -> the reason."""
 
 
+REMOVED: Mapping[str, str] = {
+    "builtin_custom_op": "write it with instructions of nki.isa",
+    "tensor_copy_dynamic_dst": "use tensor_copy with dst[…, nl.ds(register, size)]",
+    "tensor_copy_dynamic_src": "use tensor_copy with src[…, nl.ds(register, size)]",
+    "unknown_engine": "use engine.unknown",
+}
+"""Name of older versions of NKI -> what to write instead."""
+
+_REMOVED_PARAMETERS: Mapping[str, str] = {
+    "dtype": "Older versions of NKI had dtype: results have the dtype of dst.",
+    "mask": "Older versions of NKI had mask: index what is meant with slices or nl.ds.",
+}
 _WRITES = " It writes to dst, a tile that you declare, and returns nothing."
 
 
@@ -80,6 +92,8 @@ def __getattr__(name: str) -> Callable[..., None]:
     if name in NOT_BUILT:
         return refusing(f"nki.isa.{name}", NOT_BUILT[name])
     if name not in SIGNATURES:
+        if name in REMOVED:
+            raise removed("nki.isa", name, REMOVED[name])
         raise unknown("nki.isa", name, __dir__())
 
     def call(*arguments: Any, **keywords: Any) -> None:
@@ -87,15 +101,24 @@ def __getattr__(name: str) -> Callable[..., None]:
         try:
             bound = signature(name).bind(*arguments, **keywords)
         except TypeError as error:
-            hint = _WRITES if SIGNATURES[name].startswith("dst, ") else ""
             raise UnsupportedProgramError(
-                f"{trace.line()}: nki.isa.{name}({SIGNATURES[name]}): {error}.{hint}"
+                f"{trace.line()}: nki.isa.{name}({SIGNATURES[name]}): {error}."
+                f"{_hint(name, keywords)}"
             ) from None
         bound.apply_defaults()
         trace.add(build(trace, name, dict(bound.arguments)))
 
     call.__name__ = call.__qualname__ = name
     return call
+
+
+def _hint(name: str, keywords: Mapping[str, Any]) -> str:
+    """What to do about arguments that a function does not take."""
+    known = signature(name).parameters
+    older = [text for key, text in _REMOVED_PARAMETERS.items() if key in keywords.keys() - known]
+    if older:
+        return " " + " ".join(older)
+    return _WRITES if SIGNATURES[name].startswith("dst, ") else ""
 
 
 def __dir__() -> list[str]:

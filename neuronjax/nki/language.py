@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from neuronjax.errors import KernelError
 from neuronjax.nki import dynamic_loops, elementwise, reductions, tiles
 from neuronjax.nki.constants import OPERATORS, MemoryRegion
 from neuronjax.nki.dynamic_loops import VirtualRegister
@@ -62,6 +63,11 @@ REMOVED: Mapping[str, str] = {
     "par_dim": "give the size alone: dimension 0 of a tile is the partition",
     "static_cast": "use nl.copy with a dtype",
     "loop_reduce": "update a tile within the loop",
+    "add_dep": "leave it out: engines wait for what they read",
+    "all_reduce": "use nki.collectives.all_reduce, or nl.sum within a program",
+    "atomic_rmw": "load, add and store, or use nki.isa.dma_compute",
+    "fp32": "write the number: fp32.min is -3.4028235e38",
+    "sharded_hbm": "use nl.shared_hbm",
     "spmd_dim": "call the kernel with the number of physical cores, as in kernel[2]",
 }
 """Name of older versions of NKI -> what to write instead."""
@@ -102,6 +108,7 @@ def nc(cores: int) -> int:
 def program_id(axis: int = 0) -> int:
     """The place of the program in its grid, along an axis: 0 without a grid."""
     trace = current()
+    _check_axis(axis)
     return int(np.unravel_index(trace.program, trace.grid)[axis]) if trace.grid else 0
 
 
@@ -109,7 +116,18 @@ def num_programs(axes: int | Sequence[int] = 0) -> int:
     """The programs of the grid along axes: 1 without a grid."""
     grid = current().grid
     chosen = (axes,) if isinstance(axes, int) else axes
+    for axis in chosen:
+        _check_axis(axis)
     return math.prod(grid[axis] for axis in chosen) if grid else 1
+
+
+def _check_axis(axis: int) -> None:
+    grid = current().grid
+    if grid and not -len(grid) <= axis < len(grid):
+        raise KernelError(
+            f"{current().line()}: the grid {list(grid)} has no axis {axis}; call the kernel with "
+            f"{axis + 1} numbers in brackets, or use an axis below {len(grid)}."
+        )
 
 
 def program_ndim() -> int:

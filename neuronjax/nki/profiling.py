@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from neuronjax.errors import KernelError
 from neuronjax.machine.instances import INSTANCES
 from neuronjax.machine.machine import Machine
 from neuronjax.nki.calls import call
-from neuronjax.nki.kernel import kernel_of
+from neuronjax.nki.kernel import Kernel, kernel_of
 from neuronjax.profiling import store
 from neuronjax.profiling.analyse import analyse, facts
 from neuronjax.profiling.records import Profile, Run
@@ -18,19 +19,23 @@ from neuronjax.timing.timeline import Timeline
 
 
 def benchmark(
-    kernel: Callable[..., Any], /, *arguments: Any, target: str | None = None, **keywords: Any
+    kernel: Callable[..., Any] | None = None,
+    /,
+    *arguments: Any,
+    target: str | None = None,
+    **keywords: Any,
 ) -> Timeline:
     """The time of one run of a kernel, without values: of arrays only shapes and dtypes count.
 
     `target` is the machine, as for `simulate`. Raises as `Kernel.trace` does.
     """
-    kernel = kernel_of(kernel)
+    kernel = _given(kernel, "benchmark")
     called = call(kernel.function, arguments, keywords)
     return schedule(kernel.compile(called, target).program)
 
 
 def profile(
-    kernel: Callable[..., Any],
+    kernel: Callable[..., Any] | None = None,
     /,
     *arguments: Any,
     folder: str | Path | None = None,
@@ -44,7 +49,7 @@ def profile(
 
     Raises as `Kernel.trace` does, and ``ConfigurationError`` if the folder cannot be written to.
     """
-    kernel = kernel_of(kernel)
+    kernel = _given(kernel, "profile")
     traced = kernel.compile(call(kernel.function, arguments, keywords), target)
     machine = _machine(traced.program.target.chip, traced.program.target.lnc)
     recorded = Profile(
@@ -57,6 +62,16 @@ def profile(
     if folder is not None:
         store.write(recorded, Path(folder))
     return recorded
+
+
+def _given(kernel: Callable[..., Any] | None, name: str) -> Kernel:
+    """The kernel; ``KernelError`` for what was a decorator in older versions of NKI."""
+    if kernel is None:
+        raise KernelError(
+            f"nki.{name} as a decorator was removed from NKI: mark the kernel with nki.jit and "
+            f"call nki.{name}(kernel, *arrays)."
+        )
+    return kernel_of(kernel)
 
 
 def _machine(chip: str, lnc: int) -> Machine:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import dis
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from neuronjax.errors import UnknownNameError, UnsupportedProgramError
+from neuronjax.errors import RemovedImportError, UnknownNameError, UnsupportedProgramError
 from neuronjax.nki.trace import current, is_tracing
 
 
@@ -50,9 +52,20 @@ def unknown(module: str, name: str, names: Iterable[str]) -> UnknownNameError:
     return UnknownNameError(f"{_place()}{module} has no {name!r}.{hint}")
 
 
-def removed(module: str, name: str, instead: str) -> UnknownNameError:
-    """The error for a name that a module had once; with the line where a kernel is traced."""
-    return UnknownNameError(f"{_place()}{module}.{name} was removed from NKI: {instead}.")
+def removed(module: str, name: str, instead: str) -> UnknownNameError | RemovedImportError:
+    """The error for a name that a module had once; with the line where a kernel is traced.
+
+    To be called by a module's `__getattr__`.
+    """
+    message = f"{_place()}{module}.{name} was removed from NKI: {instead}."
+    caller = sys._getframe(2)
+    if caller.f_code.co_code[caller.f_lasti] == _IMPORT_FROM:
+        return RemovedImportError(message, name=module)
+    return UnknownNameError(message)
+
+
+_IMPORT_FROM = dis.opmap["IMPORT_FROM"]
+"""The instruction of `from module import name`, which replaces the words of an AttributeError."""
 
 
 def _place() -> str:

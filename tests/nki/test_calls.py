@@ -68,6 +68,16 @@ def test_options_that_do_not_exist() -> None:
         nki.jit(platform_tarjet="trn2")
     with pytest.raises(KernelError, match=r"nki.baremetal was removed from NKI: call the kernel"):
         nki.baremetal  # noqa: B018
+    for statement in (
+        "from neuronjax.nki import baremetal",
+        "from neuronjax.nki.language import par_dim",
+        "from neuronjax.nki.isa import unknown_engine",
+    ):
+        with pytest.raises(ImportError, match=r"was removed from NKI: (call|give|use) "):
+            exec(statement)
+    for decorator in (nki.benchmark, nki.profile):
+        with pytest.raises(KernelError, match="as a decorator was removed from NKI: mark the"):
+            decorator(warmup=2, iters=10)
     with pytest.raises(KernelError, match=r"nki has no 'simulat'. Did you mean simulate"):
         nki.simulat  # noqa: B018
 

@@ -96,6 +96,16 @@ def test_what_programs_of_a_grid_must_not_do() -> None:
         nki.simulate(overlapping[2], target="trainium1")(X)
 
 
+@nki.jit
+def on_two_axes(x: Tensor) -> Tensor:
+    return loaded(x[nl.ds(nl.program_id(1), 1)])
+
+
+def test_axes_that_a_grid_does_not_have() -> None:
+    with pytest.raises(KernelError, match=r"test_grids.py:\d+: the grid \[2\] has no axis 1; call"):
+        nki.simulate(on_two_axes[2])(X)
+
+
 def test_programs_that_write_the_same_elements() -> None:
     """A race that the compiler does not refuse: a note says so, and engines' orders report it if
     values differ."""

@@ -334,6 +334,21 @@ def of_an_older_api(x: Tensor, y: Tensor) -> Tensor:
     return x[nl.arange(128)]
 
 
+def with_a_dtype(x: Tensor, y: Tensor) -> Tensor:
+    nisa.tensor_copy(tile(x.shape, nl.bfloat16), loaded(x), dtype=nl.bfloat16)
+    return x
+
+
+def masked(x: Tensor, y: Tensor) -> Tensor:
+    nisa.tensor_copy(tile(x.shape), loaded(x), mask=x.shape[0] < 64)
+    return x
+
+
+def at_a_dynamic_place(x: Tensor, y: Tensor) -> Tensor:
+    nisa.tensor_copy_dynamic_dst(dst=tile(x.shape), src=loaded(x))
+    return x
+
+
 def without_a_place(x: Tensor, y: Tensor) -> Tensor:
     return stored(nisa.activation(nl.exp, loaded(x)))
 
@@ -376,6 +391,9 @@ REFUSED: dict[Callable[..., Tensor | None], str] = {
     of_an_unknown_dtype: r"kernels.py:\d+: 'float33' is not an element type",
     in_an_unknown_memory: r"test_isa.py:\d+: 'sbuff' is no memory; pass one of nl.sbuf",
     of_an_older_api: r"test_isa.py:\d+: nki.language.arange was removed from NKI: index with",
+    with_a_dtype: r"test_isa.py:\d+: nki.isa.tensor_copy.*results have the dtype of dst\.$",
+    masked: r"test_isa.py:\d+: nki.isa.tensor_copy.*index what is meant with slices or nl.ds\.$",
+    at_a_dynamic_place: r"test_isa.py:\d+: .*tensor_copy_dynamic_dst was removed.*use tensor_copy",
     without_a_place: r"test_isa.py:\d+: .*argument: 'data'\. It writes to dst, a tile",
     with_a_mask: r"test_isa.py:\d+: nki.language.load\(src, dtype\): .*argument 'mask'",
     multiplied_into_sbuf: r"test_isa.py:\d+: .*dst of nc_matmul in sbuf; allowed: psum .*and copy",
