@@ -242,3 +242,11 @@ def _convert_constant(op: Any, types: dict[str, str]) -> None:
         with after(op):
             converted = convert(op.result, types[element])
             op.result.replace_all_uses_except(converted, converted.owner.operation)
+
+
+def go_through(op: Any, element: str) -> None:
+    """Makes a conversion go by way of another type."""
+    with at(op):
+        through = convert(op.operands[0], element)
+        op.results[0].replace_all_uses_with(convert(through, element_type(op.results[0])))
+    op.erase()

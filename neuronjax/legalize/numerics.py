@@ -22,13 +22,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from neuronjax import formats
 from neuronjax.formats import Format
-from neuronjax.hlo import module as hlo
 from neuronjax.jaxlib_api.mlir import ir, stablehlo
-from neuronjax.legalize import activations, rounding_sites
+from neuronjax.legalize import activations, integers, rounding_sites
 from neuronjax.legalize.emit import (
     after,
     at,
@@ -36,20 +33,15 @@ from neuronjax.legalize.emit import (
     convert,
     element_type,
     filled,
+    go_through,
     ops_of,
     recompute,
     with_element_type,
 )
-from neuronjax.legalize.fp64_integers import Fp64Integers
 from neuronjax.legalize.op_sets import (
     COLLECTIVES,
-    INTEGER_ARITHMETIC,
-    INTEGER_COMBINERS,
-    INTEGERS,
-    INTEGERS_64,
     MATMULS,
     NARROW_FLOATS,
-    PACKED_INTEGERS,
     REDUCTIONS,
     ROUNDED,
     SUMS,
@@ -63,9 +55,6 @@ from neuronjax.legalize.op_sets import (
     yields,
 )
 from neuronjax.legalize.policy import Policy
-
-NATIVE_INTEGERS_V1 = frozenset({"i8", "ui8", "i32"})
-"""Integer types that the Tensor engine of NeuronCore-v1 multiplies and accumulates natively."""
 
 
 @dataclass(frozen=True)
@@ -106,158 +95,6 @@ def ignore_dot_algorithms(module: ir.Module) -> None:
     for op in ops_of(module, frozenset({"stablehlo.dot_general"})):
         if "algorithm" in op.attributes:
             del op.attributes["algorithm"]
-
-
-def _integers_in_32_bits(module: ir.Module, policy: Policy) -> None:
-    of_fp64 = Fp64Integers(module)
-    arithmetic = [
-        op
-        for op in ops_of(module, INTEGER_ARITHMETIC)
-        if touches(op, INTEGERS_64) and not in_closed_region(op) and not of_fp64.has(op)
-    ]
-    constants = [
-        op
-        for op in ops_of(module, frozenset({"stablehlo.constant"}))
-        if yields(op, INTEGERS_64) and not of_fp64.has(op)
-    ]
-    conversions = [
-        op
-        for op in ops_of(module, frozenset({"stablehlo.convert"}))
-        if yields(op, INTEGERS_64)
-        and element_type(op.operands[0]) not in INTEGERS_64
-        and not of_fp64.has(op)
-    ]
-    arguments = [
-        argument
-        for argument in hlo.main_function(module).entry_block.arguments
-        if element_type(argument) in INTEGERS_64 and not of_fp64.has_value(argument)
-    ]
-    for op in arithmetic:
-        recompute(op, INTEGERS_64)
-    for op in constants:
-        _cut_constant(op)
-    for op in conversions:
-        _go_through(op, INTEGERS_64[element_type(op.results[0])])
-    for argument in arguments:
-        _cut_where_computed(argument)
-
-
-def _cut_constant(op: Any) -> None:
-    """Truncates 64-bit integers to 32 bits; the limits of the type, with which minima and maxima
-    start, become the limits of the smaller type."""
-    numbers = np.array(ir.DenseElementsAttr(op.attributes["value"]))
-    narrow = np.dtype(np.uint32 if numbers.dtype.kind == "u" else np.int32)
-    wide, small = np.iinfo(numbers.dtype), np.iinfo(narrow)
-    limits = [numbers == wide.min, numbers == wide.max]
-    cut = np.select(
-        limits, [narrow.type(small.min), narrow.type(small.max)], numbers.astype(narrow)
-    )
-    value = np.ascontiguousarray(cut.astype(numbers.dtype))
-    op.attributes["value"] = ir.DenseElementsAttr.get(value, type=op.results[0].type)
-
-
-_HANDING_ON = frozenset(
-    f"stablehlo.{name}" for name in (
-        "all_gather", "broadcast_in_dim", "collective_permute", "concatenate", "dynamic_slice",
-        "dynamic_update_slice", "gather", "pad", "reshape", "reverse", "slice", "transpose",
-    )
-)  # fmt: skip
-"""Ops that move numbers, and only compute with indices."""
-_PLACES = {"dynamic_slice": 1, "dynamic_update_slice": 2, "gather": 1}
-"""Op -> position of its first operand that is an index."""
-
-
-def _cut_where_computed(argument: Any) -> None:
-    """Truncates 64-bit integers to 32 bits wherever they are computed with; those that are only
-    moved and returned keep their bits."""
-    waiting, seen = [argument], set()
-    while waiting:
-        value = waiting.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        computing = []
-        for use in list(value.uses):
-            user = use.owner.operation
-            places = _PLACES.get(user.name.removeprefix("stablehlo."), len(user.operands))
-            if user.name in _HANDING_ON and use.operand_number < places:
-                waiting.append(user.results[0])
-            elif user.name != "func.return":
-                computing.append((user, use.operand_number))
-        if computing:
-            cut = _cut(value)
-            for user, number in computing:
-                user.operands[number] = cut
-
-
-def _cut(value: Any) -> Any:
-    """A value truncated to 32 bits, written right after it."""
-    element = element_type(value)
-    if isinstance(value.owner, ir.Block):
-        place: Any = ir.InsertionPoint.at_block_begin(value.owner)
-    else:
-        place = after(value.owner)
-    with place:
-        return convert(convert(value, INTEGERS_64[element]), element)
-
-
-def _go_through(op: Any, element: str) -> None:
-    """Makes a conversion go by way of another type."""
-    with at(op):
-        through = convert(op.operands[0], element)
-        op.results[0].replace_all_uses_with(convert(through, element_type(op.results[0])))
-    op.erase()
-
-
-def _integer_powers_in_32_bits(module: ir.Module, policy: Policy) -> None:
-    powers = ops_of(module, frozenset({"stablehlo.power"}))
-    for op in _without_fp64(module, [op for op in powers if touches(op, INTEGERS_64)]):
-        recompute(op, INTEGERS_64)
-
-
-def _without_fp64(module: ir.Module, ops: list[Any]) -> list[Any]:
-    """Those of the ops whose 64-bit integers do not belong to FP64."""
-    if not any(touches(op, INTEGERS_64) for op in ops):
-        return ops
-    of_fp64 = Fp64Integers(module)
-    return [op for op in ops if not of_fp64.has(op)]
-
-
-def _integer_matmuls(module: ir.Module, policy: Policy) -> None:
-    native = NATIVE_INTEGERS_V1 if policy.core_version == 1 else frozenset()
-
-    def differs(op: Any) -> bool:
-        types = {element_type(value) for value in (*op.operands, *op.results)}
-        if types & PACKED_INTEGERS:
-            return False
-        return bool(types & INTEGERS.keys()) and not types <= native
-
-    for op in _without_fp64(module, [op for op in ops_of(module, MATMULS) if differs(op)]):
-        recompute(op, INTEGERS)
-
-
-def _integer_scatters(module: ir.Module, policy: Policy) -> None:
-    combiners = [
-        inner
-        for op in ops_of(module, UPDATES)
-        for inner in inner_ops(op)
-        if inner.name in INTEGER_COMBINERS and touches(inner, INTEGERS)
-    ]
-    for inner in _without_fp64(module, combiners):
-        recompute(inner, INTEGERS)
-
-
-def _integer_collectives(name: str) -> Callable[[ir.Module, Policy], None]:
-    def rewrite(module: ir.Module, policy: Policy) -> None:
-        collectives = [
-            op
-            for op in ops_of(module, frozenset({f"stablehlo.{name}"}))
-            if touches(op, INTEGERS) and combines_with(op, INTEGER_COMBINERS)
-        ]
-        for op in _without_fp64(module, collectives):
-            recompute(op, INTEGERS)
-
-    return rewrite
 
 
 def _round_operands(op: Any, form: Format) -> None:
@@ -346,7 +183,7 @@ def _sums(op: Any) -> bool:
 def _conversions_through_fp32(module: ir.Module, policy: Policy) -> None:
     for op in ops_of(module, frozenset({"stablehlo.convert"})):
         if yields(op, NARROW_FLOATS) and element_type(op.operands[0]) not in ("f32", "i1"):
-            _go_through(op, "f32")
+            go_through(op, "f32")
 
 
 def _separate_roundings(module: ir.Module, policy: Policy) -> None:
@@ -405,7 +242,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         "--native-int64",
         _CLI,
         lambda policy: not policy.native_int64,
-        _integers_in_32_bits,
+        integers.in_32_bits,
     ),
     Deviation(
         "integer_power",
@@ -413,7 +250,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         "--implicit-integer-downcast=pow",
         _CLI,
         _downcast("pow"),
-        _integer_powers_in_32_bits,
+        integers.powers_in_32_bits,
     ),
     Deviation(
         "integer_dot",
@@ -421,7 +258,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         "--implicit-integer-downcast=dot",
         f"{_CLI}; NKI release notes (FP32 to integers saturates)",
         _downcast("dot"),
-        _integer_matmuls,
+        integers.matmuls,
     ),
     Deviation(
         "integer_scatter",
@@ -429,7 +266,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         "--implicit-integer-downcast=scatter",
         _CLI,
         _downcast("scatter"),
-        _integer_scatters,
+        integers.scatters,
     ),
     Deviation(
         "integer_all_reduce",
@@ -437,7 +274,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         "--implicit-integer-downcast=all_reduce",
         _CLI,
         _downcast("all_reduce"),
-        _integer_collectives("all_reduce"),
+        integers.collectives("all_reduce"),
     ),
     Deviation(
         "integer_reduce_scatter",
@@ -445,7 +282,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         "--implicit-integer-downcast=reduce_scatter",
         _CLI,
         _downcast("reduce_scatter"),
-        _integer_collectives("reduce_scatter"),
+        integers.collectives("reduce_scatter"),
     ),
     Deviation(
         "auto_cast_matmult",
