@@ -231,20 +231,33 @@ def test_values_in_every_order(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     check(*CASES[name]())
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "rotary",
-        "losses",
-        "gradients_of_losses",
-        "projections",
-        "feed_forward",
-        "norms",
-        "attention",
-        "gradients_of_attention",
-        "experts",
-    ],
+OF_TWO_PROGRAMS = (
+    "rotary",
+    "losses",
+    "gradients_of_losses",
+    "projections",
+    "feed_forward",
+    "norms",
+    "attention",
+    "gradients_of_attention",
+    "experts",
 )
+SEEDS = range(10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", CASES)
+def test_no_order_finds_a_fault(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every race, and every read of what nobody or somebody else has written, is an error or a
+    warning."""
+    monkeypatch.setattr(cross_entropy, "BLOCK", 40)
+    kernel, arguments, expected = CASES[name]()
+    for grid in (kernel, kernel[2]) if name in OF_TWO_PROGRAMS else (kernel,):
+        check_in(core.DataflowOrder(seed), grid, arguments, expected)
+
+
+@pytest.mark.parametrize("name", OF_TWO_PROGRAMS)
 def test_values_of_two_programs(name: str) -> None:
     """Which share the work, so that both together take less time than one."""
     kernel, arguments, expected = CASES[name]()
@@ -255,10 +268,16 @@ def test_values_of_two_programs(name: str) -> None:
 
 def check(kernel: Any, arguments: tuple[Any, ...], expected: Expected) -> None:
     for order in ORDERS.values():
-        results = nki.simulate(kernel, order)(*arguments)
-        results = results if isinstance(results, tuple) else (results,)
-        for result, right in zip(results, expected, strict=True):
-            assert result.shape == right.shape
-            right = right.astype(np.float64)
-            error = np.abs(result.astype(np.float64) - right).max()
-            assert error <= 1e-5 * np.abs(right).max()
+        check_in(order, kernel, arguments, expected)
+
+
+def check_in(
+    order: core.Order | None, kernel: Any, arguments: tuple[Any, ...], expected: Expected
+) -> None:
+    results = nki.simulate(kernel, order)(*arguments)
+    results = results if isinstance(results, tuple) else (results,)
+    for result, right in zip(results, expected, strict=True):
+        assert result.shape == right.shape
+        right = right.astype(np.float64)
+        error = np.abs(result.astype(np.float64) - right).max()
+        assert error <= 1e-5 * np.abs(right).max()
