@@ -2,9 +2,11 @@
 
 In the order of the flow:
 
-* `passes`: all passes, each with its contract and what checks it; `lowering`, `scope`: the way
-  through a graph, and the kernels that make its values; `rules`: operation -> the rule that lowers
-  it; `operations`: what passes ask of operations; `values`: types and strides in memory.
+* `passes`: all passes, each with its contract and what checks it.
+* `lowering`, `scope`: the way through a graph, and the kernels that make its values; `unit`: the
+  program that grows on that way; `rules`: operation -> the rule that lowers it; `epilogue`: what a
+  product takes along; `operations`: what passes ask of operations; `values`: types and strides in
+  memory.
 * `rewrite`, with `rewriter`: operations in terms of others.
 * `group`: which operations share a kernel; `plan`: where values between kernels lie.
 * `chain`, `product`, `index`, `reduction`, `sort`, `control`: kernels by kind of operation, with

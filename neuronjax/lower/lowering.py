@@ -10,7 +10,8 @@ from neuronjax.lower.filling import spread
 from neuronjax.lower.moves import Move, move
 from neuronjax.lower.plan.homes import Home
 from neuronjax.lower.rules import EPILOGUES, RULES
-from neuronjax.lower.scope import Scope, Unit
+from neuronjax.lower.scope import Rules, Scope
+from neuronjax.lower.unit import Unit
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View, whole_view
 from neuronjax.lower.write.rebuild import on_buffers
@@ -37,8 +38,8 @@ def written(
     donations: Mapping[int, int | None],
 ) -> Program:
     """The program of a graph: a kernel for each of its groups, in an order that can be run."""
-    unit = Unit(target, rules=RULES, epilogues=EPILOGUES, fill=spread, ranks=ranks)
-    scope = Scope(unit, graph)
+    unit = Unit(target, ranks=ranks)
+    scope = Scope(unit, Rules(RULES, EPILOGUES, spread), graph)
     for index, value in enumerate(graph.parameters):
         if not value.is_empty:
             buffer = _named(unit, f"arg{index}", value, Kind.ARGUMENT)

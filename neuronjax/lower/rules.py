@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.control import collectives, control_flow, host, native_kernels
+from neuronjax.lower.epilogue import Epilogue
 from neuronjax.lower.index import gather, movement, scatter
 from neuronjax.lower.product import attention, convolution, matmul, pair
 from neuronjax.lower.reduction import reduce, unpooling, windows
-from neuronjax.lower.scope import Epilogue, Scope
+from neuronjax.lower.scope import Scope
 from neuronjax.lower.sort import sort, top_k
 
 RULES: dict[str, Callable[[Scope, Op], None]] = {

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
 
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.chain.across import write_chain
@@ -25,6 +22,7 @@ from neuronjax.lower.chain.tile_program import (
 )
 from neuronjax.lower.chain.tiles import TileEmitter
 from neuronjax.lower.chain.turned import turn_of, write_turned
+from neuronjax.lower.epilogue import Epilogue, Rows
 from neuronjax.lower.group.absorb import absorbed
 from neuronjax.lower.group.attention_groups import merged
 from neuronjax.lower.group.fuse import Fusion, Group
@@ -37,103 +35,31 @@ from neuronjax.lower.plan.homes import Home, settled
 from neuronjax.lower.plan.layouts import orders
 from neuronjax.lower.plan.order import ordered
 from neuronjax.lower.plan.parts import Part, parts, within
-from neuronjax.lower.values.storage import storage_of, stored
+from neuronjax.lower.unit import Unit
+from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View, whole_view
 from neuronjax.lower.write.builder import KernelBuilder
 from neuronjax.lower.write.kernel_labels import chain_name, operation_of, scope_of
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType
-from neuronjax.program.operand import Buffer, Kind, Memory, Register
-from neuronjax.program.program import Alias, Call, Function, Kernel, Target
+from neuronjax.program.operand import Buffer, Kind
+from neuronjax.program.program import Call, Function, Kernel
 from neuronjax.program.program import Node as ProgramNode
 
 Write = Callable[[KernelBuilder, list[View], list[Buffer]], None]
 """Writes a kernel: builder, views of operands, buffers of results."""
 
 
-@dataclass
-class Unit:
-    """What grows while a program is lowered: buffers, functions, registers."""
+@dataclass(frozen=True)
+class Rules:
+    """How operations become kernels."""
 
-    target: Target
-    buffers: dict[str, Buffer] = field(default_factory=dict)
-    functions: dict[Any, Function] = field(default_factory=dict)
-    #: Names of those that depend on variables of loops around their calls.
-    bound: set[str] = field(default_factory=set)
-    registers: dict[str, Register] = field(default_factory=dict)
-    aliases: list[Alias] = field(default_factory=list)
-    constants: dict[Any, Buffer] = field(default_factory=dict)
-    names: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
-    rules: Mapping[str, Callable[[Scope, Op], None]] = field(default_factory=dict)
-    epilogues: Mapping[str, Callable[[Scope, Op, Epilogue], None]] = field(default_factory=dict)
-    fill: Callable[[Scope, View, float, Op], None] = lambda scope, whole, number, op: None
-    ranks: int = 1
-
-    def name(self, stem: str) -> str:
-        """A new name for buffers, kernels and registers."""
-        self.names[stem] += 1
-        return f"{stem}_{self.names[stem]}"
-
-    def buffer(
-        self,
-        shape: Sequence[int],
-        dtype: ElementType,
-        stem: str = "v",
-        kind: Kind = Kind.SCRATCH,
-        data: bytes | None = None,
-    ) -> Buffer:
-        """A new HBM buffer."""
-        buffer = Buffer(
-            name=self.name(stem), memory=Memory.HBM, dtype=dtype, shape=tuple(shape), kind=kind,
-            data=data,
-        )  # fmt: skip
-        self.buffers[buffer.name] = buffer
-        return buffer
-
-    def constant(self, array: np.ndarray) -> Buffer:
-        """A buffer with the elements of a dense array; equal constants share one."""
-        storage = storage_of(array.dtype)
-        data = np.ascontiguousarray(stored(array)).tobytes()
-        key = (array.shape, storage, data)
-        if key not in self.constants:
-            shape = array.shape if storage.words == 1 else (*array.shape, storage.words)
-            self.constants[key] = self.buffer(shape, storage.dtype, "c", Kind.CONSTANT, data)
-        return self.constants[key]
-
-    def register(self, limit: int | None, stem: str = "r") -> Register:
-        """A new register."""
-        register = Register(self.name(stem), limit)
-        self.registers[register.name] = register
-        return register
-
-
-@dataclass
-class Epilogue:
-    """Element-wise operations on the result of a product: its tile is input 0 of `program`.
-
-    `views` and `buffers` are in the order in which the program numbers its buffers.
-    """
-
-    program: TileProgram
-    views: list[View]
-    buffers: list[Buffer]
-    operations: tuple[Op, ...]
-    rows: Rows | None = None
-    #: The other product of a pair, whose tile is input 1, and its dimension for each own one.
-    other: Op | None = None
-    axes: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass
-class Rows:
-    """What makes an operand of a product: another product, and a chain over its rows."""
-
-    op: Op
-    epilogue: Epilogue
-    #: The operand that is made, without views on it: a value of the chain.
-    value: Value
-    reference: Reference
-    placed: tuple[int | None, ...]
+    operations: Mapping[str, Callable[[Scope, Op], None]]
+    """By name; `*` takes what has none."""
+    products: Mapping[str, Callable[[Scope, Op, Epilogue], None]]
+    """By name: those that take element-wise operations on their results along."""
+    fill: Callable[[Scope, View, float, Op], None]
+    """Fills what lies around a value, before it is written."""
 
 
 @dataclass
@@ -141,6 +67,7 @@ class Scope:
     """The values of one graph; those from around are found in the outer scope."""
 
     unit: Unit
+    rules: Rules
     graph: Graph
     outer: Scope | None = None
     nodes: list[ProgramNode] = field(default_factory=list)
@@ -166,7 +93,7 @@ class Scope:
 
     def run(self) -> list[View | None]:
         """Lowers all operations; the views of the graph's results, None of empty ones."""
-        fusion = Fusion(frozenset(self.unit.epilogues))
+        fusion = Fusion(frozenset(self.rules.products))
         groups = paired(merged(fusion.run(self.graph), fusion), fusion)
         groups = widened_late(absorbed(groups, fusion), fusion, self.graph)
         groups = self._groups = ordered(groups, fusion, self.homes, self.graph.results)
@@ -224,13 +151,14 @@ class Scope:
             self._attention(group, needed, fusion)
         elif group.other is not None:
             self._pair(group, group.other, needed)
-        elif op.name in self.unit.epilogues and group.domain is not None:
+        elif op.name in self.rules.products and group.domain is not None:
             epilogue = self._epilogue(group, op, needed, fusion)
-            self.unit.epilogues[op.name](self, op, epilogue)
+            self.rules.products[op.name](self, op, epilogue)
         elif group.domain is not None:
             self._chain(group, needed, fusion)
         else:
-            self.unit.rules.get(op.name, self.unit.rules["*"])(self, op)
+            rules = self.rules.operations
+            rules.get(op.name, rules["*"])(self, op)
 
     # Views
 
@@ -390,12 +318,12 @@ class Scope:
     @functools.cached_property
     def frames(self) -> dict[Value, Frame]:
         """Values that are made within their padding."""
-        return frames(self.graph, self._groups, frozenset(self.unit.epilogues))
+        return frames(self.graph, self._groups, frozenset(self.rules.products))
 
     @functools.cached_property
     def orders(self) -> dict[Value, tuple[int, ...]]:
         """Values that all readers see in another order."""
-        return orders(self.graph, self._groups, frozenset(self.unit.epilogues))
+        return orders(self.graph, self._groups, frozenset(self.rules.products))
 
     def copy(
         self, source: View, target: View, op: Op | None = None, value: Value | None = None
@@ -490,7 +418,7 @@ class Scope:
     def _fill(self) -> None:
         """Fills values that will lie within padding, before anything is written there."""
         while self.unfilled:
-            self.unit.fill(self, *self.unfilled.pop())
+            self.rules.fill(self, *self.unfilled.pop())
 
     # Chains
 
@@ -518,7 +446,7 @@ class Scope:
         made = Epilogue(program, views, results, tuple(inner.operations))
         epilogue = self._epilogue(last, last.root, needed, fusion)
         epilogue.rows = Rows(inner.root, made, link, reference, inner.maps[link])
-        self.unit.epilogues["attention"](self, last.root, epilogue)
+        self.rules.products["attention"](self, last.root, epilogue)
 
     def _pair(self, group: Group, other: Op, needed: set[Value]) -> None:
         roots = (group.root, other)
@@ -528,7 +456,7 @@ class Scope:
         made = Epilogue(
             program, views, results, tuple(group.operations), other=other, axes=group.axes
         )
-        self.unit.epilogues["pair"](self, group.root, made)
+        self.rules.products["pair"](self, group.root, made)
 
     def _epilogue(self, group: Group, op: Op, needed: set[Value], fusion: Fusion) -> Epilogue:
         program, views, results = self.tile_program(

@@ -100,7 +100,7 @@ def _share(scope: Scope, value: Value) -> None:
 
 
 def _inner(scope: Scope, graph: Graph, views: Sequence[View | None]) -> Scope:
-    inner = Scope(scope.unit, graph, scope)
+    inner = Scope(scope.unit, scope.rules, graph, scope)
     for parameter, result, view in zip(graph.parameters, _padded(graph), views, strict=True):
         if view is None:
             continue
@@ -180,7 +180,7 @@ def if_(scope: Scope, op: Op) -> None:
 
 
 def _branch(scope: Scope, region: Graph, targets: Sequence[View | None]) -> list[Node]:
-    inner = Scope(scope.unit, region, scope)
+    inner = Scope(scope.unit, scope.rules, region, scope)
     made = {value for op in region.operations for value in op.results}
     for value, target in zip(region.results, targets, strict=True):
         if target is not None and value in made and root_of(value) is value:

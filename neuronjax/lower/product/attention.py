@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.chain.boxes import is_resident
 from neuronjax.lower.chain.tiles import TileEmitter
+from neuronjax.lower.epilogue import Epilogue
 from neuronjax.lower.group.attention_groups import ROW_BYTES
 from neuronjax.lower.operations import peel
 from neuronjax.lower.product.attention_rows import AttentionWriter, Weights
 from neuronjax.lower.product.long_attention import LongAttentionWriter
 from neuronjax.lower.product.matmul import Sides, dimensions, multiplied
 from neuronjax.lower.product.product import ProductWriter
-from neuronjax.lower.scope import Epilogue, Scope
+from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.view import View
 from neuronjax.lower.write.builder import KernelBuilder
 from neuronjax.lower.write.kernel_labels import chain_name

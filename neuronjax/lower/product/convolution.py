@@ -10,10 +10,11 @@ import math
 from collections.abc import Sequence
 
 from neuronjax.hlo.graph import Op
+from neuronjax.lower.epilogue import Epilogue
 from neuronjax.lower.filling import spread
 from neuronjax.lower.product.matmul import Sides, write_product
 from neuronjax.lower.product.steps import Batch, Product
-from neuronjax.lower.scope import Epilogue, Scope
+from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View, whole_view
 from neuronjax.program.element_types import ElementType

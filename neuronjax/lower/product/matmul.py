@@ -16,11 +16,12 @@ from neuronjax.hlo.graph import Op
 from neuronjax.lower.chain.boxes import Axis, Box
 from neuronjax.lower.chain.tile_program import Reference
 from neuronjax.lower.chain.tiles import TileEmitter
+from neuronjax.lower.epilogue import Epilogue
 from neuronjax.lower.product.blocking import MOVING
 from neuronjax.lower.product.panels import Operand, Position, blocks, shifted
 from neuronjax.lower.product.product import ProductWriter
 from neuronjax.lower.product.steps import Batch, Product
-from neuronjax.lower.scope import Epilogue, Scope
+from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View
 from neuronjax.lower.write.builder import PARTITIONS, KernelBuilder, tile_access

@@ -17,6 +17,7 @@ from neuronjax.lower.chain.box_values import Values
 from neuronjax.lower.chain.boxes import SLOTS, Axis, Box
 from neuronjax.lower.chain.tile_program import Reference
 from neuronjax.lower.chain.tiles import TileEmitter
+from neuronjax.lower.epilogue import Epilogue
 from neuronjax.lower.product.attention import product_writer
 from neuronjax.lower.product.attention_rows import pitches
 from neuronjax.lower.product.blocking import MOVING, STATIONARY
@@ -25,7 +26,7 @@ from neuronjax.lower.product.matmul import dimensions
 from neuronjax.lower.product.panels import Operand, Panel, Position, blocks, shifted, tiles
 from neuronjax.lower.product.product import ProductWriter
 from neuronjax.lower.product.steps import Step
-from neuronjax.lower.scope import Epilogue, Scope
+from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
