@@ -40,6 +40,8 @@ class Tensor(UnknownValues):
     index: Tensor | None = None
     row_count: int = 0
     row_stride: int = 0
+    #: The pattern that it walks by, which may lead out of the tensor as long as nothing uses it.
+    walk: str = ""
 
     def __bool__(self) -> bool:
         """Kernels ask whether they were given a tensor, or None: it is true.
@@ -153,8 +155,9 @@ class Tensor(UnknownValues):
         place of the first dimension's step. `dtype` is what its bits are read as; steps and
         `offset` then count elements of it.
 
-        Raises:
-          UnsupportedProgramError: such a walk is not built; OutOfBoundsError: it leaves the tensor.
+        An instruction raises ``OutOfBoundsError`` if it is given a walk that leaves the tensor.
+
+        UnsupportedProgramError: such a walk is not built.
         """
         if dtype is not None:
             return self.view(dtype).ap(pattern, offset, scalar_offset, vector_offset, indirect_dim)
@@ -178,7 +181,7 @@ class Tensor(UnknownValues):
                 view._at_register(register, indirect_dim, stride), shape=counts
             )
         else:
-            self._check_inside(view, pattern, offset)
+            view = dataclasses.replace(view, walk=f"the pattern {pattern} at offset {offset}")
         return view
 
     def _walk_over_partitions(
@@ -198,18 +201,17 @@ class Tensor(UnknownValues):
             offset=self.offset + offset % row,
         )
 
-    def _check_inside(self, view: Tensor, pattern: object, offset: int) -> None:
-        access = view.access()
+    def _check_inside(self, access: Access) -> None:
         bounds, places = access.bounds({}), access.partition.base + access.partitions
-        is_inside = places <= self.storage.partitions and view.partition >= 0
+        is_inside = places <= self.storage.partitions and self.partition >= 0
         if (
             bounds is None
             or not is_inside
             or not 0 <= bounds.low <= bounds.high < (self.storage.elements)
         ):
             raise OutOfBoundsError(
-                f"{current().line()}: the pattern {pattern} at offset {offset} is out of bounds "
-                f"for a tensor of shape {self.storage.shape}."
+                f"{current().line()}: {self.walk} is out of bounds for a tensor of shape "
+                f"{self.storage.shape}."
             )
 
     def view(self, dtype: DType) -> Tensor:
@@ -259,8 +261,10 @@ class Tensor(UnknownValues):
     def access(self) -> Access:
         """It, as an operand of an instruction.
 
-        UnsupportedProgramError: rows are addressed by an index, which copies and transposes of DMA
-        take only.
+        Raises:
+          UnsupportedProgramError: rows are addressed by an index, which copies and transposes of
+            DMA take only.
+          OutOfBoundsError: its pattern leads out of the tensor.
         """
         if self.index is not None:
             raise UnsupportedProgramError(
@@ -272,7 +276,10 @@ class Tensor(UnknownValues):
                 f"{current().line()}: an operand of shape {self.shape} has no elements, which no "
                 "instruction takes; leave the instruction out."
             )
-        return self._access(self.strides, self.shape)
+        access = self._access(self.strides, self.shape)
+        if self.walk and self.dynamic is None:
+            self._check_inside(access)
+        return access
 
     def table(self) -> Access:
         """Of a tensor with an index: all of its rows, of which the index chooses."""

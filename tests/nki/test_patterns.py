@@ -29,6 +29,18 @@ def copied(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     return result
 
 
+def beyond_the_end_but_not_used(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
+    """As kernels do whose last round is cut short by a condition."""
+    result = tile((128, 32))
+    for half in nl.affine_range(3):
+        columns = x.ap([[64, 128], [1, 16]], offset=128 * 64 + 24 * half)
+        if half < 2:
+            nisa.dma_copy(result[:, nl.ds(16 * half, 16)], columns)
+    beyond = x.ap([[64, 128], [1, 64]], offset=200 * 64)
+    assert beyond.shape == (128, 64)
+    return stored(result)
+
+
 def every_second_column(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
     on_chip = loaded(x[:128])
     return stored(copied(on_chip.ap([[64, 128], [2, 32]], offset=1), (128, 32)))
@@ -167,6 +179,7 @@ KERNELS: dict[Callable[..., Tensor], np.ndarray] = {
     one_of_long_stride: X[:128, None],
     column_of_a_tile: X[:32, 3:4],
     gathered_and_transposed: X[ROWS[:, 0]].reshape(128, 1, 4, 16).transpose(3, 1, 2, 0),
+    beyond_the_end_but_not_used: np.concatenate([X[128:, :16], X[128:, 24:40]], axis=1),
     every_second_column: X[:128, 1::2],
     from_a_partition_on: X[32:64, 5:13],
     repeated: np.stack([X[:128], X[:128]], axis=1),
@@ -197,7 +210,7 @@ def test_a_place_outside_of_the_tensor_is_found_when_the_program_runs() -> None:
 
 REFUSED: dict[str, tuple[Callable[[Tensor], Any], type[NeuronError], str]] = {
     "leaves": (
-        lambda x: x.ap([[64, 257], [1, 64]]),
+        lambda x: nisa.dma_copy(tile((128, 64)), x.ap([[64, 128], [1, 64]], offset=129 * 64)),
         OutOfBoundsError,
         r"out of bounds .*\(256, 64\)",
     ),
