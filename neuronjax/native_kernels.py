@@ -111,7 +111,11 @@ class NativeKernel(SerializedKernel):
     @cached_property
     def _in_program_order(self) -> Repeated:
         program, reported = self.program, self._checks
-        return Repeated(lambda arguments, _: core.Emulation(program, arguments, checks=reported))
+
+        def make(arguments: Sequence[core.Arguments], _: int) -> core.Emulation:
+            return core.Emulation(program, arguments, checks=reported)
+
+        return Repeated(make, takes_turns=True)
 
     def __call__(self, *arrays: Any) -> tuple[np.ndarray, ...]:
         """What a call returns. If several ranks exchange data, the first array is the number of
