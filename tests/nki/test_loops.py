@@ -21,6 +21,9 @@ X = RNG.integers(-4, 5, (9 * 32, 48)).astype(np.float32)
 BLOCKS = X.reshape(9, 32, 48)
 
 
+DATAFLOW = (*map(core.DataflowOrder, range(3)), core.DataflowOrder(1, adversarial=True))
+
+
 def rows(number: int) -> slice:
     return nl.ds(32 * number, 32)
 
@@ -196,3 +199,12 @@ def test_programs_do_not_grow_with_trips() -> None:
         assert isinstance(written, Kernel)
         sizes.append((len(written.body), len(written.buffers)))
     assert sizes[0] == sizes[1]
+
+
+def test_sums_of_rounded_products_have_the_same_bits_in_every_order() -> None:
+    kernel, x = nki.jit(products), RNG.standard_normal((9 * 32, 48)).astype(np.float32)
+    blocks = x.reshape(9 * 32, 3, 16).astype(np.float64)
+    in_order, *others = (nki.simulate(kernel, order)(x) for order in (None, *DATAFLOW))
+    np.testing.assert_allclose(in_order, np.einsum("kpi,kpj->ij", blocks, blocks), atol=1e-3)
+    for other in others:
+        np.testing.assert_array_equal(other.view(np.uint32), in_order.view(np.uint32))
