@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.conformance.suite_runner import commit
+from tests.conformance.suite_runner import PROJECT, commit
 
 BOARD = Path(__file__).with_name("multiprocess.json")
 FOLDER = "tests/multiprocess"
@@ -78,6 +78,8 @@ def run(path: Path, platform: str, processes: int, timeout: float) -> dict[str, 
         environment = os.environ | ENVIRONMENTS[platform]
         environment |= {
             "TEST_UNDECLARED_OUTPUTS_DIR": folder,
+            # The harness starts processes outside of virtual environments, with these paths only.
+            "PYTHONPATH": os.pathsep.join([str(PROJECT), *sys.path[1:]]),
             "XLA_FLAGS": f"--xla_force_host_platform_device_count={CORES}",
         }
         options = [f"--num_processes={processes}"]
