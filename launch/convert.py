@@ -1,7 +1,7 @@
 """Converts checkpoints: `python -m launch.convert --source=DIR --target=DIR`.
 
-A Hugging Face directory becomes a run directory with an orbax checkpoint (step 0), which
-launch.generate can read; a run directory becomes a Hugging Face directory. Nothing is overwritten.
+A Hugging Face directory, of a model for any task, becomes a run directory with an orbax checkpoint
+(step 0); a run directory becomes a Hugging Face directory. Nothing is overwritten.
 """
 
 from pathlib import Path

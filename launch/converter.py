@@ -3,13 +3,18 @@
 from dataclasses import asdict
 from pathlib import Path
 
+import jax
+
 from launch import checkpoints
 from launch.errors import CheckpointError
-from launch.generator import load_directory, read_run
+from launch.generator import read_run
+from launch.loading import load_with_progress
+from launch.meshes import choose_mesh
 from launch.program import say
 from launch.text import copy_companions
 from launch.trainer import as_json
 from models import pretrained
+from models.pretrained import describe
 from models.weights.fields import CONFIG_FILE
 from models.weights.wrong_directories import held_instead
 
@@ -41,7 +46,9 @@ def convert(source: Path, target: Path, mesh: str | None) -> None:
 
 
 def _to_run(source: Path, target: Path, mesh: str | None) -> None:
-    model = load_directory(source, mesh).model
+    config = describe(source).config
+    sizes = choose_mesh(mesh, config, batch_size=jax.device_count())
+    model = load_with_progress(source, sizes)
     record = {
         "model": as_json({"architecture": model.architecture.name} | asdict(model.config)),
         "config_json": dict(model.fields.values),

@@ -14,7 +14,7 @@ from models.parameters import AxisNames
 from models.sharding import BATCH_AXES, MESH_AXES
 
 ALWAYS = ("data", "model")  # axes that every mesh has
-WIDTHS = ("hidden_dim", "encoder_hidden_dim", "decoder_hidden_dim", "num_heads")
+WIDTHS = ("hidden_dim", "decoder_hidden_dim", "num_heads")
 """Fields of configs that say how wide things are that `model` splits."""
 
 
@@ -166,12 +166,20 @@ def check_window(mesh: Mesh, seq_len: int) -> None:
 def fitting_mesh(num_devices: int, config: Any, batch_size: int) -> dict[str, int]:
     """The default mesh for a model's config; models without heads and vocabulary get only data
     parallelism. Raises MeshError if no mesh fits."""
-    heads: Any = getattr(config, "num_kv_heads", None) or getattr(config, "num_heads", 1)
-    widths = {getattr(config, name, 0) for name in WIDTHS}
+    heads = _sizes(config, "num_kv_heads") or _sizes(config, "num_heads") or (1,)
+    widths = {size for name in WIDTHS for size in _sizes(config, name)}
     experts = getattr(config, "experts", None)
     widths.add(0 if experts is None else experts.hidden_dim)
-    vocab_size = getattr(config, "vocab_size", 0)
-    return default_mesh(num_devices, heads, batch_size, vocab_size, sorted(widths - {0}))
+    vocab_size = sum(_sizes(config, "vocab_size"))
+    return default_mesh(num_devices, math.gcd(*heads), batch_size, vocab_size, sorted(widths - {0}))
+
+
+def _sizes(config: Any, name: str) -> tuple[int, ...]:
+    """The numbers of a field: of every stage if it has several, none if a model lacks it."""
+    value = getattr(config, name, None)
+    if value is None:
+        return ()
+    return value if isinstance(value, tuple) else (value,)
 
 
 def choose_mesh(text: str | None, config: Any, batch_size: int) -> Mesh:

@@ -9,6 +9,7 @@ from flax import nnx
 from models.draws import Draws
 from models.parallel.tensor import Sharing
 from models.parameters import Parameters, split
+from models.settings import read_model, write_settings
 from models.weights.fields import Fields
 from models.weights.table import KeyTable
 
@@ -43,6 +44,45 @@ class Architecture:
 
     # How the cores of a tensor-parallel group share it; None leaves it to XLA's partitioner.
     sharing: Sharing | None = None
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        config: Any,
+        model: Callable[..., nnx.Module],
+        keys: KeyTable | Callable[[Any], KeyTable],
+        *,
+        model_type: str | None = None,
+        family: str | None = None,
+        read: Callable[[Fields], Mapping[str, Any] | None] = lambda fields: None,
+        defaults: Mapping[str, Any] | None = None,
+        fixed: Mapping[str, Any] | None = None,
+        **others: Any,
+    ) -> "Architecture":
+        """One whose config is what its settings read from config.json; `config` has their defaults.
+
+        `read` returns settings that stand there in another form, if any do, and raises ConfigError
+        for what is not supported. `defaults` is for names that no setting has; names with another
+        value than in `fixed` are refused. A table is that of every config. The family is the folder
+        of the model unless given, and the model type is called as the family.
+        """
+        family = family or model.__module__.split(".")[1]
+
+        def read_config(fields: Fields) -> Any:
+            fields.refuse_others(fixed or {})
+            return read_model(type(config), fields, **(read(fields) or {}))
+
+        return cls(
+            name=name,
+            model_type=family if model_type is None else model_type,
+            family=family,
+            read_config=read_config,
+            model=model,
+            keys=(lambda config: keys) if isinstance(keys, KeyTable) else keys,
+            defaults={**write_settings(config), **(defaults or {}), **(fixed or {})},
+            **others,
+        )
 
     def config_of(self, fields: Fields) -> Any:
         """The config for a config.json. Raises ConfigError if it cannot be used."""

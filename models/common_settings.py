@@ -15,6 +15,7 @@ from models.settings import (
     ModelConfig,
     OneOf,
     Range,
+    check_multiple,
     setting,
 )
 
@@ -27,7 +28,13 @@ COMMON: Mapping[str, tuple[str, Range | OneOf | None]] = {
     "activation_function": _ACT,
     "attention_bias": ("biases of the attention projections", None),
     "d_model": _DIM,
+    "decoder_attention_heads": ("number of attention heads in the decoder", WIDTH),
+    "decoder_ffn_dim": ("width of the decoder's feed-forward block", WIDTH),
+    "decoder_layers": ("number of decoder layers", LAYERS),
     "depths": ("number of blocks in each stage", LAYERS),
+    "encoder_attention_heads": ("number of attention heads in the encoder", WIDTH),
+    "encoder_ffn_dim": ("width of the encoder's feed-forward block", WIDTH),
+    "encoder_layers": ("number of encoder layers", LAYERS),
     "expand_ratio": ("expansion ratio of the inverted residuals", POSITIVE),
     "hidden_act": _ACT,
     "hidden_size": _DIM,
@@ -63,3 +70,22 @@ class NormalConfig(ModelConfig):
     """Of models whose initial weights are drawn from a normal distribution."""
 
     initializer_range: float = common("initializer_range", default=0.02)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig(NormalConfig):
+    """Of blocks that are all alike, with BERT's names; the defaults are those of BERT-Base."""
+
+    num_layers: int = common("num_hidden_layers", default=12)
+    dim: int = common("hidden_size", default=768)
+    hidden_dim: int = common("intermediate_size", default=3072)
+    num_heads: int = common("num_attention_heads", default=12)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_multiple(self, "dim", "num_heads")
+
+    @property
+    def head_dim(self) -> int:
+        """The width of one head."""
+        return self.dim // self.num_heads

@@ -1,4 +1,5 @@
-"""Rows of the registry for image models whose classes differ in their heads."""
+"""Rows of the registry for models of images, and of images of sound, whose classes differ in their
+heads."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,21 +8,21 @@ from typing import Any
 from flax import nnx
 
 from models.architecture import Architecture
-from models.settings import read_model, write_settings
 from models.weights.backbone import Backbone
 from models.weights.fields import Fields, count_labels
-from models.weights.rows import dense_rows
-from models.weights.table import Row
+from models.weights.rows import conv_norm_rows, dense_rows
+from models.weights.table import KeyTable, Row
+from models.weights.transforms import POINTWISE
 
 MODEL = "Model"
 _TASKS: Mapping[str, str] = {
-    MODEL: "image-feature-extraction",
     "ForImageClassification": "image-classification",
     "ForImageClassificationWithTeacher": "image-classification",
     "ForSemanticSegmentation": "image-segmentation",
     "ForObjectDetection": "object-detection",
+    "ForAudioClassification": "audio-classification",
 }
-"""Ending of a class -> its task."""
+"""Ending of a class with a head -> its task."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,23 @@ class Head:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def classifier(key: str = "classifier") -> Mapping[str, Head]:
+def classifier(key: str = "classifier", settings: Mapping[str, Any] = {}) -> Mapping[str, Head]:
     """A linear layer that labels images."""
-    return {"ForImageClassification": Head(tuple(dense_rows(key, "classifier")))}
+    rows = tuple(dense_rows(key, "classifier"))
+    return {"ForImageClassification": Head(rows, settings=settings)}
 
 
-def _nothing(fields: Fields) -> Mapping[str, Any]:
-    return {}
+def segmenter(pool: str, window: str, projection: str, number: str = "{i}") -> Mapping[str, Head]:
+    """A `SegmentationHead`, by the keys of its parts; a window's has its number, unless there is
+    but one."""
+    theirs, ours = "segmentation_head", "segmentation"
+    rows = (
+        *conv_norm_rows(f"{theirs}.{pool}", f"{ours}.pool"),
+        *conv_norm_rows(f"{theirs}.{window}", f"{ours}.windows.{number}"),
+        *conv_norm_rows(f"{theirs}.{projection}", f"{ours}.projection"),
+        *dense_rows(f"{theirs}.classifier.convolution", f"{ours}.classifier", POINTWISE),
+    )
+    return {"ForSemanticSegmentation": Head(rows, settings={"segments": True})}
 
 
 def image_architectures(
@@ -48,42 +59,40 @@ def image_architectures(
     model_type: str,
     config: Any,
     model: Callable[..., nnx.Module],
-    backbone: Backbone,
+    backbone: Backbone | Callable[[Any], Backbone],
     heads: Mapping[str, Head],
     *,
-    family: str | None = None,
-    read: Callable[[Fields], Mapping[str, Any]] = _nothing,
-    defaults: Mapping[str, Any] | None = None,
+    read: Callable[[Fields], Mapping[str, Any]] = lambda fields: {},
+    alone: str = "image-feature-extraction",
+    **others: Any,
 ) -> tuple[Architecture, ...]:
     """Rows for the backbone alone and with each head, by the endings of their classes, which begin
     with `classes`.
 
-    `config` holds the defaults of config.json; with a head its `num_labels` is set. `read` returns
-    settings that stand in config.json in another form, and raises ConfigError for what is not
-    supported. `defaults` is for names that no setting has. The family is the model type unless
-    given.
+    `config`, `read` and `others` are as of `Architecture.of`; with a head the config's `num_labels`
+    is set. The rows of a backbone may depend on the config. `alone` is the task of the backbone.
     """
 
     def architecture(ending: str, head: Head | None) -> Architecture:
-        def read_config(fields: Fields) -> Any:
+        def read_all(fields: Fields) -> Mapping[str, Any]:
             labels = {} if head is None else {"num_labels": count_labels(fields), **head.settings}
-            return read_model(type(config), fields, **read(fields), **labels)
+            return {**read(fields), **labels}
 
-        every = [row for other in heads.values() for row in other.rows]
-        table = (
-            backbone.table(None, every)
-            if head is None
-            else backbone.table(head.rows, ignored=head.ignored)
-        )
-        return Architecture(
-            name=classes + ending,
+        def keys(config: Any) -> KeyTable:
+            rows = backbone if isinstance(backbone, Backbone) else backbone(config)
+            if head is None:
+                return rows.table(None, [row for other in heads.values() for row in other.rows])
+            return rows.table(head.rows, ignored=head.ignored)
+
+        return Architecture.of(
+            classes + ending,
+            config,
+            model,
+            keys,
             model_type=model_type,
-            family=family or model_type,
-            task=_TASKS[ending],
-            read_config=read_config,
-            defaults={**write_settings(config), **(defaults or {})},
-            model=model,
-            keys=lambda config: table,
+            task=_TASKS.get(ending, alone),
+            read=read_all,
+            **others,
         )
 
     endings: Mapping[str, Head | None] = {MODEL: None, **heads}

@@ -4,7 +4,7 @@ Reading and writing config.json follow from the fields; a family's table says wh
 knows and the reference library's default for a missing one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -76,13 +76,14 @@ def check_settings(record: Any) -> None:
 
 
 def check_multiple(record: Any, whole: str, part: str) -> None:
-    """Raises ConfigError unless one field, a number or a tuple, is a multiple of another."""
+    """Raises ConfigError unless one field, a number or a tuple, is a multiple of another. Of tuples
+    the numbers at the same places are compared."""
     wholes, parts = (
         value if isinstance(value, tuple) else (value,)
         for value in (getattr(record, whole), getattr(record, part))
     )
     parts = parts * len(wholes) if len(parts) == 1 else parts
-    if any(n % by for n, by in zip(wholes, parts, strict=True)):
+    if any(n % by for n, by in zip(wholes, parts, strict=False)):
         raise ConfigError(
             f"{whole}={getattr(record, whole)} is not a multiple of {part}={getattr(record, part)}"
         )
@@ -146,6 +147,21 @@ def read_layers(values: Fields) -> range:
     return range(count)
 
 
+def layers_of_kind(
+    values: Fields, otherwise: Callable[[int], bool], kind: str = "sliding_attention"
+) -> tuple[int, ...]:
+    """Layers with a sliding window, or another kind of attention besides the full one: those of
+    `layer_types`, or where `otherwise` holds."""
+    layers = tuple(read_layers(values))
+    if "layer_types" not in values:
+        return tuple(filter(otherwise, layers))
+    types = values.list("layer_types")
+    known = sorted(("full_attention", kind))
+    if len(types) < len(layers) or not all(name in known for name in types):
+        raise values.fail("layer_types", f"it must name one of {known} for each layer")
+    return tuple(i for i in layers if types[i] == kind)
+
+
 def read_model(record: type[T], values: Fields, **given: Any) -> T:
     """A model's config from `values` and `given`; `dtype` is the dtype of the weights."""
     dtype = read_dtype(values)
@@ -159,17 +175,6 @@ def write_settings(record: Any) -> dict[str, Any]:
         known.key: list(value) if isinstance(value, tuple) else value
         for name, known in _settings(type(record)).items()
         if known.key is not None and (value := getattr(record, name)) is not None
-    }
-
-
-def default_settings(record: type[Any]) -> dict[str, Any]:
-    """The defaults of a record's fields, by their names in config.json."""
-    return {
-        key: entry.default
-        for entry in fields(record)
-        if entry.default is not MISSING
-        and SETTING in entry.metadata
-        and (key := entry.metadata[SETTING].key) is not None
     }
 
 

@@ -3,15 +3,15 @@
 Axis names: B batch, F frames, M mel bands, D model width, L labels.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import jax
 from flax import nnx
 
-from models.errors import InputError
 from models.layers.classifier import classify
 from models.layers.factory import LayerFactory
 from models.layers.feature_map import ImageFeatures
+from models.layers.pixels import check_spectrograms
 from models.settings import ModelConfig
 from models.vit.config import ViTConfig
 from models.vit.model import ViT
@@ -21,7 +21,7 @@ from models.vit.model import ViT
 class ASTConfig(ModelConfig):
     """The backbone sees mel bands as rows and frames as columns of an image of one channel."""
 
-    backbone: ViTConfig
+    backbone: ViTConfig = field(default_factory=ViTConfig)
     num_labels: int | None = None  # None = no classifier
 
     @property
@@ -51,11 +51,6 @@ class AST(nnx.Module):
     def features(self, sounds: jax.Array) -> ImageFeatures:
         """The features of spectrograms [B, F, M] of the config's size; the pooled ones are the mean
         of both tokens in front of the patches."""
-        frames, bands = self.config.spectrogram
-        if sounds.ndim != 3 or sounds.shape[1:] != (frames, bands):
-            raise InputError(
-                f"the spectrograms have the shape {list(sounds.shape)}, but this model takes "
-                f"[B, {frames}, {bands}]: batch, frames, mel bands"
-            )
+        check_spectrograms(sounds, *self.config.spectrogram)
         hidden = self.backbone.features(sounds.swapaxes(1, 2)[..., None]).hidden
         return ImageFeatures(hidden, (hidden[:, 0] + hidden[:, 1]) / 2)

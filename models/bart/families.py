@@ -8,17 +8,9 @@ import numpy as np
 from models.architecture import Architecture
 from models.bart.config import BartConfig
 from models.bart.model import Bart
-from models.bart.weights import BIAS, key_table
+from models.bart.weights import BIAS, KEYS
 from models.errors import ConfigError
-from models.settings import read_model, write_settings
-from models.weights.fields import Fields
-
-
-def _bart(fields: Fields) -> BartConfig:
-    fields.refuse(
-        "tie_word_embeddings", True, why="the output layer must share the embedding table"
-    )
-    return read_model(BartConfig, fields)
+from models.weights.tied import refuse_own_head
 
 
 def _refine(config: BartConfig, tensors: Mapping[str, Any]) -> BartConfig:
@@ -29,15 +21,13 @@ def _refine(config: BartConfig, tensors: Mapping[str, Any]) -> BartConfig:
 
 
 ARCHITECTURES = (
-    Architecture(
-        name="BartForConditionalGeneration",
-        model_type="bart",
-        family="bart",
+    Architecture.of(
+        "BartForConditionalGeneration",
+        BartConfig(),
+        Bart,
+        KEYS,
         task="text2text-generation",
-        read_config=_bart,
-        defaults=write_settings(BartConfig()),
-        model=Bart,
-        keys=key_table,
+        read=refuse_own_head,
         refine=_refine,
     ),
 )

@@ -12,53 +12,27 @@ from jax.typing import ArrayLike
 
 from models.bart.config import BartConfig
 from models.layers.attention import CacheType
-from models.layers.cache import KVCache
 from models.layers.embedding import check_length
-from models.layers.encoder_decoder import CacheShape, Slots, Source, TextToText, run_blocks
+from models.layers.encoder_decoder import Slots, Source, TextToText, run_blocks
 from models.layers.factory import LayerFactory
 from models.layers.masks import padding_mask
+from models.layers.source_block import SourceBlock
 
 POSITION_OFFSET = 2
 """Rows of the tables of positions that no position has: a habit of fairseq."""
 
 
-class Block(nnx.Module):
-    """norm(x + attention(x)); in the decoder norm(x + cross(x)); then norm(x + mlp(x))."""
-
-    def __init__(self, config: BartConfig, *, is_decoder: bool, rngs: nnx.Rngs) -> None:
-        shape = config.block(is_decoder=is_decoder)
-        self.attention, self.attention_norm = shape.attention(rngs), shape.norm()
-        self.cross_attention = shape.attention(rngs) if is_decoder else None
-        self.cross_norm = shape.norm() if is_decoder else None
-        self.mlp, self.mlp_norm = shape.mlp(rngs), shape.norm()
-
-    def __call__(
-        self,
-        x: jax.Array,
-        mask: jax.Array | None,
-        *,
-        source: tuple[KVCache, jax.Array | None] | None = None,
-        cache: CacheType,
-        start: ArrayLike = 0,
-    ) -> tuple[jax.Array, CacheType]:
-        """x [B, T, D], mask as in `dot_product_attention` -> [B, T, D], and the updated cache."""
-        attended, cache = self.attention(x, mask, cache=cache, start=start)
-        x = self.attention_norm(x + attended)
-        if self.cross_attention is not None and self.cross_norm is not None and source is not None:
-            x = self.cross_norm(x + self.cross_attention.attend(x, *source))
-        return self.mlp_norm(x + self.mlp(x)), cache
-
-
 class Stack(nnx.Module):
-    """The encoder or the decoder: positions, a norm of the embeddings, blocks."""
+    """The encoder or the decoder: positions, a norm of the embeddings, post-norm blocks."""
 
     def __init__(self, config: BartConfig, *, is_decoder: bool, rngs: nnx.Rngs) -> None:
         count = config.num_decoder_layers if is_decoder else config.num_layers
         make, length = LayerFactory.of(config, rngs), config.max_seq_len + POSITION_OFFSET
         self.position = make.embedding(length, config.dim, "positions")
-        self.embedding_norm = config.block(is_decoder=is_decoder).norm()
+        shape = config.block(is_decoder=is_decoder)
+        self.embedding_norm = shape.norm()
         self.blocks = nnx.List(
-            [Block(config, is_decoder=is_decoder, rngs=rngs) for _ in range(count)]
+            [SourceBlock(shape, is_decoder=is_decoder, rngs=rngs) for _ in range(count)]
         )
 
     def begin(self, x: jax.Array, places: jax.Array) -> jax.Array:
@@ -89,18 +63,6 @@ class Bart(nnx.Module, TextToText):
         for block in self.encoder.blocks:
             x, _ = block(x, mask, cache=None)
         return x
-
-    @property
-    def cache_shape(self) -> CacheShape:
-        """See `EncoderDecoder`."""
-        config, heads = self.config, self.config.num_decoder_heads
-        return CacheShape(
-            config.num_decoder_layers,
-            heads,
-            config.dim // heads,
-            config.dtype,
-            config.max_seq_len,
-        )
 
     def _words(self, tokens: jax.Array) -> jax.Array:
         x = self.embedding(tokens, self.config.dtype)

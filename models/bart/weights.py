@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from models.bart.config import BartConfig
 from models.weights.rows import FAIRSEQ_BLOCK, attention_rows, block_rows, norm_rows
 from models.weights.table import KeyTable, Row, row
 
@@ -25,14 +24,9 @@ def _stack(stack: str) -> Iterator[Row]:
         yield from norm_rows(f"{key}.encoder_attn_layer_norm", f"{ours}.cross_norm")
 
 
-_TABLE = KeyTable(
+KEYS = KeyTable(
     (row(TABLE, "embedding.table"), *_stack("encoder"), *_stack("decoder")),
     renames=((r"^(shared|encoder|decoder)\.", r"model.\1."),),  # saved without the head
     ignored=(r"model\.(encoder|decoder)\.embed_tokens\.weight", r"lm_head\.weight", BIAS),
     substitutes=tuple((TABLE, copy) for copy in _COPIES),
 )
-
-
-def key_table(config: BartConfig) -> KeyTable:
-    """The table, the same for every config."""
-    return _TABLE

@@ -5,13 +5,7 @@ from dataclasses import dataclass
 from models.common_settings import common
 from models.errors import ConfigError
 from models.layers.blocks import BlockShape
-from models.settings import (
-    WIDTH,
-    Range,
-    check_multiple,
-    check_settings,
-    setting,
-)
+from models.settings import WIDTH, Range, check_multiple, check_settings, setting
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from flax import nnx
 from models.clip.config import CLIPConfig, TextConfig, Tower, VisionConfig
 from models.errors import ConfigError
 from models.layers.blocks import Block
-from models.layers.embedding import check_length
+from models.layers.embedding import check_length, in_front
 from models.layers.factory import LayerFactory
 from models.layers.linear import Linear
 from models.layers.masks import causal_mask
@@ -86,8 +86,7 @@ class VisionTower(nnx.Module):
         check_pixels(pixels, (size, size), self.config.num_channels)
         patches = self.patches(pixels.astype(self.dtype))
         patches = patches.reshape(len(patches), -1, patches.shape[-1])
-        token = jnp.tile(self.class_token[...].astype(patches.dtype), (len(patches), 1, 1))
-        x = jnp.concatenate([token, patches], axis=1) + self.positions[...].astype(patches.dtype)
+        x = in_front(patches, self.class_token) + self.positions[...].astype(patches.dtype)
         x = self.in_norm(x)
         for block in self.blocks:
             x = block(x)

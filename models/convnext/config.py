@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from models.common_settings import common
+from models.common_settings import NormalConfig, common
 from models.image_config import ImageConfig
 from models.settings import check_counts
 
 
 @dataclass(frozen=True)
-class ConvNextConfig(ImageConfig):
+class ConvNextConfig(ImageConfig, NormalConfig):
     """Every dimension and constant of the model; the default is ConvNeXt-T.
 
     Raises ConfigError if the dimensions do not fit together.

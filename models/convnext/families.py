@@ -67,7 +67,6 @@ ARCHITECTURES = (
         ConvNext,
         Backbone("convnextv2.", _ROWS),
         classifier(),
-        family="convnext",
         read=_second,
         defaults=_STAGES,
     ),

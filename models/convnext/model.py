@@ -9,11 +9,9 @@ from flax import nnx
 
 from models.convnext.config import ConvNextConfig
 from models.layers.activations import activation
-from models.layers.axes import make_bias
-from models.layers.classifier import classify
 from models.layers.factory import LayerFactory
 from models.layers.feature_map import FeatureMap, mean_of_places
-from models.layers.pixels import check_pixels
+from models.layers.image_model import ImageModel
 
 _EPS = 1e-6  # of all norms but the last
 _WINDOW = 7
@@ -24,9 +22,9 @@ _LAYER_SCALE = 1e-6  # at the start
 class ResponseNorm(nnx.Module):
     """y = x + scale · x · |x| / mean(|x|) + bias, where |x| is a channel's norm over the image."""
 
-    def __init__(self, channels: int, *, param_dtype: str) -> None:
-        self.scale = nnx.Param(jnp.zeros((channels,), param_dtype), axes=("hidden_dim",))
-        self.bias = make_bias({"hidden_dim": channels}, param_dtype)
+    def __init__(self, make: LayerFactory, channels: int) -> None:
+        self.scale = make.constant(hidden_dim=channels)
+        self.bias = make.constant(hidden_dim=channels)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x32 = x.astype(jnp.float32)
@@ -52,14 +50,10 @@ class Block(nnx.Module):
         )
         self.norm = make.layer_norm(channels, _EPS)
         self.up = make.linear(channels, wide, axes=("dim", "hidden_dim"))
-        self.response_norm = (
-            ResponseNorm(wide, param_dtype=config.param_dtype) if config.response_norm else None
-        )
+        self.response_norm = ResponseNorm(make, wide) if config.response_norm else None
         self.down = make.linear(wide, channels, axes=("hidden_dim", "dim"))
         self.layer_scale = (
-            nnx.Param(jnp.full((channels,), _LAYER_SCALE, config.param_dtype), axes=("residual",))
-            if config.layer_scale
-            else None
+            make.constant(_LAYER_SCALE, residual=channels) if config.layer_scale else None
         )
 
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -87,7 +81,7 @@ class Stage(nnx.Module):
         return x
 
 
-class ConvNext(nnx.Module):
+class ConvNext(ImageModel):
     """Images to feature maps, and to logits if the config has labels."""
 
     def __init__(self, config: ConvNextConfig, *, rngs: nnx.Rngs) -> None:
@@ -105,14 +99,8 @@ class ConvNext(nnx.Module):
         self.norm = make.layer_norm(widths[-1], config.norm_eps)
         self.classifier = make.classifier(widths[-1], config.num_labels)
 
-    def __call__(self, pixels: jax.Array) -> jax.Array:
-        """Logits [B, L] of pixels [B, H, W, C], FP32."""
-        return classify(self.classifier, self.features(pixels).pooled)
-
-    def features(self, pixels: jax.Array) -> FeatureMap:
-        """The features of pixels [B, H, W, C] of any size; the pooled ones are normed."""
-        check_pixels(pixels, None, self.config.num_channels)
-        x = self.patch_norm(self.patches(pixels.astype(self.config.dtype)))
+    def see(self, x: jax.Array, *, train: bool) -> FeatureMap:
+        x = self.patch_norm(self.patches(x))
         for stage in self.stages:
             x = stage(x)
         return FeatureMap(x, self.norm(mean_of_places(x)))

@@ -2,18 +2,18 @@
 
 from dataclasses import dataclass, fields
 
-from models.common_settings import common
+from models.common_settings import NormalConfig, common
 from models.errors import ConfigError
 from models.image_config import ImageConfig
 from models.layers.blocks import BlockShape
-from models.settings import COUNT, LAYERS, WIDTH, setting
+from models.settings import COUNT, LAYERS, WIDTH, check_multiple, setting
 
 NORM_EPS = 1e-5  # of all norms, whatever config.json says
 DEPTHWISE = "dw_bn"  # the way to queries, keys and values that is supported
 
 
 @dataclass(frozen=True)
-class CvtConfig(ImageConfig):
+class CvtConfig(ImageConfig, NormalConfig):
     """Every dimension and constant of the model; the default is CvT-13. Tuples have a value for
     each stage.
 
@@ -71,13 +71,9 @@ class CvtConfig(ImageConfig):
                 )
         if not self.class_tokens[len(self.depths) - 1]:
             raise ConfigError("the last stage needs a class token, which the classifier reads")
+        check_multiple(self, "dims", "num_heads")
         for stage, dim in enumerate(self.dims[: len(self.depths)]):
-            heads, window = self.num_heads[stage], self.windows[stage]
-            if dim % heads:
-                raise ConfigError(
-                    f"stage {stage} has a width of {dim}, which is not a multiple of its {heads} "
-                    "heads"
-                )
+            window = self.windows[stage]
             if self.query_strides[stage] != 1 or 2 * self.query_paddings[stage] != window - 1:
                 raise ConfigError(
                     f"stage {stage} has windows={window}, "

@@ -3,62 +3,53 @@
 Axis names: B batch, H rows and W columns of tokens, T tokens, C width of a stage, L labels.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from models.cvt.config import NORM_EPS, CvtConfig
 from models.errors import InputError
+from models.layers.blocks import Block
 from models.layers.cache import KVCache
-from models.layers.classifier import classify
 from models.layers.conv_norm import ConvNorm
+from models.layers.embedding import in_front
 from models.layers.factory import LayerFactory
 from models.layers.feature_map import FeatureMap
-from models.layers.pixels import check_pixels
+from models.layers.image_model import ImageModel
 
 
-class Block(nnx.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)); queries, keys and values are made of the
-    tokens' neighbourhoods."""
+class ConvolvedBlock(Block):
+    """A block whose queries, keys and values are made of the tokens' neighbourhoods."""
 
     def __init__(self, config: CvtConfig, stage: int, *, rngs: nnx.Rngs) -> None:
-        make, dim = LayerFactory.of(config, rngs), config.dims[stage]
+        # The scale is that of the whole width, not of a head.
+        super().__init__(config.block(stage), rngs=rngs, scale=config.dims[stage] ** -0.5)
+        make, dim, window = LayerFactory.of(config, rngs), config.dims[stage], config.windows[stage]
+        convolution = partial(
+            make.conv_norm, dim, dim, window, groups=dim, axes=("channels", "residual")
+        )
+        strides, paddings = config.key_strides[stage], config.key_paddings[stage]
+        self.query = convolution(
+            stride=config.query_strides[stage], padding=config.query_paddings[stage]
+        )
+        self.key = convolution(stride=strides, padding=paddings)
+        self.value = convolution(stride=strides, padding=paddings)
 
-        def convolution(stride: int, padding: int) -> ConvNorm:
-            return make.conv_norm(
-                dim,
-                dim,
-                config.windows[stage],
-                stride=stride,
-                padding=padding,
-                groups=dim,
-                axes=("channels", "residual"),
-            )
-
-        shape = config.block(stage)
-        self.attention_norm = shape.norm()
-        self.query = convolution(config.query_strides[stage], config.query_paddings[stage])
-        self.key = convolution(config.key_strides[stage], config.key_paddings[stage])
-        self.value = convolution(config.key_strides[stage], config.key_paddings[stage])
-        self.attention = shape.attention(rngs, scale=dim**-0.5)  # of the whole width, not of a head
-        self.mlp_norm = shape.norm()
-        self.mlp = shape.mlp(rngs)
-
-    def __call__(self, x: jax.Array, grid: tuple[int, int], *, train: bool) -> jax.Array:
-        """x [B, T, C], whose last tokens are those of a grid [H, W] -> [B, T, C]."""
-        y = self.attention_norm(x)
-        batch, length, dim = y.shape
+    def attend(self, x: jax.Array, grid: tuple[int, int], *, train: bool) -> jax.Array:
+        """Of x [B, T, C], whose last tokens are those of a grid [H, W]."""
+        batch, length, dim = x.shape
         first = length - grid[0] * grid[1]
-        image = y[:, first:].reshape(batch, *grid, dim)
+        image = x[:, first:].reshape(batch, *grid, dim)
 
         def tokens(convolution: ConvNorm) -> jax.Array:
             places = convolution(image, train=train).reshape(batch, -1, dim)
-            return jnp.concatenate([y[:, :first], places], axis=1) if first else places
+            return jnp.concatenate([x[:, :first], places], axis=1) if first else places
 
         attention = self.attention
         memory = KVCache(attention.key(tokens(self.key)), attention.value(tokens(self.value)))
-        x = x + attention.attend(tokens(self.query), memory, None)
-        return x + self.mlp(self.mlp_norm(x))
+        return attention.attend(tokens(self.query), memory, None)
 
 
 class Stage(nnx.Module):
@@ -76,9 +67,8 @@ class Stage(nnx.Module):
         self.patch_norm = make.layer_norm(dim, NORM_EPS)
         has_token = config.class_tokens[stage]
         self.class_token = make.table(batch=1, tokens=1, dim=dim) if has_token else None
-        self.blocks = nnx.List(
-            [Block(config, stage, rngs=rngs) for _ in range(config.depths[stage])]
-        )
+        blocks = (ConvolvedBlock(config, stage, rngs=rngs) for _ in range(config.depths[stage]))
+        self.blocks = nnx.List(blocks)
 
     def __call__(self, x: jax.Array, *, train: bool) -> tuple[jax.Array, jax.Array | None]:
         """x [B, H, W, C] -> that of the next stage, and the class token [B, C]."""
@@ -91,16 +81,14 @@ class Stage(nnx.Module):
                 f"{rows} x {columns}. Use larger images."
             )
         x = x.reshape(batch, -1, dim)
-        if self.class_token is not None:
-            token = self.class_token[...].astype(x.dtype)
-            x = jnp.concatenate([jnp.tile(token, (batch, 1, 1)), x], axis=1)
+        x = in_front(x, self.class_token)
         for block in self.blocks:
             x = block(x, (rows, columns), train=train)
         places = x[:, -rows * columns :].reshape(batch, rows, columns, dim)
         return places, None if self.class_token is None else x[:, 0]
 
 
-class Cvt(nnx.Module):
+class Cvt(ImageModel):
     """Images to feature maps, and to logits if the config has labels."""
 
     def __init__(self, config: CvtConfig, *, rngs: nnx.Rngs) -> None:
@@ -111,20 +99,13 @@ class Cvt(nnx.Module):
         self.norm = None if labels is None else make.layer_norm(width, NORM_EPS)
         self.classifier = make.classifier(width, labels)
 
-    def __call__(self, pixels: jax.Array, *, train: bool = False) -> jax.Array:
-        """Logits [B, L] of pixels [B, height, width, channels], FP32."""
-        token = self.features(pixels, train=train).pooled
-        return classify(self.classifier, token if self.norm is None else self.norm(token))
-
-    def features(self, pixels: jax.Array, *, train: bool = False) -> FeatureMap:
-        """The features of pixels [B, height, width, channels] of any size; the pooled ones are the
-        class token.
-
-        With `train`, batch norms use the statistics of the batch and move the running ones.
-        """
-        check_pixels(pixels, None, self.config.num_channels)
-        x, token = pixels.astype(self.config.dtype), None
+    def see(self, x: jax.Array, *, train: bool) -> FeatureMap:
+        """See `ImageModel`; the pooled features are the class token."""
+        token = None
         for stage in self.stages:
             x, token = stage(x, train=train)
         assert token is not None
         return FeatureMap(x, token)
+
+    def labelled(self, pooled: jax.Array, *, train: bool) -> jax.Array:
+        return super().labelled(pooled if self.norm is None else self.norm(pooled), train=train)

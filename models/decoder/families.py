@@ -48,12 +48,11 @@ from models.decoder.weights import (
 )
 from models.errors import ConfigError
 from models.layers.moe import ClampedSwish, Experts
-from models.layers.rotary import Rotary
 from models.layers.temperature import Temperature
 from models.layers.text_heads import CLASSES, TextHeadConfig
-from models.settings import read_layers, read_settings, write_settings
+from models.settings import layers_of_kind, read_layers, read_settings, write_settings
 from models.weights.fields import Fields, count_labels, read_dtype
-from models.weights.rotary_fields import read_rotary
+from models.weights.rotary_fields import read_rotaries, read_rotary
 
 
 def _llama(fields: Fields, **changes: Any) -> DecoderConfig:
@@ -85,21 +84,6 @@ def llama_json(config: DecoderConfig) -> dict[str, Any]:
     return values
 
 
-def _sliding_layers(
-    fields: Fields, otherwise: Callable[[int], bool], kind: str = "sliding_attention"
-) -> tuple[int, ...]:
-    """Layers with a sliding window, or another kind of attention besides the full one: those of
-    `layer_types`, or where `otherwise` holds."""
-    layers = tuple(read_layers(fields))
-    if "layer_types" not in fields:
-        return tuple(filter(otherwise, layers))
-    types = fields.list("layer_types")
-    known = sorted(("full_attention", kind))
-    if len(types) < len(layers) or not all(name in known for name in types):
-        raise fields.fail("layer_types", f"it must name one of {known} for each layer")
-    return tuple(i for i in layers if types[i] == kind)
-
-
 def _no_rotary_layers(fields: Fields) -> tuple[int, ...]:
     """Those with a zero in `no_rope_layers`, or every so many of `no_rope_layer_interval`."""
     interval = fields.positive("no_rope_layer_interval")
@@ -123,7 +107,7 @@ def _qwen(fields: Fields, **changes: Any) -> DecoderConfig:
     if not fields.flag("use_sliding_window"):
         return _llama(fields, **changes)
     spared = fields.integer("max_window_layers")
-    layers = _sliding_layers(fields, lambda layer: window is not None and layer >= spared)
+    layers = layers_of_kind(fields, lambda layer: window is not None and layer >= spared)
     return _llama(fields, sliding_window=window, sliding_layers=layers, **changes)
 
 
@@ -139,7 +123,7 @@ def _smollm3(fields: Fields) -> DecoderConfig:
     still = _no_rotary_layers(fields)
     window = fields.positive("sliding_window", None)
     has_window = window is not None and fields.flag("use_sliding_window")
-    sliding = _sliding_layers(fields, lambda layer: has_window and layer in still)
+    sliding = layers_of_kind(fields, lambda layer: has_window and layer in still)
     return _llama(
         fields,
         no_rotary_layers=still,
@@ -154,7 +138,7 @@ def _gemma3(fields: Fields) -> DecoderConfig:
         "attn_logit_softcapping", why="its effect is unclear, because transformers ignores it"
     )
     pattern = fields.positive("sliding_window_pattern")
-    rotary, sliding_rotary = _gemma3_rotaries(fields)
+    rotary, sliding_rotary = read_rotaries(fields, local=fields.number("rope_local_base_freq"))
     return _llama(
         fields,
         rotary=rotary,
@@ -163,23 +147,10 @@ def _gemma3(fields: Fields) -> DecoderConfig:
         norm_offset=1.0,
         sandwich_norms=True,
         sliding_window=fields.positive("sliding_window"),
-        sliding_layers=_sliding_layers(fields, lambda layer: (layer + 1) % pattern != 0),
+        sliding_layers=layers_of_kind(fields, lambda layer: (layer + 1) % pattern != 0),
         attention_scale=fields.positive_number("query_pre_attn_scalar") ** -0.5,
         embedding_multiplier=fields.positive("hidden_size") ** 0.5,
     )
-
-
-def _gemma3_rotaries(fields: Fields) -> tuple[Rotary, Rotary]:
-    """Of the layers that see everything, and of those with a window."""
-    both = fields.object("rope_parameters", None)
-    local = fields.number("rope_local_base_freq")
-    if both is None:
-        return read_rotary(fields), read_rotary(fields, Fields({}, fields.where), theta=local)
-    full, sliding = (
-        both.object(name, Fields({}, both.where))
-        for name in ("full_attention", "sliding_attention")
-    )
-    return read_rotary(fields, full), read_rotary(fields, sliding, theta=local)
 
 
 def _mixtral(fields: Fields) -> DecoderConfig:
@@ -216,7 +187,7 @@ def _qwen3_moe(fields: Fields) -> DecoderConfig:
 
 
 def _gpt_oss(fields: Fields) -> DecoderConfig:
-    layers = _sliding_layers(fields, lambda layer: layer % 2 == 0)
+    layers = layers_of_kind(fields, lambda layer: layer % 2 == 0)
     return _llama(
         fields,
         attention_sinks=True,
@@ -253,7 +224,7 @@ def _llama4(fields: Fields) -> DecoderConfig:
         rotary=rotary,
         qk_unit_norm=unit_norm,
         no_rotary_layers=still,
-        chunked_layers=_sliding_layers(fields, lambda layer: layer not in still, _CHUNKED),
+        chunked_layers=layers_of_kind(fields, lambda layer: layer not in still, _CHUNKED),
         temperature=(
             Temperature(fields.positive("floor_scale"), fields.number("attn_scale"))
             if fields.flag("attn_temperature_tuning")

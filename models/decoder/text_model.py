@@ -10,11 +10,13 @@ from flax import nnx
 from models.decoder.config import DecoderConfig
 from models.decoder.model import Decoder, Positions
 from models.errors import ConfigError
-from models.layers.text_heads import Outputs, TextHead, outputs_per_text
+from models.layers.embedding import Embedding
+from models.layers.text_heads import TextHead
+from models.layers.text_reader import TextReader
 
 
-class TextDecoder(nnx.Module):
-    """Tokens to the outputs of the head; see models/layers/text_heads.py for their names.
+class TextDecoder(TextReader):
+    """A decoder and a head.
 
     Raises ConfigError if the config names no head.
     """
@@ -28,33 +30,20 @@ class TextDecoder(nnx.Module):
         self.decoder = Decoder(config, rngs=rngs)
         self.head = TextHead.of(config, rngs)
 
-    def __call__(
+    @property
+    def words(self) -> Embedding:
+        return self.decoder.embedding
+
+    def encode(
         self,
         tokens: jax.Array,
-        *,
         real: jax.Array | None = None,
         segments: jax.Array | None = None,
         positions: jax.Array | None = None,
-    ) -> Outputs:
-        """The outputs of tokens [B, T].
-
-        real [B, T] is False at padding, which the other tokens do not see. Where several texts
-        share a row, a token sees those with its number in segments [B, T], and stands at its place
-        in positions [B, T].
-        """
-        others = {"segments": segments, "positions": positions}
-        return outputs_per_text(self._outputs, tokens, real=real, **others)
-
-    def _outputs(
-        self,
-        tokens: jax.Array,
-        real: jax.Array | None,
-        segments: jax.Array | None,
-        positions: jax.Array | None,
-    ) -> Outputs:
+    ) -> jax.Array:
+        """See `TextReader`: the normed output of the last block."""
         where = self._positions(tokens, real, segments, positions)
-        x = self.decoder.run(self.decoder.embed(tokens, where), where)
-        return self.head(self.decoder.norm(x), real, self.decoder.embedding)
+        return self.decoder.norm(self.decoder.run(self.decoder.embed(tokens, where), where))
 
     def _positions(
         self,

@@ -8,7 +8,7 @@ from typing import Any
 from models.decoder.config import DecoderConfig
 from models.layers.narrow import narrow_name
 from models.weights.narrow import PACKED_BLOCKS, SCALES
-from models.weights.rows import dense_rows, norm_rows
+from models.weights.rows import dense_rows, fused_rows, norm_rows
 from models.weights.table import KeyTable, Row, row
 from models.weights.tied import stored_apart
 from models.weights.transforms import (
@@ -54,16 +54,10 @@ LLAMA: tuple[Row, ...] = (
 )
 
 PHI3 = (
-    row(
-        f"{_KEY}.self_attn.qkv_proj.weight",
-        [f"{_ATTENTION}.{name}.kernel" for name in ("query", "key", "value")],
-        Fused(KERNEL),
+    *fused_rows(
+        f"{_KEY}.self_attn.qkv_proj", [f"{_ATTENTION}.{name}" for name in ("query", "key", "value")]
     ),
-    row(
-        f"{_KEY}.mlp.gate_up_proj.weight",
-        [f"{_MLP}.{name}.kernel" for name in ("gate", "up")],
-        Fused(KERNEL),
-    ),
+    *fused_rows(f"{_KEY}.mlp.gate_up_proj", [f"{_MLP}.{name}" for name in ("gate", "up")]),
     *LLAMA,
 )
 

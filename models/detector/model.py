@@ -101,7 +101,7 @@ class Detector(nnx.Module):
                 f"the image has sides of {height} x {width} pixels, but both must be multiples of "
                 f"{multiple}: pad it with zeros"
             )
-        levels = self.pyramid(self.backbone.maps(pixels))
+        levels = self.pyramid(self.backbone.maps(self.backbone.checked(pixels)))
         return self.objects(levels, self.propose(levels, (height, width)), (height, width))
 
     def propose(self, levels: list[jax.Array], image: tuple[int, int]) -> Proposals:

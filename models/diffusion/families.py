@@ -51,11 +51,6 @@ _AUTOENCODER_FIXED: Mapping[str, Any] = {
 }
 
 
-def _refuse_others(fields: Fields, fixed: Mapping[str, Any]) -> None:
-    for name, value in fixed.items():
-        fields.refuse(name, value, why=f"only {value} is supported")
-
-
 def _per_level(fields: Fields, name: str, default: int, levels: int) -> tuple[int, ...]:
     """A positive integer for every level: one for all, or a list."""
     if not isinstance(fields.values.get(name), list):
@@ -88,7 +83,7 @@ def _unet(fields: Fields) -> UNetConfig:
 
 
 def _control(fields: Fields) -> ControlConfig:
-    _refuse_others(fields, _CONTROL_FIXED)
+    fields.refuse_others(_CONTROL_FIXED)
     order = fields.text("controlnet_conditioning_channel_order", "rgb")
     if order not in ("rgb", "bgr"):
         raise fields.fail("controlnet_conditioning_channel_order", "choose rgb or bgr")
@@ -104,7 +99,7 @@ def _control(fields: Fields) -> ControlConfig:
 
 def _descent(fields: Fields) -> dict[str, Any]:
     """What the denoiser and a ControlNet say in the same words."""
-    _refuse_others(fields, _UNET_FIXED)
+    fields.refuse_others(_UNET_FIXED)
     channels = fields.integers("block_out_channels", (320, 640, 1280, 1280))
     levels = len(channels)
     dtype = read_dtype(fields)
@@ -141,7 +136,7 @@ def _time_ids(fields: Fields) -> TimeIds | None:
 
 
 def _autoencoder(fields: Fields) -> AutoencoderConfig:
-    _refuse_others(fields, _AUTOENCODER_FIXED)
+    fields.refuse_others(_AUTOENCODER_FIXED)
     channels = tuple(fields.list("block_out_channels", [64]))
     for name, kind in (
         ("down_block_types", "DownEncoderBlock2D"),

@@ -4,24 +4,24 @@ Labs, 2024; Esser et al., "Scaling Rectified Flow Transformers", 2024).
 Axis names: B batch, N patches, T tokens of the prompt, D width, H and W of the latents, C channels.
 """
 
+from dataclasses import replace
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from models.diffusion.blocks import STDDEV, check_latents, linear
+from models.diffusion.blocks import check_latents, linear
 from models.diffusion.embeddings import Embedding, Modulation, modulated, waves
 from models.diffusion.transformer_config import FluxConfig
 from models.errors import InputError
 from models.layers.attention import Attention
 from models.layers.cache import KVCache
 from models.layers.linear import Linear
-from models.layers.mlp import MLP
 from models.layers.norms import RMSNorm
 from models.layers.rotary import Rotary, Turn, turn
 
 _WAVES = 256  # of the embeddings of time and guidance
-_ACT = "gelu_pytorch_tanh"
-_EPS = 1e-6
 _ROTARY = Rotary(theta=10_000.0)
 
 
@@ -31,15 +31,7 @@ class Stream(nnx.Module):
     def __init__(self, config: FluxConfig, *, rngs: nnx.Rngs) -> None:
         self.modulation = Modulation(config.dim, 6, config.param_dtype, rngs=rngs)
         self.attention = _attention(config, rngs, bias=True)
-        self.mlp = MLP(
-            config.dim,
-            4 * config.dim,
-            act=_ACT,
-            stddev=STDDEV,
-            out_stddev=STDDEV,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
+        self.mlp = config.block.mlp(rngs)
 
 
 class JointBlock(nnx.Module):
@@ -81,15 +73,7 @@ class SingleBlock(nnx.Module):
     def __init__(self, config: FluxConfig, *, rngs: nnx.Rngs) -> None:
         self.modulation = Modulation(config.dim, 3, config.param_dtype, rngs=rngs)
         self.attention = _attention(config, rngs, bias=False)
-        self.mlp = MLP(
-            config.dim,
-            4 * config.dim,
-            act=_ACT,
-            stddev=STDDEV,
-            out_stddev=STDDEV,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
+        self.mlp = config.block.mlp(rngs)
 
     def __call__(self, x: jax.Array, condition: jax.Array, turn: Turn) -> jax.Array:
         shift, scale, gate = self.modulation(condition)
@@ -200,18 +184,6 @@ def _unpacked(patches: jax.Array, rows: int, columns: int) -> jax.Array:
 
 def _attention(config: FluxConfig, rngs: nnx.Rngs, *, bias: bool) -> Attention:
     """`bias` is that of the output."""
-    return Attention(
-        config.dim,
-        num_heads=config.num_heads,
-        num_kv_heads=config.num_heads,
-        head_dim=config.head_dim,
-        bias=True,
-        out_bias=bias,
-        head_norm=lambda: RMSNorm(
-            config.head_dim, eps=_EPS, axis="head_dim", param_dtype=config.param_dtype
-        ),
-        stddev=STDDEV,
-        out_stddev=STDDEV,
-        param_dtype=config.param_dtype,
-        rngs=rngs,
-    )
+    norm = partial(RMSNorm, eps=config.norm_eps, axis="head_dim", param_dtype=config.param_dtype)
+    shape = replace(config.block, out_bias=bias)
+    return shape.attention(rngs, head_norm=lambda: norm(config.head_dim))

@@ -8,15 +8,12 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from models.diffusion.blocks import STDDEV, check_latents, conv, linear
+from models.diffusion.blocks import check_latents, conv, linear
 from models.diffusion.embeddings import Embedding, Modulation, modulated, waves
-from models.diffusion.transformer_config import PixArtConfig
+from models.diffusion.transformer_config import ACT, PixArtConfig
 from models.errors import InputError
-from models.layers.attention import Attention
-from models.layers.mlp import MLP
 
 _WAVES = 256  # of the embeddings of time and size
-_ACT = "gelu_pytorch_tanh"
 
 
 class Block(nnx.Module):
@@ -26,30 +23,9 @@ class Block(nnx.Module):
     def __init__(self, config: PixArtConfig, *, rngs: nnx.Rngs) -> None:
         self.eps = config.norm_eps
         self.table = _table(config, 6, rngs)
-        self.attention, self.cross_attention = (
-            Attention(
-                config.dim,
-                num_heads=config.num_heads,
-                num_kv_heads=config.num_heads,
-                head_dim=config.head_dim,
-                bias=config.attention_bias,
-                out_bias=True,
-                stddev=STDDEV,
-                out_stddev=STDDEV,
-                param_dtype=config.param_dtype,
-                rngs=rngs,
-            )
-            for _ in range(2)
-        )
-        self.mlp = MLP(
-            config.dim,
-            4 * config.dim,
-            act=_ACT,
-            stddev=STDDEV,
-            out_stddev=STDDEV,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
+        self.attention = config.block.attention(rngs)
+        self.cross_attention = config.block.attention(rngs)
+        self.mlp = config.block.mlp(rngs)
 
     def __call__(
         self, x: jax.Array, context: jax.Array, mask: jax.Array | None, vectors: jax.Array
@@ -72,7 +48,7 @@ class PixArt(nnx.Module):
         self.patches = conv(
             config.in_channels, dim, patch, dtype, rngs, stride=patch, padding=(0, 0)
         )
-        self.context = Embedding(config.context_dim, dim, dtype, act=_ACT, rngs=rngs)
+        self.context = Embedding(config.context_dim, dim, dtype, act=ACT, rngs=rngs)
         self.time = Embedding(_WAVES, dim, dtype, rngs=rngs)
         self.size, self.ratio = (
             Embedding(_WAVES, dim // 3, dtype, rngs=rngs) if config.is_told_size else None

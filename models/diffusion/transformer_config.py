@@ -3,14 +3,43 @@
 from dataclasses import dataclass
 
 from models.common_settings import common
+from models.diffusion.blocks import STDDEV
 from models.errors import ConfigError
-from models.settings import LAYERS, POSITIVE, WIDTH, check_settings, setting
+from models.layers.blocks import BlockShape
+from models.settings import LAYERS, POSITIVE, WIDTH, ModelConfig, setting
 
+ACT = "gelu_pytorch_tanh"
 _PATCH = 2  # of Flux, whose files call the channels of a patch those of its input
 
 
+@dataclass(frozen=True, kw_only=True)
+class TokensConfig(ModelConfig):
+    """Of both."""
+
+    head_dim: int = setting("attention_head_dim", "width of one head", WIDTH)
+    num_heads: int = common("num_attention_heads")
+    norm_eps: float = 1e-6
+    attention_bias: bool = True  # of queries, keys and values
+
+    @property
+    def dim(self) -> int:
+        """Width of the residual stream."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def block(self) -> BlockShape:
+        """A block's dimensions; what modulates it is another matter."""
+        return BlockShape.of(
+            self,
+            hidden_dim=4 * self.dim,
+            act=ACT,
+            qkv_bias=self.attention_bias,
+            initializer_range=STDDEV,
+        )
+
+
 @dataclass(frozen=True)
-class FluxConfig:
+class FluxConfig(TokensConfig):
     """Flux; the default is Flux.1 schnell.
 
     Raises ConfigError if the dimensions do not fit together.
@@ -40,11 +69,9 @@ class FluxConfig:
         WIDTH,
         default=(16, 56, 56),
     )
-    dtype: str = "float32"  # of activations and operands
-    param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        super().__post_init__()
         widths = self.rotary_widths
         if len(widths) != 3 or sum(widths) != self.head_dim or any(w % 2 for w in widths):
             raise ConfigError(
@@ -56,11 +83,6 @@ class FluxConfig:
                 f"in_channels={self.patch_channels} must be a multiple of {_PATCH**2}, for "
                 f"patches of {_PATCH} x {_PATCH}"
             )
-
-    @property
-    def dim(self) -> int:
-        """Width of the residual stream."""
-        return self.num_heads * self.head_dim
 
     @property
     def in_channels(self) -> int:
@@ -88,7 +110,7 @@ class FluxConfig:
 
 
 @dataclass(frozen=True)
-class PixArtConfig:
+class PixArtConfig(TokensConfig):
     """PixArt-alpha and PixArt-sigma; the default is the largest.
 
     Raises ConfigError if the dimensions do not fit together.
@@ -122,11 +144,9 @@ class PixArtConfig:
         "whether the model takes the image size as an input",
         default=None,
     )
-    dtype: str = "float32"  # of activations and operands
-    param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        super().__post_init__()
         if self.dim % 4 or (self.is_told_size and self.dim % 3):
             raise ConfigError(
                 f"num_heads={self.num_heads} and head_dim={self.head_dim} give a width of "
@@ -137,11 +157,6 @@ class PixArtConfig:
             raise ConfigError(
                 f"sample_size={self.sample_size} is not a multiple of patch_size={self.patch_size}"
             )
-
-    @property
-    def dim(self) -> int:
-        """Width of the residual stream."""
-        return self.num_heads * self.head_dim
 
     @property
     def sides(self) -> tuple[int, int]:

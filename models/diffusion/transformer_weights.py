@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from models.diffusion.transformer_config import FluxConfig, PixArtConfig
 from models.weights.rows import dense_rows
 from models.weights.table import KeyTable, Row, row
 from models.weights.transforms import (
@@ -74,7 +73,7 @@ def _single_blocks() -> Iterator[Row]:
     yield row(f"{theirs}.proj_out.bias", f"{ours}.mlp.down.bias")
 
 
-_FLUX = KeyTable(
+FLUX = KeyTable(
     (
         *dense_rows("x_embedder", "patches"),
         *dense_rows("context_embedder", "context"),
@@ -87,11 +86,6 @@ _FLUX = KeyTable(
         *dense_rows("proj_out", "outwards"),
     )
 )
-
-
-def flux_table(config: FluxConfig) -> KeyTable:
-    """The table of Flux, the same for every config."""
-    return _FLUX
 
 
 def _pixart_blocks() -> Iterator[Row]:
@@ -108,7 +102,7 @@ def _pixart_blocks() -> Iterator[Row]:
     yield from _mlp(f"{theirs}.ff", f"{ours}.mlp")
 
 
-_PIXART = KeyTable(
+PIXART = KeyTable(
     (
         *dense_rows("pos_embed.proj", "patches", CONV_2D),
         *_two_maps("caption_projection", "context"),
@@ -122,8 +116,3 @@ _PIXART = KeyTable(
     ),
     ignored=(r"pos_embed\.pos_embed",),
 )
-
-
-def pixart_table(config: PixArtConfig) -> KeyTable:
-    """The table of PixArt, the same for every config."""
-    return _PIXART

@@ -1,17 +1,9 @@
 """Key tables of diffusion models: the tensors of diffusers checkpoints and their parameters."""
 
 from models.diffusion.config import AutoencoderConfig, UNetConfig
+from models.weights.rows import fused_rows
 from models.weights.table import KeyTable, Row, row
-from models.weights.transforms import (
-    CONV_2D,
-    FLAT,
-    KERNEL,
-    OUTPUT_KERNEL,
-    POINTWISE,
-    SAME,
-    Fused,
-    Transform,
-)
+from models.weights.transforms import CONV_2D, FLAT, KERNEL, OUTPUT_KERNEL, POINTWISE, Transform
 
 
 def _map(theirs: str, ours: str, transform: Transform) -> tuple[Row, ...]:
@@ -60,8 +52,7 @@ def _transformer(theirs: str, ours: str, projection: Transform) -> tuple[Row, ..
         *_norm(f"{their_block}.norm2", f"{our_block}.cross_attention_norm"),
         *_attention(f"{their_block}.attn2", f"{our_block}.cross_attention"),
         *_norm(f"{their_block}.norm3", f"{our_block}.mlp_norm"),
-        row(f"{their_block}.ff.net.0.proj.weight", [f"{g}.kernel" for g in gated], Fused(KERNEL)),
-        row(f"{their_block}.ff.net.0.proj.bias", [f"{g}.bias" for g in gated], Fused(SAME)),
+        *fused_rows(f"{their_block}.ff.net.0.proj", gated),
         *_map(f"{their_block}.ff.net.2", f"{our_block}.mlp.down", KERNEL),
         *_map(f"{theirs}.proj_out", f"{ours}.outwards", projection),
     )

@@ -7,12 +7,11 @@ from typing import Any
 from models.architecture import Architecture
 from models.dpt.config import DPTConfig
 from models.dpt.model import DPT
-from models.dpt.weights import key_table
+from models.dpt.weights import backbone_table, key_table
 from models.settings import read_model, write_settings
 from models.vit.config import ViTConfig
-from models.vit.families import read_features, read_vit
+from models.vit.families import read_pooler
 from models.vit.model import ViT
-from models.vit.weights import key_table as vit_key_table
 from models.weights.fields import Fields, count_labels
 
 _DEFAULTS: Mapping[str, Any] = {
@@ -22,21 +21,19 @@ _DEFAULTS: Mapping[str, Any] = {
 }
 
 
-def _read(fields: Fields, *, has_labels: bool) -> DPTConfig:
+def _read(task: str, fields: Fields) -> Mapping[str, Any]:
     _refuse_other_backbones(fields)
     has_norms = fields.flag("use_batch_norm_in_fusion_residual")
-    return read_model(
-        DPTConfig,
-        fields,
-        backbone=read_vit(fields),
-        fusion_bias=fields.flag("use_bias_in_fusion_residual", not has_norms),
-        num_labels=count_labels(fields) if has_labels else None,
-    )
+    return {
+        "backbone": read_model(ViTConfig, fields),
+        "fusion_bias": fields.flag("use_bias_in_fusion_residual", not has_norms),
+        "num_labels": count_labels(fields) if task == "image-segmentation" else None,
+    }
 
 
-def _features(fields: Fields) -> ViTConfig:
+def _features(fields: Fields) -> Mapping[str, Any]:
     _refuse_other_backbones(fields)
-    return read_features(fields)
+    return read_pooler(fields)
 
 
 def _refuse_other_backbones(fields: Fields) -> None:
@@ -45,30 +42,29 @@ def _refuse_other_backbones(fields: Fields) -> None:
 
 
 ARCHITECTURES = (
-    Architecture(
-        name="DPTModel",
-        model_type="dpt",
+    Architecture.of(
+        "DPTModel",
+        ViTConfig(),
+        ViT,
+        backbone_table,
         family="dpt",
         task="image-feature-extraction",
-        read_config=_features,
+        read=_features,
         defaults=_DEFAULTS,
-        model=ViT,
-        keys=partial(vit_key_table, "", ()),
     ),
     *(
-        Architecture(
-            name=name,
-            model_type="dpt",
-            family="dpt",
+        Architecture.of(
+            f"DPTFor{ending}",
+            DPTConfig(),
+            DPT,
+            key_table,
             task=task,
-            read_config=partial(_read, has_labels=task == "image-segmentation"),
+            read=partial(_read, task),
             defaults=_DEFAULTS,
-            model=DPT,
-            keys=key_table,
         )
-        for name, task in (
-            ("DPTForDepthEstimation", "depth-estimation"),
-            ("DPTForSemanticSegmentation", "image-segmentation"),
+        for ending, task in (
+            ("DepthEstimation", "depth-estimation"),
+            ("SemanticSegmentation", "image-segmentation"),
         )
     ),
 )

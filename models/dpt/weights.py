@@ -3,7 +3,8 @@
 from functools import partial
 
 from models.dpt.config import DPTConfig
-from models.vit.weights import body_rows
+from models.vit.config import ViTConfig
+from models.vit.weights import backbone, body_rows
 from models.weights.backbone import STEPS
 from models.weights.rows import batch_norm_rows, dense_rows
 from models.weights.table import KeyTable, prefixed, row
@@ -45,6 +46,11 @@ _CLASSES = tuple(
 )
 
 
+def backbone_table(config: ViTConfig) -> KeyTable:
+    """The table of a backbone alone."""
+    return backbone("dpt.", config).table(None, (*_NECK, *_DEPTH, *_CLASSES))
+
+
 def key_table(config: DPTConfig) -> KeyTable:
     """The table for one config."""
     resizes = [
@@ -59,7 +65,7 @@ def key_table(config: DPTConfig) -> KeyTable:
     heads = _DEPTH if config.num_labels is None else _CLASSES
     return KeyTable(
         (
-            *prefixed("dpt.", body_rows(has_pooler=False), "backbone."),
+            *prefixed("dpt.", body_rows(), "backbone."),
             *resizes,
             *_NECK,
             *heads,

@@ -34,6 +34,7 @@ from models.layers.rotary import Rotary
 from models.layers.text_heads import CLASSES, TextHeadConfig
 from models.settings import read_settings
 from models.weights.fields import Fields, count_labels, read_dtype
+from models.weights.tied import refuse_own_head
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,7 @@ def _encoder(fields: Fields, task: str, heads: Heads, **changes: Any) -> Encoder
             why="only absolute position embeddings are supported",
         )
     if task == "fill-mask":
-        fields.refuse(
-            "tie_word_embeddings", True, why="the output layer must share the embedding table"
-        )
+        refuse_own_head(fields)
     dtype = read_dtype(fields)
     given = {"head": heads.config(fields, task), "dtype": dtype, "param_dtype": dtype, **changes}
     if not fields.knows("embedding_size"):

@@ -17,13 +17,15 @@ from models.encoder.disentangled import DisentangledAttention, DistanceVectors
 from models.encoder.span import SpanAttention
 from models.errors import InputError
 from models.layers.attention import Attention
+from models.layers.blocks import residual
 from models.layers.embedding import Embedding, check_length
 from models.layers.linear import Linear
 from models.layers.masks import text_mask
 from models.layers.norms import Affine, LayerNorm
 from models.layers.relative import RelativeBias
 from models.layers.rotary import Turn, turn
-from models.layers.text_heads import Outputs, TextHead, outputs_per_text
+from models.layers.text_heads import TextHead
+from models.layers.text_reader import TextReader
 from models.observe import observe
 
 RELATIVE_DISTANCE = 128  # MPNet: farther tokens share a bucket
@@ -167,19 +169,17 @@ class Block(nnx.Module):
     ) -> jax.Array:
         """x [B, T, D]; `relative` is a bias of the scores or, of disentangled attention, what its
         vectors of distances are."""
-        normed = self.attention_norm(x) if self.pre_norm else x
-        if isinstance(self.attention, DisentangledAttention):
-            assert relative is not None
-            attended = self.attention.look(normed, mask, relative)
-        elif isinstance(self.attention, SpanAttention):
-            attended = self.attention.look(normed, mask)
-        else:
-            attended, _ = self.attention(normed, mask, bias=relative, turn=turn)
-        if self.pre_norm:
-            x = x + attended
-            return x + self.mlp(self.mlp_norm(x))
-        x = self.attention_norm(x + attended)
-        return self.mlp_norm(x + self.mlp(x))
+
+        def look(x: jax.Array) -> jax.Array:
+            if isinstance(self.attention, DisentangledAttention):
+                assert relative is not None
+                return self.attention.look(x, mask, relative)
+            if isinstance(self.attention, SpanAttention):
+                return self.attention.look(x, mask)
+            return self.attention(x, mask, bias=relative, turn=turn)[0]
+
+        x = residual(x, look, self.attention_norm, pre_norm=self.pre_norm)
+        return residual(x, self.mlp, self.mlp_norm, pre_norm=self.pre_norm)
 
 
 def _block(config: EncoderConfig, rngs: nnx.Rngs) -> Block | BottleneckBlock:
@@ -188,8 +188,8 @@ def _block(config: EncoderConfig, rngs: nnx.Rngs) -> Block | BottleneckBlock:
     return BottleneckBlock(config.block, config.bottleneck, rngs=rngs)
 
 
-class Encoder(nnx.Module):
-    """Tokens to the outputs of the head; see models/layers/text_heads.py for their names."""
+class Encoder(TextReader):
+    """Embeddings, blocks, and what they know of distances."""
 
     def __init__(self, config: EncoderConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
@@ -213,29 +213,9 @@ class Encoder(nnx.Module):
         )
         self.head = TextHead.of(config, rngs)
 
-    def __call__(
-        self,
-        tokens: jax.Array,
-        *,
-        real: jax.Array | None = None,
-        types: jax.Array | None = None,
-        segments: jax.Array | None = None,
-        positions: jax.Array | None = None,
-    ) -> Outputs:
-        """The outputs of tokens [B, T], or [B, C, T] if the head compares choices: then logits
-        [B, C].
-
-        real, of the same shape, is False at padding; types tells first and second texts apart.
-        Where several texts share a row, a token sees those with its number in segments, and stands
-        at its place in positions.
-        """
-        others = {"types": types, "segments": segments, "positions": positions}
-        return outputs_per_text(self._outputs, tokens, real=real, **others)
-
-    def _outputs(
-        self, tokens: jax.Array, real: jax.Array | None, **others: jax.Array | None
-    ) -> Outputs:
-        return self.head(self.encode(tokens, real, **others), real, self.embeddings.word)
+    @property
+    def words(self) -> Embedding:
+        return self.embeddings.word
 
     def encode(
         self,
@@ -245,8 +225,7 @@ class Encoder(nnx.Module):
         segments: jax.Array | None = None,
         positions: jax.Array | None = None,
     ) -> jax.Array:
-        """The last block's output [B, T, D], normed after pre-norm blocks; arguments as above,
-        [B, T]."""
+        """See `TextReader`: the last block's output, normed after pre-norm blocks."""
         if self.config.span is not None and segments is not None:
             raise InputError(
                 "ConvBERT does not support segments, because its convolutions would mix "

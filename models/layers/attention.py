@@ -202,7 +202,7 @@ class Attention(nnx.Module):
     def __call__(
         self,
         x: jax.Array,
-        mask: jax.Array | Visibility | None,
+        mask: jax.Array | Visibility | None = None,
         *,
         turn: Turn | None = None,
         temperature: jax.Array | None = None,
@@ -213,7 +213,7 @@ class Attention(nnx.Module):
     def __call__(
         self,
         x: jax.Array,
-        mask: jax.Array | Visibility | None,
+        mask: jax.Array | Visibility | None = None,
         *,
         turn: Turn | None = None,
         temperature: jax.Array | None = None,
@@ -225,7 +225,7 @@ class Attention(nnx.Module):
     def __call__(
         self,
         x: jax.Array,
-        mask: jax.Array | Visibility | None,
+        mask: jax.Array | Visibility | None = None,
         *,
         turn: Turn | None = None,
         temperature: jax.Array | None = None,

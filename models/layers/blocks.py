@@ -1,5 +1,6 @@
-"""The pre-norm transformer block that vision, speech and text towers share."""
+"""The transformer block that vision, speech and text towers share."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -8,8 +9,11 @@ import jax.numpy as jnp
 from flax import nnx
 
 from models.layers.attention import Attention
-from models.layers.mlp import MLP
+from models.layers.mlp import MLP, GatedMLP
 from models.layers.norms import LayerNorm
+from models.layers.relative import WindowBias
+
+Map = Callable[[jax.Array], jax.Array]
 
 
 @dataclass(frozen=True)
@@ -24,8 +28,13 @@ class BlockShape:
     layer_scale: float | None = None  # what both parts are multiplied by at first; None = nothing
     qkv_bias: bool = True  # of queries, keys and values
     key_bias: bool = True  # of the keys, if the others have one
+    out_bias: bool = True  # of attention's output
     mlp_bias: bool = True
+    norm_bias: bool = True
+    pre_norm: bool = True  # norms stand before the parts of a block; otherwise behind
+    gated: bool = False  # the feed-forward block multiplies two projections
     initializer_range: float = 0.02  # standard deviation of the initial weights
+    out_stddev: float | None = None  # of those that make what is added, if it differs
     param_dtype: str = "float32"
 
     @classmethod
@@ -37,7 +46,9 @@ class BlockShape:
 
     def norm(self) -> LayerNorm:
         """A norm over the residual stream."""
-        return LayerNorm(self.dim, eps=self.norm_eps, param_dtype=self.param_dtype)
+        return LayerNorm(
+            self.dim, eps=self.norm_eps, bias=self.norm_bias, param_dtype=self.param_dtype
+        )
 
     def attention(self, rngs: nnx.Rngs, **settings: Any) -> Attention:
         """Attention with as many key-value heads as query heads, and other settings of it."""
@@ -49,9 +60,22 @@ class BlockShape:
             head_dim=self.dim // self.num_heads,
             bias=self.qkv_bias,
             key_bias=self.qkv_bias and self.key_bias,
-            out_bias=True,
+            out_bias=self.out_bias,
+            param_dtype=self.param_dtype,
+            rngs=rngs,
             stddev=self.initializer_range,
-            out_stddev=self.initializer_range,
+            out_stddev=self._out_stddev,
+        )
+
+    def window_bias(
+        self, rngs: nnx.Rngs, window: tuple[int, int], *, class_token: bool
+    ) -> WindowBias:
+        """What attention knows of distances in a window."""
+        return WindowBias(
+            self.num_heads,
+            window,
+            class_token=class_token,
+            stddev=self.initializer_range,
             param_dtype=self.param_dtype,
             rngs=rngs,
         )
@@ -63,40 +87,65 @@ class BlockShape:
         values = jnp.full((self.dim,), self.layer_scale, self.param_dtype)
         return nnx.Param(values, axes=("residual",))
 
-    def mlp(self, rngs: nnx.Rngs) -> MLP:
+    def mlp(self, rngs: nnx.Rngs) -> MLP | GatedMLP:
         """The feed-forward block."""
-        return MLP(
+        return (GatedMLP if self.gated else MLP)(
             self.dim,
             self.hidden_dim,
             act=self.act,
             bias=self.mlp_bias,
-            stddev=self.initializer_range,
-            out_stddev=self.initializer_range,
             param_dtype=self.param_dtype,
             rngs=rngs,
+            stddev=self.initializer_range,
+            out_stddev=self._out_stddev,
         )
+
+    @property
+    def _out_stddev(self) -> float:
+        return self.initializer_range if self.out_stddev is None else self.out_stddev
+
+
+def residual(x: jax.Array, part: Map, norm: Map | None, *, pre_norm: bool) -> jax.Array:
+    """x + part(norm(x)), or norm(x + part(x)) where norms stand behind; without a norm
+    x + part(x)."""
+    if norm is None:
+        return x + part(x)
+    return x + part(norm(x)) if pre_norm else norm(x + part(x))
 
 
 class Block(nnx.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)), both scaled if the shape says so.
+    """Attention, then a feed-forward block, each a `residual` with a norm of its own, and scaled if
+    the shape says so. Dosovitskiy et al., "ViT", 2021.
 
-    Dosovitskiy et al., "ViT", 2021."""
+    Blocks that look in another way have an `attend` of their own."""
 
-    def __init__(self, shape: BlockShape, *, rngs: nnx.Rngs) -> None:
+    attention_norm: LayerNorm | None
+
+    def __init__(self, shape: BlockShape, *, rngs: nnx.Rngs, **attention: Any) -> None:
+        self.pre_norm = shape.pre_norm
         self.attention_norm = shape.norm()
-        self.attention = shape.attention(rngs)
+        self.attention = shape.attention(rngs, **attention)
         self.attention_scale = shape.scale()
         self.mlp_norm = shape.norm()
         self.mlp = shape.mlp(rngs)
         self.mlp_scale = shape.scale()
 
-    def __call__(
-        self, x: jax.Array, mask: jax.Array | None = None, bias: jax.Array | None = None
-    ) -> jax.Array:
-        """x [B, T, dim], mask and bias as in `dot_product_attention` -> [B, T, dim]."""
-        attended, _ = self.attention(self.attention_norm(x), mask, bias=bias)
-        x = x + _scaled(attended, self.attention_scale)
-        return x + _scaled(self.mlp(self.mlp_norm(x)), self.mlp_scale)
+    def __call__(self, x: jax.Array, *others: Any, **named: Any) -> jax.Array:
+        """x [B, T, dim] -> [B, T, dim]; all but x is for `attend`."""
+
+        def look(x: jax.Array) -> jax.Array:
+            return _scaled(self.attend(x, *others, **named), self.attention_scale)
+
+        def think(x: jax.Array) -> jax.Array:
+            return _scaled(self.mlp(x), self.mlp_scale)
+
+        x = residual(x, look, self.attention_norm, pre_norm=self.pre_norm)
+        return residual(x, think, self.mlp_norm, pre_norm=self.pre_norm)
+
+    def attend(self, x: jax.Array, *others: Any, **named: Any) -> jax.Array:
+        """What tokens x [B, T, dim], which may be normed, see; arguments as of `Attention`."""
+        attended: jax.Array = self.attention(x, *others, **named)[0]
+        return attended
 
 
 def _scaled(x: jax.Array, scale: nnx.Param[jax.Array] | None) -> jax.Array:

@@ -34,6 +34,13 @@ class Embedding(nnx.Module):
         return einsum_fp32("btd,vd->btv", x, self.table[...].astype(x.dtype))
 
 
+def in_front(x: jax.Array, *tokens: nnx.Param[jax.Array] | None) -> jax.Array:
+    """x [B, T, dim] behind learnt tokens [..., dim], the same in every row; None is no token."""
+    shape = (1, -1, x.shape[-1])
+    own = (token[...].astype(x.dtype).reshape(shape) for token in tokens if token is not None)
+    return jnp.concatenate([*(jnp.tile(token, (len(x), 1, 1)) for token in own), x], axis=1)
+
+
 def check_length(length: int, longest: int) -> None:
     """Raises InputError if texts of `length` tokens outgrow a model with so many positions."""
     if length > longest:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from models.layers.conv_norm import ConvNorm
@@ -63,6 +64,10 @@ class LayerFactory:
         """Learnt vectors, whose axes have these names and sizes."""
         values = jax.random.normal(self.rngs.params(), tuple(axes.values()), self.param_dtype)
         return nnx.Param(self.stddev * values, axes=tuple(axes))
+
+    def constant(self, value: float = 0.0, **axes: int) -> nnx.Param[jax.Array]:
+        """Numbers that all begin at `value`, whose axes have these names and sizes."""
+        return nnx.Param(jnp.full(tuple(axes.values()), value, self.param_dtype), axes=tuple(axes))
 
     @property
     def _weights(self) -> dict[str, Any]:

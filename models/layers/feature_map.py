@@ -7,10 +7,10 @@ import jax.numpy as jnp
 
 
 class FeatureMap(NamedTuple):
-    """The outputs of a convolutional backbone."""
+    """The outputs of a backbone."""
 
-    hidden: jax.Array  # [B, H', W', C] of the last stage
-    pooled: jax.Array  # [B, C], its mean over the image
+    hidden: jax.Array  # [B, *places, C] of the last stage
+    pooled: jax.Array  # [B, C] of the whole image
 
 
 class ImageFeatures(NamedTuple):

@@ -10,6 +10,7 @@ from flax import nnx
 from models.layers.classifier import classify
 from models.layers.conv_norm import ConvNorm
 from models.layers.feature_map import FeatureMap, mean_of_places
+from models.layers.image_model import ImageModel
 from models.layers.linear import Linear
 
 
@@ -48,28 +49,23 @@ class SegmentationHead(nnx.Module):
         return classify(self.classifier, both)
 
 
-class Labeller(nnx.Module):
+class Labeller(ImageModel):
     """Images to feature maps, and to logits of the image or of every place if there are labels."""
 
     last: ConvNorm | None
     segmentation: SegmentationHead | None
-    classifier: Linear | None
 
     @abstractmethod
-    def places(self, pixels: jax.Array, *, train: bool) -> jax.Array:
-        """Pixels [B, H, W, C] -> [B, H', W', C']."""
+    def places(self, x: jax.Array, *, train: bool) -> jax.Array:
+        """Images [B, H, W, C] -> [B, H', W', C'] before the last convolution."""
+
+    def see(self, x: jax.Array, *, train: bool) -> FeatureMap:
+        x = self.places(x, train=train)
+        x = x if self.last is None else self.last(x, train=train)
+        return FeatureMap(x, mean_of_places(x))
 
     def __call__(self, pixels: jax.Array, *, train: bool = False) -> jax.Array:
         """Logits, FP32, of pixels [B, H, W, C]: [B, L], or [B, H', W', L] of a smaller image."""
-        if self.segmentation is not None:
-            return self.segmentation(self.places(pixels, train=train), train=train)
-        return classify(self.classifier, self.features(pixels, train=train).pooled)
-
-    def features(self, pixels: jax.Array, *, train: bool = False) -> FeatureMap:
-        """The features of pixels [B, H, W, C] of any size.
-
-        With `train`, batch norms use the statistics of the batch and move the running ones.
-        """
-        x = self.places(pixels, train=train)
-        x = x if self.last is None else self.last(x, train=train)
-        return FeatureMap(x, mean_of_places(x))
+        if self.segmentation is None:
+            return super().__call__(pixels, train=train)
+        return self.segmentation(self.places(self.checked(pixels), train=train), train=train)

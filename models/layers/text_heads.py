@@ -277,18 +277,3 @@ TASKS: Mapping[str, TaskHead] = {
     "multiple-choice": _classify_text,
 }
 NUM_OUTPUTS: Mapping[str, int] = {"question-answering": 2, "multiple-choice": 1}
-
-
-def outputs_per_text(
-    outputs_of: Callable[..., Outputs], tokens: jax.Array, **others: jax.Array | None
-) -> Outputs:
-    """The outputs of tokens [B, T]; for choices [B, C, T], one number per choice [B, C].
-
-    `others` have the shape of the tokens.
-    """
-    if tokens.ndim == 2:
-        return outputs_of(tokens, **others)
-    texts = (-1, tokens.shape[-1])
-    flat = {name: None if x is None else x.reshape(texts) for name, x in others.items()}
-    outputs = outputs_of(tokens.reshape(texts), **flat)
-    return {name: value.reshape(tokens.shape[:-1]) for name, value in outputs.items()}

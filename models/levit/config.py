@@ -1,8 +1,9 @@
 """Dimensions and constants of a LeViT."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from models.common_settings import common
+from models.common_settings import NormalConfig, common
 from models.errors import ConfigError
 from models.image_config import ImageConfig
 from models.settings import COUNT, WIDTH, check_counts, setting
@@ -15,8 +16,16 @@ MLP_RATIO = 2  # of the block after a stage
 _OF_STAGES = ("dims", "num_heads", "depths", "key_dims", "mlp_ratios", "value_ratios")
 
 
+class Heads(NamedTuple):
+    """How many, and the widths of their keys and values."""
+
+    number: int
+    key_dim: int
+    value_dim: int
+
+
 @dataclass(frozen=True)
-class LevitConfig(ImageConfig):
+class LevitConfig(ImageConfig, NormalConfig):
     """Every dimension and constant of the model; the default is LeViT-128S. Tuples have a value for
     each stage.
 
@@ -72,11 +81,11 @@ class LevitConfig(ImageConfig):
 
     def grid(self, stage: int) -> int:
         """Rows, and columns, of tokens."""
-        size = self.image_size[0] // self.patch_size
-        for _ in range(stage):
-            size = -(-size // STRIDE)
-        return size
+        return -(-(self.image_size[0] // self.patch_size) // STRIDE**stage)
 
-    def shrinking_heads(self, stage: int) -> int:
-        """Of the attention after a stage."""
-        return self.dims[stage] // self.key_dims[0]
+    def heads(self, stage: int, *, shrinks: bool) -> Heads:
+        """Of a stage's attention, or of that after the stage, which shrinks the image."""
+        dim = self.key_dims[0 if shrinks else stage]
+        if shrinks:
+            return Heads(self.dims[stage] // dim, dim, VALUE_RATIO * dim)
+        return Heads(self.num_heads[stage], dim, self.value_ratios[stage] * dim)

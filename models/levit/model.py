@@ -3,6 +3,8 @@
 Axis names: B batch, T tokens, C width of a stage, N heads, K width of a key, L labels.
 """
 
+from itertools import pairwise
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,92 +13,74 @@ from flax import nnx
 from models.layers.attention import dot_product_attention
 from models.layers.classifier import classify
 from models.layers.factory import LayerFactory
-from models.layers.feature_map import ImageFeatures, mean_of_places
-from models.layers.pixels import check_pixels
-from models.levit.config import (
-    MLP_RATIO,
-    NUM_CONVOLUTIONS,
-    STAGES,
-    STRIDE,
-    VALUE_RATIO,
-    LevitConfig,
-)
+from models.layers.feature_map import FeatureMap, mean_of_places
+from models.layers.image_model import ImageModel
+from models.levit.config import MLP_RATIO, NUM_CONVOLUTIONS, STAGES, STRIDE, LevitConfig
+
+_INWARDS, _OUTWARDS = ("dim", "hidden_dim"), ("hidden_dim", "dim")  # axes of kernels
 
 
 class LinearNorm(nnx.Module):
     """norm(linear(x)): a linear map without bias and a batch norm."""
 
     def __init__(
-        self,
-        config: LevitConfig,
-        sizes: tuple[int, int],
-        axes: tuple[str, str] = ("dim", "hidden_dim"),
-        *,
-        rngs: nnx.Rngs,
+        self, make: LayerFactory, before: int, after: int, axes: tuple[str, str] = _INWARDS
     ) -> None:
-        make = LayerFactory.of(config, rngs)
-        self.linear = make.linear(*sizes, axes=axes, bias=False)
-        self.norm = make.batch_norm(sizes[1], "residual" if axes[1] == "dim" else axes[1])
+        self.linear = make.linear(before, after, axes=axes, bias=False)
+        self.norm = make.batch_norm(after, "residual" if axes == _OUTWARDS else axes[1])
 
     def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
         return self.norm(self.linear(x), train=train)
 
 
-class Distances(nnx.Module):
-    """A bias per head and distance of two tokens, whatever its sign; queries are `stride` apart."""
-
-    def __init__(self, heads: int, grid: int, stride: int, *, dtype: str) -> None:
-        self.grid, self.stride = grid, stride
-        self.table = nnx.Param(jnp.zeros((heads, grid * grid), dtype), axes=("heads", "buckets"))
-
-    def __call__(self) -> jax.Array:
-        """[N, queries, keys], FP32."""
-        keys = np.arange(self.grid)
-        apart = np.abs(keys[:: self.stride, None] - keys)
-        down, right = apart[:, None, :, None], apart[None, :, None, :]
-        places = (down * self.grid + right).reshape(apart.shape[0] ** 2, -1)
-        return self.table[...].astype(jnp.float32)[:, places]
-
-
 class Attention(nnx.Module):
-    """Self-attention, or with a stride that of every second token of both axes over all."""
+    """Self-attention, or with a stride that of every second token of both axes over all; heads know
+    how far tokens are apart."""
 
     def __init__(self, config: LevitConfig, stage: int, *, shrinks: bool, rngs: nnx.Rngs) -> None:
-        dim = config.dims[stage]
-        self.key_dim = config.key_dims[0 if shrinks else stage]
-        self.heads = config.shrinking_heads(stage) if shrinks else config.num_heads[stage]
-        ratio = VALUE_RATIO if shrinks else config.value_ratios[stage]
-        self.stride, self.grid = STRIDE if shrinks else 1, config.grid(stage)
-        keys, values = self.heads * self.key_dim, self.heads * self.key_dim * ratio
-        self.queries = LinearNorm(config, (dim, keys), rngs=rngs) if shrinks else None
+        make, shape = LayerFactory.of(config, rngs), config.heads(stage, shrinks=shrinks)
+        self.shape, self.stride, self.grid = shape, STRIDE if shrinks else 1, config.grid(stage)
+        dim, out = config.dims[stage], config.dims[stage + shrinks]
+        keys, values = shape.number * shape.key_dim, shape.number * shape.value_dim
+        self.queries = LinearNorm(make, dim, keys) if shrinks else None
         # What is made of all tokens: of each head first queries, if there are, keys and values.
-        width = keys + values + (0 if shrinks else keys)
-        self.fused = LinearNorm(config, (dim, width), rngs=rngs)
-        out = config.dims[stage + 1 if shrinks else stage]
-        self.projection = LinearNorm(config, (values, out), ("hidden_dim", "dim"), rngs=rngs)
-        self.distances = Distances(self.heads, self.grid, self.stride, dtype=config.param_dtype)
+        self.fused = LinearNorm(make, dim, keys + values if shrinks else 2 * keys + values)
+        self.projection = LinearNorm(make, values, out, _OUTWARDS)
+        self.distances = make.constant(heads=shape.number, buckets=self.grid**2)
 
     def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
         batch, length, dim = x.shape
-        fused = self.fused(x, train=train).reshape(batch, length, self.heads, -1)
+        heads, key_dim, _ = self.shape
+        fused = self.fused(x, train=train).reshape(batch, length, heads, -1)
         if self.queries is None:
-            query, fused = fused[..., : self.key_dim], fused[..., self.key_dim :]
+            query, fused = fused[..., :key_dim], fused[..., key_dim:]
         else:
             image = x.reshape(batch, self.grid, self.grid, dim)
             every = image[:, :: self.stride, :: self.stride].reshape(batch, -1, dim)
-            query = self.queries(every, train=train).reshape(batch, -1, self.heads, self.key_dim)
-        key, value = fused[..., : self.key_dim], fused[..., self.key_dim :]
-        mixed = dot_product_attention(query, key, value, None, bias=self.distances())
+            query = self.queries(every, train=train).reshape(batch, -1, heads, key_dim)
+        key, value = fused[..., :key_dim], fused[..., key_dim:]
+        bias = self.distances[...].astype(jnp.float32)[:, distances(self.grid, self.stride)]
+        mixed = dot_product_attention(query, key, value, None, bias=bias)
         mixed = mixed.reshape(batch, query.shape[1], -1)
         return self.projection(jax.nn.hard_swish(mixed), train=train)
+
+
+def distances(grid: int, stride: int) -> np.ndarray:
+    """Which distance, whatever its sign, is between queries, which are `stride` apart, and keys:
+    numbers [queries, keys]."""
+    keys = np.arange(grid)
+    apart = np.abs(keys[::stride, None] - keys)
+    numbers = apart[:, None, :, None] * grid + apart[None, :, None, :]
+    return numbers.reshape(len(apart) ** 2, -1)
 
 
 class MLP(nnx.Module):
     """down(hard_swish(up(x)))."""
 
     def __init__(self, config: LevitConfig, dim: int, ratio: int, *, rngs: nnx.Rngs) -> None:
-        self.up = LinearNorm(config, (dim, ratio * dim), rngs=rngs)
-        self.down = LinearNorm(config, (ratio * dim, dim), ("hidden_dim", "dim"), rngs=rngs)
+        make = LayerFactory.of(config, rngs)
+        self.up = LinearNorm(make, dim, ratio * dim)
+        self.down = LinearNorm(make, ratio * dim, dim, _OUTWARDS)
 
     def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
         return self.down(jax.nn.hard_swish(self.up(x, train=train)), train=train)
@@ -115,8 +99,7 @@ class Residual(nnx.Module):
 class Head(nnx.Module):
     """A batch norm and a classifier."""
 
-    def __init__(self, config: LevitConfig, labels: int, *, rngs: nnx.Rngs) -> None:
-        make, width = LayerFactory.of(config, rngs), config.dims[-1]
+    def __init__(self, make: LayerFactory, width: int, labels: int) -> None:
         self.norm = make.batch_norm(width)
         self.linear = make.linear(width, labels, axes=("dim", "label"))
 
@@ -124,14 +107,13 @@ class Head(nnx.Module):
         return self.linear(self.norm(x, train=train)).astype(jnp.float32)
 
 
-class Levit(nnx.Module):
+class Levit(ImageModel):
     """Images to features, and to logits if the config has labels."""
 
     def __init__(self, config: LevitConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
-        make = LayerFactory.of(config, rngs)
+        make, labels = LayerFactory.of(config, rngs), config.num_labels
         widths = [config.dims[0] // 2**i for i in reversed(range(NUM_CONVOLUTIONS))]
-        pairs = zip((config.num_channels, *widths), widths, strict=False)
         self.patches = nnx.List(
             [
                 make.conv_norm(
@@ -142,39 +124,26 @@ class Levit(nnx.Module):
                     act="hardswish" if i < NUM_CONVOLUTIONS - 1 else None,
                     axes=("channels", "residual"),
                 )
-                for i, pair in enumerate(pairs)
+                for i, pair in enumerate(pairwise([config.num_channels, *widths]))
             ]
         )
         self.stages = nnx.List([_stage(config, stage, rngs) for stage in range(STAGES)])
-        heads = 0 if config.num_labels is None else 1 + config.distilled
-        self.heads = nnx.List(
-            [Head(config, config.num_labels or 0, rngs=rngs) for _ in range(heads)]
-        )
+        count = 0 if labels is None else 1 + config.distilled
+        self.heads = nnx.List([Head(make, config.dims[-1], labels or 0) for _ in range(count)])
 
-    def __call__(self, pixels: jax.Array, *, train: bool = False) -> jax.Array:
-        """Logits [B, L] of pixels [B, H, W, channels], FP32; the mean of both classifiers if there
-        are two."""
-        pooled = self.features(pixels, train=train).pooled
-        if not self.heads or pooled is None:
-            return classify(None, pixels)
-        logits = [head(pooled, train=train) for head in self.heads]
-        return sum(logits[1:], logits[0]) / len(logits)
-
-    def features(self, pixels: jax.Array, *, train: bool = False) -> ImageFeatures:
-        """The features of pixels [B, H, W, channels] of the config's size, and their mean.
-
-        With `train`, batch norms use the statistics of the batch and move the running ones.
-        """
-        config = self.config
-        check_pixels(pixels, config.image_size, config.num_channels)
-        x = pixels.astype(config.dtype)
+    def see(self, x: jax.Array, *, train: bool) -> FeatureMap:
         for convolution in self.patches:
             x = convolution(x, train=train)
         x = x.reshape(len(x), -1, x.shape[-1])
         for stage in self.stages:
             for layer in stage:
                 x = layer(x, train=train)
-        return ImageFeatures(x, mean_of_places(x))
+        return FeatureMap(x, mean_of_places(x))
+
+    def labelled(self, pooled: jax.Array, *, train: bool) -> jax.Array:
+        """Logits of what is pooled; the mean of both classifiers if there are two."""
+        logits = [head(pooled, train=train) for head in self.heads] or [classify(None, pooled)]
+        return sum(logits[1:], logits[0]) / len(logits)
 
 
 def _stage(config: LevitConfig, stage: int, rngs: nnx.Rngs) -> nnx.List[Residual | Attention]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from models.common_settings import common
+from models.common_settings import NormalConfig, common
 from models.image_config import ImageConfig
 from models.layers.conv_norm import rounded
 from models.settings import POSITIVE, WIDTH, setting
@@ -24,7 +24,7 @@ class BlockShape:
 
 
 @dataclass(frozen=True)
-class MobileNetConfig(ImageConfig):
+class MobileNetConfig(ImageConfig, NormalConfig):
     """Every dimension and constant of the model; the default is the published network.
 
     Raises ConfigError if the dimensions do not fit together.

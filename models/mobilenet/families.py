@@ -1,12 +1,11 @@
 """MobileNetV2: from its config.json and its tensors to the model. Defaults are those of
 transformers."""
 
-from models.image_heads import Head, classifier, image_architectures
+from models.image_heads import classifier, image_architectures, segmenter
 from models.mobilenet.config import MobileNetConfig
 from models.mobilenet.model import MobileNet
 from models.weights.backbone import Backbone
-from models.weights.rows import conv_norm_rows, dense_rows, inverted_rows
-from models.weights.transforms import POINTWISE
+from models.weights.rows import conv_norm_rows, inverted_rows
 
 _BACKBONE = Backbone(
     "mobilenet_v2.",
@@ -17,23 +16,11 @@ _BACKBONE = Backbone(
         *conv_norm_rows("conv_1x1", "last"),
     ),
 )
-_THEIRS = "segmentation_head"
-_SEGMENTER = Head(
-    (
-        *conv_norm_rows(f"{_THEIRS}.conv_pool", "segmentation.pool"),
-        *conv_norm_rows(f"{_THEIRS}.conv_aspp", "segmentation.windows.0"),
-        *conv_norm_rows(f"{_THEIRS}.conv_projection", "segmentation.projection"),
-        *dense_rows(f"{_THEIRS}.classifier.convolution", "segmentation.classifier", POINTWISE),
-    ),
-    settings={"segments": True},
-)
-
 ARCHITECTURES = image_architectures(
     "MobileNetV2",
     "mobilenet_v2",
     MobileNetConfig(),
     MobileNet,
     _BACKBONE,
-    {**classifier(), "ForSemanticSegmentation": _SEGMENTER},
-    family="mobilenet",
+    {**classifier(), **segmenter("conv_pool", "conv_aspp", "conv_projection", number="0")},
 )

@@ -12,7 +12,6 @@ from flax import nnx
 
 from models.layers.conv_norm import InvertedResidual
 from models.layers.factory import LayerFactory
-from models.layers.pixels import check_pixels
 from models.layers.segmentation import Labeller, SegmentationHead
 from models.mobilenet.config import MobileNetConfig
 
@@ -75,9 +74,8 @@ class MobileNet(Labeller):
         labels = None if config.segments else labels
         self.classifier = make.classifier(config.last_channels, labels)
 
-    def places(self, pixels: jax.Array, *, train: bool) -> jax.Array:
-        check_pixels(pixels, None, self.config.num_channels)
-        x = self.stem(pixels.astype(self.config.dtype), train=train)
+    def places(self, x: jax.Array, *, train: bool) -> jax.Array:
+        x = self.stem(x, train=train)
         for block in self.blocks:
             x = block(x, train=train)
         return x

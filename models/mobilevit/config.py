@@ -2,16 +2,11 @@
 
 from dataclasses import dataclass
 
-from models.common_settings import common
+from models.common_settings import NormalConfig, common
 from models.errors import ConfigError
 from models.image_config import ImageConfig
 from models.layers.blocks import BlockShape
-from models.settings import (
-    WIDTH,
-    check_counts,
-    check_multiple,
-    setting,
-)
+from models.settings import WIDTH, check_counts, check_multiple, setting
 
 CONVOLUTIONS = (1, 3)  # inverted residuals of the first two stages
 TRANSFORMERS = (2, 4, 3)  # blocks of the three others
@@ -19,7 +14,7 @@ _NECKS = len(CONVOLUTIONS) + len(TRANSFORMERS) + 2
 
 
 @dataclass(frozen=True)
-class MobileViTConfig(ImageConfig):
+class MobileViTConfig(ImageConfig, NormalConfig):
     """Every dimension and constant of the model; the default is MobileViT-S.
 
     Raises ConfigError if the dimensions do not fit together.

@@ -3,20 +3,13 @@ transformers."""
 
 from collections.abc import Iterator
 
-from models.image_heads import Head, classifier, image_architectures
+from models.image_heads import classifier, image_architectures, segmenter
 from models.mobilevit.config import CONVOLUTIONS, TRANSFORMERS, MobileViTConfig
 from models.mobilevit.model import MobileViT
 from models.weights.backbone import Backbone
-from models.weights.rows import (
-    FILE_BLOCK,
-    block_rows,
-    conv_norm_rows,
-    dense_rows,
-    inverted_rows,
-    norm_rows,
-)
+from models.weights.rows import FILE_BLOCK, block_rows, conv_norm_rows, inverted_rows, norm_rows
 from models.weights.table import Row, row
-from models.weights.transforms import CONV_2D, POINTWISE
+from models.weights.transforms import CONV_2D
 
 
 def _transformer(theirs: str, ours: str) -> Iterator[Row]:
@@ -38,24 +31,15 @@ def _body() -> Iterator[Row]:
     yield from conv_norm_rows("conv_1x1_exp", "last")
 
 
-_ASPP = "segmentation_head.aspp"
-_SEGMENTER = Head(
-    (
-        *conv_norm_rows(f"{_ASPP}.convs.4.conv_1x1", "segmentation.pool"),
-        *conv_norm_rows(f"{_ASPP}.convs.{{i}}", "segmentation.windows.{i}"),
-        *conv_norm_rows(f"{_ASPP}.project", "segmentation.projection"),
-        *dense_rows(
-            "segmentation_head.classifier.convolution", "segmentation.classifier", POINTWISE
-        ),
-    ),
-    settings={"segments": True},
-)
-
+_HEADS = {
+    **classifier(),
+    **segmenter("aspp.convs.4.conv_1x1", "aspp.convs.{i}", "aspp.project"),
+}
 ARCHITECTURES = image_architectures(
     "MobileViT",
     "mobilevit",
     MobileViTConfig(),
     MobileViT,
     Backbone("mobilevit.", tuple(_body())),
-    {**classifier(), "ForSemanticSegmentation": _SEGMENTER},
+    _HEADS,
 )

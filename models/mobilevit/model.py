@@ -14,11 +14,12 @@ from flax import nnx
 from models.layers.blocks import Block
 from models.layers.conv_norm import InvertedResidual, rounded
 from models.layers.factory import LayerFactory
-from models.layers.pixels import check_pixels
 from models.layers.resize import resize
 from models.layers.segmentation import Labeller, SegmentationHead
+from models.layers.windows import joined, windows
 from models.mobilevit.config import CONVOLUTIONS, TRANSFORMERS, MobileViTConfig
 
+_PATCHES_LAST = (0, 3, 4, 1, 2, 5)  # axes of windows, with those of windows last; its own inverse
 _MULTIPLE = 8  # of which the channels inside an inverted residual are
 
 
@@ -51,14 +52,11 @@ class Transformer(nnx.Module):
         batch, *size, dim = x.shape
         rows, columns = (-(-length // self.patch) for length in size)
         x = resize(x, (rows * self.patch, columns * self.patch))
-        x = x.reshape(batch, rows, self.patch, columns, self.patch, dim)
-        x = x.transpose(0, 2, 4, 1, 3, 5).reshape(-1, rows * columns, dim)
+        x = windows(x, self.patch).transpose(_PATCHES_LAST).reshape(-1, rows * columns, dim)
         for block in self.blocks:
             x = block(x)
         x = self.norm(x).reshape(batch, self.patch, self.patch, rows, columns, dim)
-        x = x.transpose(0, 3, 1, 4, 2, 5)
-        x = x.reshape(batch, rows * self.patch, columns * self.patch, dim)
-        return resize(x, (size[0], size[1]))
+        return resize(joined(x.transpose(_PATCHES_LAST)), (size[0], size[1]))
 
 
 class MobileViT(Labeller):
@@ -99,9 +97,8 @@ class MobileViT(Labeller):
         labels = None if config.segments else labels
         self.classifier = make.classifier(channels[-1], labels)
 
-    def places(self, pixels: jax.Array, *, train: bool) -> jax.Array:
-        check_pixels(pixels, None, self.config.num_channels)
-        x = self.stem(pixels.astype(self.config.dtype), train=train)
+    def places(self, x: jax.Array, *, train: bool) -> jax.Array:
+        x = self.stem(x, train=train)
         for stage in self.convolutions:
             for layer in stage:
                 x = layer(x, train=train)

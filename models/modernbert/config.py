@@ -1,31 +1,30 @@
 """Dimensions and constants of ModernBERT."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from models.common_settings import NormalConfig, common
+from models.common_settings import TransformerConfig, common
 from models.errors import ConfigError
+from models.layers.blocks import BlockShape
 from models.layers.rotary import Rotary
 from models.layers.text_heads import TextHeadConfig
-from models.settings import ACTIVATION, check_multiple, setting
+from models.settings import ACTIVATION, setting
 
 
 @dataclass(frozen=True)
-class ModernBertConfig(NormalConfig):
-    """Every dimension and constant of the model.
+class ModernBertConfig(TransformerConfig):
+    """Every dimension and constant of the model; the default has the size of ModernBERT-base.
 
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    head: TextHeadConfig
-    rotary: Rotary  # of the layers that see the whole text
-    local_rotary: Rotary  # of the layers that see their neighbourhood
-    local_layers: tuple[int, ...]
-    reach: int  # how many tokens to either side a local layer sees
+    head: TextHeadConfig = field(default_factory=lambda: TextHeadConfig("feature-extraction"))
+    rotary: Rotary = field(default_factory=Rotary)  # of the layers that see the whole text
+    local_rotary: Rotary = field(default_factory=Rotary)  # of those that see their neighbourhood
+    local_layers: tuple[int, ...] = ()
+    reach: int = 64  # how many tokens to either side a local layer sees
     vocab_size: int = common("vocab_size", default=50_368)
     num_layers: int = common("num_hidden_layers", default=22)
-    dim: int = common("hidden_size", default=768)
     hidden_dim: int = common("intermediate_size", default=1152)
-    num_heads: int = common("num_attention_heads", default=12)
     max_seq_len: int = common("max_position_embeddings", default=8192)
     norm_eps: float = common("norm_eps", default=1e-5)
     norm_bias: bool = setting("norm_bias", "biases of the norms", default=False)
@@ -37,7 +36,6 @@ class ModernBertConfig(NormalConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_multiple(self, "dim", "num_heads")
         for rotary in (self.rotary, self.local_rotary):
             if rotary.width(self.head_dim) % 2:
                 raise ConfigError(
@@ -46,6 +44,12 @@ class ModernBertConfig(NormalConfig):
                 )
 
     @property
-    def head_dim(self) -> int:
-        """Width of one attention head."""
-        return self.dim // self.num_heads
+    def block(self) -> BlockShape:
+        """What is added to the residual stream is drawn the smaller, the more layers add to it."""
+        return BlockShape.of(
+            self,
+            qkv_bias=self.attention_bias,
+            out_bias=self.attention_bias,
+            gated=True,
+            out_stddev=self.initializer_range / (2 * self.num_layers) ** 0.5,
+        )

@@ -3,39 +3,43 @@
 Defaults are those of transformers for fields that a file leaves out.
 """
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from models.architecture import Architecture
-from models.layers.rotary import Rotary
 from models.layers.text_heads import CLASSES, TextHeadConfig
 from models.modernbert.config import ModernBertConfig
 from models.modernbert.model import ModernBert
 from models.modernbert.weights import key_table
-from models.settings import default_settings, read_layers, read_model
+from models.settings import layers_of_kind
 from models.weights.fields import Fields, count_labels
-from models.weights.rotary_fields import read_rotary
+from models.weights.rotary_fields import read_rotaries
+from models.weights.tied import refuse_own_head
 
 POOLINGS = {"cls": "first", "mean": "mean"}
 
 
-def _read_config(task: str, fields: Fields) -> ModernBertConfig:
-    rotary, local_rotary = _rotaries(fields)
-    return read_model(
-        ModernBertConfig,
+def _read(task: str, fields: Fields) -> Mapping[str, Any]:
+    fields.refuse("rope_scaling", why="rope_parameters must be given per layer type")
+    interval = fields.positive("global_attn_every_n_layers")
+    rotary, local_rotary = read_rotaries(
         fields,
-        head=_head(fields, task),
-        rotary=rotary,
-        local_rotary=local_rotary,
-        local_layers=_local_layers(fields),
-        reach=fields.positive("local_attention") // 2,
+        theta=fields.positive_number("global_rope_theta"),
+        local=fields.positive_number("local_rope_theta"),
     )
+    return {
+        "head": _head(fields, task),
+        "rotary": rotary,
+        "local_rotary": local_rotary,
+        "local_layers": layers_of_kind(fields, lambda layer: layer % interval != 0),
+        "reach": fields.positive("local_attention") // 2,
+    }
 
 
 def _head(fields: Fields, task: str) -> TextHeadConfig:
     if task == "fill-mask":
-        fields.refuse(
-            "tie_word_embeddings", True, why="the output layer must share the embedding table"
-        )
+        refuse_own_head(fields)
     pooling = fields.text("classifier_pooling")
     if pooling not in POOLINGS:
         raise fields.fail("classifier_pooling", f"choose one of {', '.join(POOLINGS)}")
@@ -51,39 +55,7 @@ def _head(fields: Fields, task: str) -> TextHeadConfig:
     )
 
 
-def _rotaries(fields: Fields) -> tuple[Rotary, Rotary]:
-    """Of the layers that see everything, and of the local ones."""
-    fields.refuse("rope_scaling", why="rope_parameters must be given per layer type")
-    none = Fields({}, fields.where)
-    both = fields.object("rope_parameters", none)
-    return (
-        read_rotary(
-            fields,
-            both.object("full_attention", none),
-            theta=fields.positive_number("global_rope_theta"),
-        ),
-        read_rotary(
-            fields,
-            both.object("sliding_attention", none),
-            theta=fields.positive_number("local_rope_theta"),
-        ),
-    )
-
-
-def _local_layers(fields: Fields) -> tuple[int, ...]:
-    layers = read_layers(fields)
-    if "layer_types" not in fields:
-        interval = fields.positive("global_attn_every_n_layers")
-        return tuple(i for i in layers if i % interval)
-    types = fields.list("layer_types")
-    known = {"full_attention", "sliding_attention"}
-    if len(types) < len(layers) or not set(types) <= known:
-        raise fields.fail("layer_types", f"it must name one of {sorted(known)} per layer")
-    return tuple(i for i in layers if types[i] == "sliding_attention")
-
-
 _DEFAULTS = {
-    **default_settings(ModernBertConfig),
     "global_rope_theta": 160_000.0,
     "local_rope_theta": 10_000.0,
     "global_attn_every_n_layers": 3,
@@ -94,15 +66,14 @@ _DEFAULTS = {
     "classifier_activation": "gelu",
 }
 ARCHITECTURES = tuple(
-    Architecture(
-        name=f"ModernBert{suffix}",
-        model_type="modernbert",
-        family="modernbert",
+    Architecture.of(
+        f"ModernBert{suffix}",
+        ModernBertConfig(),
+        ModernBert,
+        key_table,
         task=task,
-        read_config=partial(_read_config, task),
+        read=partial(_read, task),
         defaults=_DEFAULTS,
-        model=ModernBert,
-        keys=key_table,
     )
     for task, suffix in CLASSES.items()
 )

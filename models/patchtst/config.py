@@ -5,13 +5,7 @@ from dataclasses import dataclass
 from models.common_settings import common
 from models.errors import ConfigError
 from models.layers.blocks import BlockShape
-from models.settings import (
-    WIDTH,
-    ModelConfig,
-    OneOf,
-    check_multiple,
-    setting,
-)
+from models.settings import WIDTH, ModelConfig, OneOf, check_multiple, setting
 
 NORMS = OneOf(("batchnorm", "layernorm"))
 POSITIONS = OneOf(("sincos", "random"))
@@ -72,6 +66,11 @@ class PatchTSTConfig(ModelConfig):
     @property
     def block(self) -> BlockShape:
         return BlockShape.of(self)
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether one vector of each series makes its forecast, rather than all of its patches."""
+        return self.class_token or self.pooling is not None
 
     @property
     def num_patches(self) -> int:

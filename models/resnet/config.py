@@ -4,19 +4,19 @@ from dataclasses import dataclass
 
 from models.common_settings import common
 from models.errors import ConfigError
-from models.settings import EPS, WIDTH, ModelConfig, check_counts, setting
+from models.image_config import ImageConfig
+from models.settings import EPS, WIDTH, check_counts, setting
 
 REDUCTION = 4  # by which a bottleneck's inner convolutions are narrower
 
 
 @dataclass(frozen=True)
-class ResNetConfig(ModelConfig):
+class ResNetConfig(ImageConfig):
     """Every dimension and constant of the model; the default is ResNet-50.
 
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    num_channels: int = common("num_channels", default=3)
     stem_channels: int = setting(
         "embedding_size", "channels after the first convolution", WIDTH, default=64
     )
@@ -31,7 +31,6 @@ class ResNetConfig(ModelConfig):
         default=False,
     )
     norm_eps: float = setting(None, "norm epsilon", EPS, default=1e-5)
-    num_labels: int | None = None  # None = no classifier
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -11,11 +11,10 @@ import jax
 from flax import nnx
 
 from models.layers.activations import activation
-from models.layers.classifier import classify
 from models.layers.conv_norm import ConvNorm
 from models.layers.factory import LayerFactory
 from models.layers.feature_map import FeatureMap, mean_of_places
-from models.layers.pixels import check_pixels
+from models.layers.image_model import ImageModel
 from models.resnet.config import REDUCTION, ResNetConfig
 
 
@@ -82,7 +81,7 @@ def _convolutions(
     return list(zip(pairs, (1, 3, 1), strides, strict=True))
 
 
-class ResNet(nnx.Module):
+class ResNet(ImageModel):
     """Images to feature maps, and to logits if the config has labels."""
 
     def __init__(self, config: ResNetConfig, *, rngs: nnx.Rngs) -> None:
@@ -98,23 +97,13 @@ class ResNet(nnx.Module):
         make = LayerFactory(1 / math.sqrt(widths[-1]), config.param_dtype, rngs)
         self.classifier = make.classifier(widths[-1], config.num_labels)
 
-    def __call__(self, pixels: jax.Array, *, train: bool = False) -> jax.Array:
-        """Logits [B, L] of pixels [B, H, W, C], FP32."""
-        return classify(self.classifier, self.features(pixels, train=train).pooled)
+    def see(self, x: jax.Array, *, train: bool) -> FeatureMap:
+        last = self.maps(x, train=train)[-1]
+        return FeatureMap(last, mean_of_places(last))
 
-    def features(self, pixels: jax.Array, *, train: bool = False) -> FeatureMap:
-        """The features of pixels [B, H, W, C] of any size.
-
-        With `train`, batch norms use the statistics of the batch and move the running ones.
-        """
-        x = self.maps(pixels, train=train)[-1]
-        return FeatureMap(x, mean_of_places(x))
-
-    def maps(self, pixels: jax.Array, *, train: bool = False) -> list[jax.Array]:
-        """The feature map of every stage, as `features` makes them."""
-        config = self.config
-        check_pixels(pixels, None, config.num_channels)
-        x = activation(config.act)(self.stem(pixels.astype(config.dtype), train=train))
+    def maps(self, x: jax.Array, *, train: bool = False) -> list[jax.Array]:
+        """The feature map of every stage; arguments as of `see`."""
+        x = activation(self.config.act)(self.stem(x, train=train))
         x = nnx.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
         maps = []
         for stage in self.stages:

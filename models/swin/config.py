@@ -2,20 +2,15 @@
 
 from dataclasses import dataclass
 
-from models.common_settings import common
+from models.common_settings import NormalConfig, common
 from models.errors import ConfigError
 from models.image_config import ImageConfig
 from models.layers.blocks import BlockShape
-from models.settings import (
-    WIDTH,
-    check_counts,
-    check_multiple,
-    setting,
-)
+from models.settings import WIDTH, check_counts, check_multiple, setting
 
 
 @dataclass(frozen=True)
-class SwinConfig(ImageConfig):
+class SwinConfig(ImageConfig, NormalConfig):
     """Every dimension and constant of the model; the default is Swin-T for 224 x 224 pixels.
 
     Raises ConfigError if the dimensions do not fit together.
@@ -42,16 +37,12 @@ class SwinConfig(ImageConfig):
         super().__post_init__()
         check_counts(self, ("num_heads",), len(self.depths), "stage of depths")
         check_multiple(self, "image_size", "patch_size")
-        for stage, heads in enumerate(self.num_heads):
-            width, grid = self.width(stage), self.grid(stage)
-            if width % heads:
+        check_multiple(self, "dims", "num_heads")
+        for stage in range(len(self.depths)):
+            rows, columns = self.grid(stage)
+            if min(rows, columns) < self.window_size:
                 raise ConfigError(
-                    f"stage {stage} has a width of {width}, which is not a multiple of its "
-                    f"{heads} heads"
-                )
-            if min(grid) < self.window_size:
-                raise ConfigError(
-                    f"stage {stage} has {grid[0]} x {grid[1]} tokens, fewer than a window of "
+                    f"stage {stage} has {rows} x {columns} tokens, fewer than a window of "
                     f"{self.window_size} x {self.window_size}. Use larger images, smaller windows "
                     "or fewer stages."
                 )
@@ -60,23 +51,16 @@ class SwinConfig(ImageConfig):
                 f"mlp_ratio={self.mlp_ratio} is too small: it leaves dim={self.dim} no hidden units"
             )
 
-    def width(self, stage: int) -> int:
-        """Of the residual stream; the last stage's number is -1 too."""
-        return self.dim * 2 ** (stage % len(self.depths))
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The width of each stage."""
+        return tuple(self.dim * 2**stage for stage in range(len(self.depths)))
 
     def grid(self, stage: int) -> tuple[int, int]:
-        """Rows and columns of tokens."""
-        rows, columns = (
-            -(-size // patch // 2**stage)  # odd ones are padded
-            for size, patch in zip(self.image_size, self.patch_size, strict=True)
-        )
-        return rows, columns
+        """Rows and columns of tokens; odd ones of the stage before are padded."""
+        (height, width), (down, right) = self.image_size, self.patch_size
+        return -(-height // down // 2**stage), -(-width // right // 2**stage)
 
     def block(self, stage: int) -> BlockShape:
-        width = self.width(stage)
-        return BlockShape.of(
-            self,
-            dim=width,
-            hidden_dim=int(self.mlp_ratio * width),
-            num_heads=self.num_heads[stage],
-        )
+        dim, heads = self.dims[stage], self.num_heads[stage]
+        return BlockShape.of(self, dim=dim, hidden_dim=int(self.mlp_ratio * dim), num_heads=heads)

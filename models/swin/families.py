@@ -2,6 +2,7 @@
 transformers."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from models.image_heads import classifier, image_architectures
@@ -42,18 +43,12 @@ def _donut(fields: Fields) -> Mapping[str, Any]:
     return {"final_norm": False}
 
 
+_architectures = partial(
+    image_architectures, config=SwinConfig(), model=Swin, heads=classifier(), family="swin"
+)
 ARCHITECTURES = (
-    *image_architectures(
-        "Swin", "swin", SwinConfig(), Swin, Backbone("swin.", _ROWS, _IGNORED), classifier()
-    ),
-    *image_architectures(
-        "DonutSwin",
-        "donut-swin",
-        SwinConfig(),
-        Swin,
-        Backbone("donut.", _ROWS, _IGNORED),
-        classifier(),
-        family="swin",
-        read=_donut,
+    *_architectures("Swin", "swin", backbone=Backbone("swin.", _ROWS, _IGNORED)),
+    *_architectures(
+        "DonutSwin", "donut-swin", backbone=Backbone("donut.", _ROWS, _IGNORED), read=_donut
     ),
 )

@@ -5,32 +5,29 @@ from dataclasses import dataclass
 from models.common_settings import common
 from models.errors import ConfigError
 from models.layers.activations import activation
-from models.settings import (
-    DEVIATION,
-    EPS,
-    LAYERS,
-    TOKENS,
-    WIDTH,
-    ModelConfig,
-    setting,
-)
+from models.layers.encoder_decoder import CacheShape
+from models.settings import DEVIATION, EPS, LAYERS, TOKENS, WIDTH, ModelConfig, setting
 
 
 @dataclass(frozen=True)
 class T5Config(ModelConfig):
-    """Every dimension and constant of the model.
+    """Every dimension and constant of the model; the default is T5 small.
 
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    start_token: int  # what the decoder's text begins with
-    vocab_size: int = common("vocab_size")
-    num_layers: int = setting("num_layers", "number of encoder layers", LAYERS)
-    num_decoder_layers: int = setting("num_decoder_layers", "number of decoder layers", LAYERS)
-    dim: int = common("d_model")
-    hidden_dim: int = setting("d_ff", "width of the feed-forward block", WIDTH)
-    num_heads: int = common("num_heads")
-    head_dim: int = setting("d_kv", "width of one head; need not be dim / num_heads", WIDTH)
+    start_token: int = 0  # what the decoder's text begins with
+    vocab_size: int = common("vocab_size", default=32_128)
+    num_layers: int = setting("num_layers", "number of encoder layers", LAYERS, default=6)
+    num_decoder_layers: int = setting(
+        "num_decoder_layers", "number of decoder layers", LAYERS, default=6
+    )
+    dim: int = common("d_model", default=512)
+    hidden_dim: int = setting("d_ff", "width of the feed-forward block", WIDTH, default=2048)
+    num_heads: int = common("num_heads", default=8)
+    head_dim: int = setting(
+        "d_kv", "width of one head; need not be dim / num_heads", WIDTH, default=64
+    )
     max_seq_len: int = setting(
         "n_positions",
         "longest text in training; relative positions set no limit",
@@ -68,3 +65,8 @@ class T5Config(ModelConfig):
     def boundaries(self) -> tuple[int, ...]:
         """Text lengths at which the cache must be filled anew: none."""
         return ()
+
+    @property
+    def cache_shape(self) -> CacheShape:
+        """Of what a decoder keeps of a target."""
+        return CacheShape(self.num_decoder_layers, self.num_heads, self.head_dim, self.dtype)

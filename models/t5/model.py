@@ -5,6 +5,7 @@ Axis names: B texts, S source tokens, T target tokens, K cache slots, D model wi
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,42 +13,54 @@ from flax import nnx
 from jax.typing import ArrayLike
 
 from models.layers.attention import Attention, CacheType
-from models.layers.cache import KVCache
 from models.layers.embedding import Embedding
-from models.layers.encoder_decoder import CacheShape, Slots, Source, TextToText, run_blocks
+from models.layers.encoder_decoder import Slots, Source, TextToText, run_blocks
 from models.layers.masks import padding_mask
 from models.layers.mlp import MLP, GatedMLP
 from models.layers.norms import RMSNorm
 from models.layers.relative import RelativeBias
+from models.layers.source_block import SourceBlock
 from models.t5.config import T5Config
 
 
-class Block(nnx.Module):
-    """x + attention(norm(x)); in the decoder x + cross(norm(x)); then x + mlp(norm(x))."""
+class Layers(NamedTuple):
+    """Makes the layers of a block, which have no biases."""
 
-    def __init__(self, config: T5Config, *, is_decoder: bool, rngs: nnx.Rngs) -> None:
-        self.attention_norm, self.attention = _norm(config), _attention(config, rngs)
-        self.cross_norm = _norm(config) if is_decoder else None
-        self.cross_attention = _attention(config, rngs) if is_decoder else None
-        self.mlp_norm, self.mlp = _norm(config), _feed_forward(config, rngs)
+    config: T5Config
+    pre_norm: bool = True
 
-    def __call__(
-        self,
-        x: jax.Array,
-        mask: jax.Array | None,
-        bias: jax.Array,
-        *,
-        source: tuple[KVCache, jax.Array | None] | None = None,
-        cache: CacheType,
-        start: ArrayLike = 0,
-    ) -> tuple[jax.Array, CacheType]:
-        attended, cache = self.attention(
-            self.attention_norm(x), mask, cache=cache, start=start, bias=bias
+    def norm(self) -> RMSNorm:
+        config = self.config
+        return RMSNorm(config.dim, eps=config.norm_eps, param_dtype=config.param_dtype)
+
+    def attention(self, rngs: nnx.Rngs) -> Attention:
+        """The scores are not scaled; the initial queries are small instead."""
+        config, factor = self.config, self.config.initializer_factor
+        return Attention(
+            config.dim,
+            num_heads=config.num_heads,
+            num_kv_heads=config.num_heads,
+            head_dim=config.head_dim,
+            scale=1.0,
+            query_stddev=factor * (config.dim * config.head_dim) ** -0.5,
+            stddev=factor * config.dim**-0.5,
+            out_stddev=factor * (config.num_heads * config.head_dim) ** -0.5,
+            param_dtype=config.param_dtype,
+            rngs=rngs,
         )
-        x = x + attended
-        if self.cross_attention is not None and self.cross_norm is not None and source is not None:
-            x = x + self.cross_attention.attend(self.cross_norm(x), *source)
-        return x + self.mlp(self.mlp_norm(x)), cache
+
+    def mlp(self, rngs: nnx.Rngs) -> MLP | GatedMLP:
+        config, factor = self.config, self.config.initializer_factor
+        return (GatedMLP if config.gated else MLP)(
+            config.dim,
+            config.hidden_dim,
+            act=config.act,
+            bias=False,
+            stddev=factor * config.dim**-0.5,
+            out_stddev=factor * config.hidden_dim**-0.5,
+            param_dtype=config.param_dtype,
+            rngs=rngs,
+        )
 
 
 class Stack(nnx.Module):
@@ -64,10 +77,10 @@ class Stack(nnx.Module):
             param_dtype=config.param_dtype,
             rngs=rngs,
         )
-        self.blocks = nnx.List(
-            [Block(config, is_decoder=is_decoder, rngs=rngs) for _ in range(count)]
-        )
-        self.norm = _norm(config)
+        make = Layers(config)
+        blocks = (SourceBlock(make, is_decoder=is_decoder, rngs=rngs) for _ in range(count))
+        self.blocks = nnx.List(blocks)
+        self.norm = make.norm()
 
 
 class Reader(nnx.Module):
@@ -109,14 +122,6 @@ class T5(Reader, TextToText):
             else _table(config, config.initializer_factor * config.dim**-0.5, rngs)
         )
 
-    @property
-    def cache_shape(self) -> CacheShape:
-        """See `EncoderDecoder`."""
-        config = self.config
-        return CacheShape(
-            config.num_decoder_layers, config.num_heads, config.head_dim, config.dtype
-        )
-
     def decode(
         self,
         tokens: jax.Array,
@@ -138,41 +143,6 @@ class T5(Reader, TextToText):
         if self.config.scale_logits:
             x = x * jnp.asarray(self.config.dim**-0.5, x.dtype)
         return (self.embedding if self.head is None else self.head).logits(x)
-
-
-def _norm(config: T5Config) -> RMSNorm:
-    return RMSNorm(config.dim, eps=config.norm_eps, param_dtype=config.param_dtype)
-
-
-def _attention(config: T5Config, rngs: nnx.Rngs) -> Attention:
-    """The scores are not scaled; the initial queries are small instead."""
-    factor = config.initializer_factor
-    return Attention(
-        config.dim,
-        num_heads=config.num_heads,
-        num_kv_heads=config.num_heads,
-        head_dim=config.head_dim,
-        scale=1.0,
-        query_stddev=factor * (config.dim * config.head_dim) ** -0.5,
-        stddev=factor * config.dim**-0.5,
-        out_stddev=factor * (config.num_heads * config.head_dim) ** -0.5,
-        param_dtype=config.param_dtype,
-        rngs=rngs,
-    )
-
-
-def _feed_forward(config: T5Config, rngs: nnx.Rngs) -> MLP | GatedMLP:
-    kind = GatedMLP if config.gated else MLP
-    return kind(
-        config.dim,
-        config.hidden_dim,
-        act=config.act,
-        bias=False,
-        stddev=config.initializer_factor * config.dim**-0.5,
-        out_stddev=config.initializer_factor * config.hidden_dim**-0.5,
-        param_dtype=config.param_dtype,
-        rngs=rngs,
-    )
 
 
 def _table(config: T5Config, stddev: float, rngs: nnx.Rngs) -> Embedding:

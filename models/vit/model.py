@@ -5,6 +5,8 @@ attention knows distances (Bao et al., 2022).
 Axis names: B batch, H height, W width, C channels, T tokens, D model width, L labels.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -12,10 +14,10 @@ from flax import nnx
 from models.layers.activations import activation
 from models.layers.blocks import Block
 from models.layers.classifier import classify
+from models.layers.embedding import in_front
 from models.layers.factory import LayerFactory
 from models.layers.feature_map import ImageFeatures
 from models.layers.pixels import check_pixels
-from models.layers.relative import WindowBias
 from models.vit.config import ViTConfig
 
 
@@ -34,9 +36,10 @@ class ViT(nnx.Module):
         self.positions = (
             make.table(image=1, tokens=tokens, dim=dim) if config.absolute_positions else None
         )
+        bias = partial(config.block.window_bias, rngs, config.window, class_token=True)
         biases = config.num_layers if config.relative_positions else 0
-        self.relative = nnx.List([_window_bias(config, rngs) for _ in range(biases)])
-        self.shared_relative = _window_bias(config, rngs) if config.shared_positions else None
+        self.relative = nnx.List([bias() for _ in range(biases)])
+        self.shared_relative = bias() if config.shared_positions else None
         self.blocks = nnx.List([Block(config.block, rngs=rngs) for _ in range(config.num_layers)])
         self.norm = config.block.norm()
         self.pooler = make.classifier(dim, config.pooler_dim)
@@ -80,9 +83,7 @@ class ViT(nnx.Module):
         check_pixels(pixels, config.image_size, config.num_channels)
         patches = self.patches(pixels.astype(config.dtype))
         patches = patches.reshape(patches.shape[0], -1, config.dim)
-        tokens = [t for t in (self.class_token, self.distillation_token) if t is not None]
-        extra = [jnp.tile(t[...].astype(patches.dtype), (len(patches), 1, 1)) for t in tokens]
-        x = jnp.concatenate([*extra, patches], axis=1)
+        x = in_front(patches, self.class_token, self.distillation_token)
         if self.positions is not None:
             x = x + self.positions[...].astype(patches.dtype)
         outputs = []
@@ -103,14 +104,3 @@ class ViT(nnx.Module):
         if not self.relative:
             return [shared] * len(self.blocks)
         return [own() if shared is None else own() + shared for own in self.relative]
-
-
-def _window_bias(config: ViTConfig, rngs: nnx.Rngs) -> WindowBias:
-    return WindowBias(
-        config.num_heads,
-        config.window,
-        class_token=True,
-        stddev=config.initializer_range,
-        param_dtype=config.param_dtype,
-        rngs=rngs,
-    )

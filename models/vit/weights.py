@@ -1,6 +1,7 @@
 """Key table of vision transformers: tensors of Hugging Face checkpoints and their parameters."""
 
 from models.vit.config import ViTConfig
+from models.weights.backbone import Backbone
 from models.weights.rows import (
     FILE_BLOCK,
     MEMORY_BLOCK,
@@ -9,7 +10,7 @@ from models.weights.rows import (
     dense_rows,
     norm_rows,
 )
-from models.weights.table import KeyTable, Row, prefixed, row
+from models.weights.table import Row, row
 from models.weights.transforms import CONV_2D
 
 _BLOCK = "blocks.{i}"
@@ -40,43 +41,20 @@ _BODY: tuple[Row, ...] = (
         for key in ("encoder.relative_position_bias", "shared_position_bias")
     ),
 )
-_POOLER = tuple(dense_rows("pooler.dense", "pooler"))
-CLASSIFIER = tuple(dense_rows("classifier", "classifier"))
-TWO_CLASSIFIERS = (
-    *dense_rows("cls_classifier", "classifier"),
-    *dense_rows("distillation_classifier", "distilled_classifier"),
-)
 
 
-HEADS = r"((neck|head|auxiliary_head)\..*)|(cls_|distillation_)?classifier\..*"
-
-
-def body_rows(*, has_pooler: bool, norm: str = "layernorm") -> tuple[Row, ...]:
+def body_rows(norm: str = "layernorm") -> tuple[Row, ...]:
     """Everything but heads; `norm` is what the last norm is called."""
-    return (*_BODY, *norm_rows(norm, "norm"), *(_POOLER if has_pooler else ()))
+    return (*_BODY, *norm_rows(norm, "norm"), *dense_rows("pooler.dense", "pooler"))
 
 
-def key_table(prefix: str, heads: tuple[Row, ...], config: ViTConfig) -> KeyTable:
-    """The table for one config; `prefix` is that of the backbone's keys, if a head is beside it.
-
-    A pooler that the model does not have may be stored, and so may the token of masked patches.
-    """
-    has_pooler = config.pooler_dim is not None
+def backbone(prefix: str, config: ViTConfig) -> Backbone:
+    """The rows of one config. A pooler that the model does not have may be stored, and so may the
+    token of masked patches."""
     is_mean = config.pooling == "mean"
-    body = body_rows(has_pooler=has_pooler, norm="pooler.layernorm" if is_mean else "layernorm")
-    unread = () if has_pooler or is_mean else (r".*pooler\..*",)
-    return KeyTable(
-        (*prefixed(prefix, body), *heads),
-        renames=(
-            (r"^(vit|deit|beit|dpt)\.", ""),
-            (
-                r"^(embeddings|encoder|layers|layernorm|pooler|shared_position_bias)\.",
-                rf"{prefix}\1.",
-            ),
-        ),
-        ignored=(
-            r".*(embeddings\.mask_token|relative_position_index)",
-            *unread,
-            *(() if heads else (HEADS,)),
-        ),
+    unread = () if is_mean or config.pooler_dim is not None else (r".*pooler\..*",)
+    return Backbone(
+        prefix,
+        body_rows("pooler.layernorm" if is_mean else "layernorm"),
+        (r".*(embeddings\.mask_token|relative_position_index)", *unread),
     )

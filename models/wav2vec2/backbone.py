@@ -141,26 +141,19 @@ class DistanceGate(nnx.Module):
 
 
 class SpeechBlock(Block):
-    """A block with norms before or behind its parts, and a bias of distances that frames gate."""
+    """A block with a bias of distances that frames gate."""
 
     def __init__(self, config: SpeechConfig, *, rngs: nnx.Rngs) -> None:
         super().__init__(config.block, rngs=rngs)
-        self.pre_norm = config.pre_norm
         self.gate = None if config.num_buckets is None else DistanceGate(config, rngs=rngs)
 
-    def __call__(
+    def attend(
         self, x: jax.Array, mask: jax.Array | None = None, bias: jax.Array | None = None
     ) -> jax.Array:
-        """x [B, T, D], mask and bias as in `dot_product_attention` -> [B, T, D]."""
-        normed = self.attention_norm(x) if self.pre_norm else x
+        """Mask and bias as in `dot_product_attention`."""
         if self.gate is not None and bias is not None:
-            bias = self.gate(normed) * bias
-        attended, _ = self.attention(normed, mask, bias=bias)
-        x = x + attended
-        if self.pre_norm:
-            return x + self.mlp(self.mlp_norm(x))
-        x = self.attention_norm(x)
-        return self.mlp_norm(x + self.mlp(x))
+            bias = self.gate(x) * bias
+        return super().attend(x, mask, bias=bias)
 
 
 class SpeechBackbone(nnx.Module):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from models.common_settings import NormalConfig, common
+from models.common_settings import TransformerConfig, common
 from models.errors import ConfigError
 from models.layers.blocks import BlockShape
 from models.settings import ACTIVATION, WIDTH, check_multiple, setting
@@ -12,7 +12,7 @@ CONV_NORMS = ("group", "layer")
 
 
 @dataclass(frozen=True)
-class SpeechConfig(NormalConfig):
+class SpeechConfig(TransformerConfig):
     """Every dimension and constant; the default is Wav2Vec2-Base without a head.
 
     Raises ConfigError if the dimensions do not fit together.
@@ -53,10 +53,6 @@ class SpeechConfig(NormalConfig):
         "whether a batch norm precedes the position convolution",
         default=False,
     )
-    dim: int = common("hidden_size", default=768)
-    hidden_dim: int = common("intermediate_size", default=3072)
-    num_layers: int = common("num_hidden_layers", default=12)
-    num_heads: int = common("num_attention_heads", default=12)
     act: str = common("hidden_act", default="gelu")
     norm_eps: float = common("layer_norm_eps", default=1e-5)
     pre_norm: bool = setting(
@@ -109,7 +105,6 @@ class SpeechConfig(NormalConfig):
                 f"given, but conv_norm must be one of {', '.join(CONV_NORMS)}, with at least one "
                 "convolution"
             )
-        check_multiple(self, "dim", "num_heads")
         check_multiple(self, "dim", "position_groups")
         if self.num_buckets is not None and not 4 <= self.num_buckets <= 2 * self.max_distance:
             raise ConfigError(

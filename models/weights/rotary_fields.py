@@ -44,6 +44,19 @@ def read_rotary(
     )
 
 
+def read_rotaries(
+    fields: Fields, *, local: float, theta: float | None = None
+) -> tuple[Rotary, Rotary]:
+    """Of the layers that see everything and of those with a window: `rope_parameters` has an object
+    for each kind. Bases that stand beside them are `theta`, as in `read_rotary`, and `local`."""
+    nothing = Fields({}, fields.where)
+    both = fields.object("rope_parameters", None)
+    if both is None:
+        return read_rotary(fields, theta=theta), read_rotary(fields, nothing, theta=local)
+    full, sliding = (both.object(name, nothing) for name in ("full_attention", "sliding_attention"))
+    return read_rotary(fields, full, theta=theta), read_rotary(fields, sliding, theta=local)
+
+
 def _default(fields: Fields, parameters: Fields) -> dict[str, Any]:
     return {}
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from models.weights.table import Row, row
-from models.weights.transforms import CONV_2D, FLAT, KERNEL, OUTPUT_KERNEL, SAME, Transform
+from models.weights.transforms import CONV_2D, FLAT, KERNEL, OUTPUT_KERNEL, SAME, Fused, Transform
 
 
 def dense_rows(
@@ -13,6 +13,14 @@ def dense_rows(
     """A linear layer."""
     yield row(f"{key}.weight", f"{parameter}.kernel", kernel)
     yield row(f"{key}.bias", f"{parameter}.bias", bias)
+
+
+def fused_rows(
+    key: str, parameters: Sequence[str], kernel: Transform = KERNEL, bias: Transform = FLAT
+) -> Iterator[Row]:
+    """Linear layers of one input, whose outputs lie one after another in one tensor."""
+    yield row(f"{key}.weight", [f"{name}.kernel" for name in parameters], Fused(kernel))
+    yield row(f"{key}.bias", [f"{name}.bias" for name in parameters], Fused(bias))
 
 
 def norm_rows(key: str, parameter: str) -> Iterator[Row]:

@@ -1,11 +1,21 @@
-"""Tables that a config.json calls tied, and that a file may hold twice all the same."""
+"""The table of the embedding as the output layer: whether a config.json calls it tied, which a file
+may hold twice all the same."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from models.weights.fields import Fields
+
 ROWS = 4096  # compared at a time: tables that differ do so at once
+
+
+def refuse_own_head(fields: Fields) -> None:
+    """Raises ConfigError if the output layer has a table of its own."""
+    fields.refuse(
+        "tie_word_embeddings", True, why="the output layer must share the embedding table"
+    )
 
 
 def stored_apart(tensors: Mapping[str, Any], first: str, second: str) -> bool:

@@ -12,13 +12,10 @@ import numpy as np
 from flax import nnx
 from jax.typing import ArrayLike
 
-from models.errors import InputError
 from models.layers.attention import CacheType
 from models.layers.blocks import Block
-from models.layers.cache import KVCache
 from models.layers.embedding import check_length
 from models.layers.encoder_decoder import (
-    CacheShape,
     EncoderDecoder,
     Slots,
     Source,
@@ -27,6 +24,8 @@ from models.layers.encoder_decoder import (
     run_blocks,
 )
 from models.layers.factory import LayerFactory
+from models.layers.pixels import check_spectrograms
+from models.layers.source_block import SourceBlock
 from models.whisper.config import WhisperConfig
 
 _LONGEST_PERIOD = 10_000.0  # of the encoder's positions, in radians
@@ -45,19 +44,13 @@ class Encoder(nnx.Module):
         self.sinusoids = nnx.Param(
             jnp.asarray(positions, config.param_dtype), axes=("positions", "dim")
         )
-        shape = config.encoder_block
-        self.blocks = nnx.List([Block(shape, rngs=rngs) for _ in range(config.encoder_layers)])
+        shape = config.block(is_decoder=False)
+        self.blocks = nnx.List([Block(shape, rngs=rngs) for _ in range(config.num_layers)])
         self.norm = shape.norm()
 
     def __call__(self, features: jax.Array) -> jax.Array:
         """Log-mel features [B, F, M] -> [B, S, D]."""
-        expected = (self.config.num_frames, self.config.num_mels)
-        if features.shape[1:] != expected:
-            raise InputError(
-                f"the spectrograms have the shape {list(features.shape)}, but this model takes "
-                f"[B, {expected[0]}, {expected[1]}]: batch, frames, mel bands. Pad or cut the "
-                "sound as the checkpoint's preprocessor_config.json says."
-            )
+        check_spectrograms(features, self.config.num_frames, self.config.num_mels)
         x = jax.nn.gelu(self.conv_1(features.astype(self.config.dtype)), approximate=False)
         x = jax.nn.gelu(self.conv_2(x), approximate=False)
         # The positions are stored with the weights, but not learnt.
@@ -65,33 +58,6 @@ class Encoder(nnx.Module):
         for block in self.blocks:
             x = block(x)
         return self.norm(x)
-
-
-class DecoderBlock(nnx.Module):
-    """x + attention(norm(x)), + cross attention to the sound, + mlp(norm(x))."""
-
-    def __init__(self, config: WhisperConfig, *, rngs: nnx.Rngs) -> None:
-        shape = config.decoder_block
-        self.attention_norm = shape.norm()
-        self.attention = shape.attention(rngs)
-        self.cross_attention_norm = shape.norm()
-        self.cross_attention = shape.attention(rngs)
-        self.mlp_norm = shape.norm()
-        self.mlp = shape.mlp(rngs)
-
-    def __call__(
-        self,
-        x: jax.Array,
-        mask: jax.Array,
-        *,
-        source: tuple[KVCache, jax.Array | None],
-        cache: CacheType,
-        start: ArrayLike,
-    ) -> tuple[jax.Array, CacheType]:
-        attended, cache = self.attention(self.attention_norm(x), mask, cache=cache, start=start)
-        x = x + attended
-        x = x + self.cross_attention.attend(self.cross_attention_norm(x), *source)
-        return x + self.mlp(self.mlp_norm(x)), cache
 
 
 class Decoder(nnx.Module):
@@ -103,10 +69,14 @@ class Decoder(nnx.Module):
         # Not split: most Whisper vocabularies have an odd size.
         self.embedding = make.embedding(config.vocab_size, config.dim, "tokens")
         self.positions = make.table(positions=config.max_seq_len, dim=config.dim)
+        shape = config.block(is_decoder=True)
         self.blocks = nnx.List(
-            [DecoderBlock(config, rngs=rngs) for _ in range(config.decoder_layers)]
+            [
+                SourceBlock(shape, is_decoder=True, rngs=rngs)
+                for _ in range(config.num_decoder_layers)
+            ]
         )
-        self.norm = config.decoder_block.norm()
+        self.norm = shape.norm()
 
     def __call__(
         self,
@@ -139,14 +109,6 @@ class Whisper(nnx.Module, EncoderDecoder):
         """
         check_length(tokens.shape[1], self.config.max_seq_len)
         return self.after(self.look_at(features=features), tokens)
-
-    @property
-    def cache_shape(self) -> CacheShape:
-        """See `EncoderDecoder`."""
-        config, heads = self.config, self.config.decoder_heads
-        return CacheShape(
-            config.decoder_layers, heads, config.dim // heads, config.dtype, config.max_seq_len
-        )
 
     def decode(
         self,

@@ -1,15 +1,8 @@
 """Which tensor of a Hugging Face checkpoint is which parameter of Whisper."""
 
-from models.weights.rows import (
-    FAIRSEQ_BLOCK,
-    attention_rows,
-    block_rows,
-    dense_rows,
-    norm_rows,
-)
+from models.weights.rows import FAIRSEQ_BLOCK, attention_rows, block_rows, dense_rows, norm_rows
 from models.weights.table import KeyTable, prefixed, row
 from models.weights.transforms import CONV_1D
-from models.whisper.config import WhisperConfig
 
 _KEY, _BLOCK = "layers.{i}", "blocks.{i}"
 _BLOCKS = (*block_rows(_KEY, _BLOCK, FAIRSEQ_BLOCK), *norm_rows("layer_norm", "norm"))
@@ -23,10 +16,10 @@ _DECODER = (
     row("embed_tokens.weight", "embedding.table"),
     row("embed_positions.weight", "positions"),
     *attention_rows(f"{_KEY}.encoder_attn", f"{_BLOCK}.cross_attention"),
-    *norm_rows(f"{_KEY}.encoder_attn_layer_norm", f"{_BLOCK}.cross_attention_norm"),
+    *norm_rows(f"{_KEY}.encoder_attn_layer_norm", f"{_BLOCK}.cross_norm"),
     *_BLOCKS,
 )
-_TABLE = KeyTable(
+KEYS = KeyTable(
     (
         *prefixed("model.encoder.", _ENCODER, "encoder."),
         *prefixed("model.decoder.", _DECODER, "decoder."),
@@ -34,8 +27,3 @@ _TABLE = KeyTable(
     renames=((r"^(encoder|decoder)\.", r"model.\1."),),  # saved without the head's prefix
     ignored=(r"proj_out\.weight",),  # the token table once more
 )
-
-
-def key_table(config: WhisperConfig) -> KeyTable:
-    """The table, the same for every config."""
-    return _TABLE

@@ -11,7 +11,7 @@ from models.yolos.model import Yolos
 _BACKBONE = Backbone(
     "vit.",
     (
-        *body_rows(has_pooler=True),
+        *body_rows(),
         row("embeddings.detection_tokens", "detection_tokens"),
         row("encoder.mid_position_embeddings", "mid_positions"),
         row("encoder.interpolation.mid_position_embeddings", "mid_positions"),

@@ -35,6 +35,8 @@ from models.weights.fields import Fields
 from models.weights.generation import Generation, read_generation
 from tests.launch.checkpoint_files import VOCAB, byte_pairs, write_config, write_directory
 from tests.launch.programs import MODEL_FLAGS, SOURCE, config, losses, start
+from tests.launch.random_models import write_model
+from tests.models.parity.media_cases import SPEECH, SWIN
 
 GREEDY = Generation(Sampling(temperature=0.0), 20)
 TEXTS = ["", "the while statement", "größer ≠ kleiner 🎉", "\n\t  two  spaces"]
@@ -123,19 +125,34 @@ def test_generation_depends_on_neither_mesh_nor_layout(
 
 
 def test_conversion_there_and_back_gives_the_same_tensors(directory: Path, tmp_path: Path) -> None:
-    convert(directory, tmp_path / "run", None)
-    assert checkpoints.steps(tmp_path / "run") == [0]
-    convert(tmp_path / "run", tmp_path / "back", "data=1,model=2")
-    before, after = (
-        load_file(place / "model.safetensors") for place in (directory, tmp_path / "back")
-    )
+    there_and_back(directory, tmp_path)
+    assert (tmp_path / "back" / "tokenizer.json").read_bytes() == (
+        directory / "tokenizer.json"
+    ).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("SwinForImageClassification", SWIN | {"num_labels": 4}),  # heads differ by stage
+        ("Wav2Vec2Model", SPEECH),  # without a vocabulary
+    ],
+)
+def test_models_of_other_tasks_are_converted(
+    tmp_path: Path, name: str, fields: dict[str, Any]
+) -> None:
+    there_and_back(write_model(tmp_path / "model", name, fields), tmp_path)
+
+
+def there_and_back(directory: Path, place: Path) -> None:
+    convert(directory, place / "run", None)
+    assert checkpoints.steps(place / "run") == [0]
+    convert(place / "run", place / "back", None)
+    before, after = (load_file(at / "model.safetensors") for at in (directory, place / "back"))
     assert set(before) == set(after)
     for name, tensor in before.items():
         assert after[name].dtype == tensor.dtype
         np.testing.assert_array_equal(after[name], tensor)
-    assert (tmp_path / "back" / "tokenizer.json").read_bytes() == (
-        directory / "tokenizer.json"
-    ).read_bytes()
 
 
 def test_the_program_runs_a_directory(directory: Path) -> None:
