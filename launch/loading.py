@@ -32,7 +32,13 @@ def load_with_progress(
             on_plan=bar.reset,
             on_tensor=bar.update,
         )
-    if not scan_layers:
-        return model
+    return looped(model) if scan_layers else model
+
+
+def looped(model: Pretrained) -> Pretrained:
+    """The model with its blocks in one loop; it must not be saved, and what is given is freed.
+
+    Raises ConfigError if the blocks are not alike.
+    """
     graph, parameters = scanned(model.graph, model.parameters)
     return model._replace(graph=graph, parameters=parameters)

@@ -89,49 +89,23 @@ def generate(
             "temperature, or beam search."
         )
     first_new, end = text.shape[1], text.shape[1] + max_new_tokens
-    capacity = min(context, power_of_two(end))
-    ended = np.zeros(len(text) * sequences, bool)  # on the host: where it lies is compiled for
+    reach = _Reach(context, min(context, power_of_two(end)), boundaries)
     policy, temperature = policy_of(sampling, constraints, ending)
-    copies = sequences  # of a row, until there are as many
-    room = 0
-    while text.shape[1] < end:
-        if room == 0:
-            window = text if text.shape[1] < context else text[:, -(context // 2) :]
-            unused = hidden(pad, text.shape[1] - window.shape[1])
-            of_rows = inputs or {}
-            if copies < sequences:
-                of_rows = {name: np.repeat(x, sequences, axis=0) for name, x in of_rows.items()}
-            logits, cache = prefill(
-                graph, parameters, window, unused, of_rows, capacity, copies=copies
-            )
-            if copies > 1:
-                text, window, pad = (np.repeat(x, copies, axis=0) for x in (text, window, pad))
-                unused = None if unused is None else np.repeat(unused, copies, axis=0)
-                copies = 1
-            position = window.shape[1]
-            room = _phase_end(position, context, boundaries) - position
-        made = text.shape[1] - first_new
-        slots = np.pad(text[:, -position:], ((0, 0), (0, capacity + CHUNK - position)))
-        logits, cache, tokens, all_ended = _decode(
-            graph,
-            parameters,
-            logits,
-            cache,
-            slots if constraints.look_back else None,
-            _Place(position, Number(made, max_new_tokens), unused, ended, key, temperature),
-            policy,
-        )
-        count = min(room, end - text.shape[1], CHUNK)
-        ends = np.asarray(all_ended)[:, :count]
-        finished = np.flatnonzero(np.all(ends, axis=0))
-        piece = np.asarray(tokens)[:, : finished[0] + 1 if finished.size else count]
-        ended = ends[:, -1]
-        position, room = position + count, room - count
-        text = np.concatenate([text, piece], axis=1)
+    texts = _Texts(graph, parameters, reach, text, pad, inputs or {}, sequences)
+    ended = np.zeros(len(text) * sequences, bool)  # on the host: where it lies is compiled for
+    while texts.length < end:
+        if texts.room == 0:
+            texts.read()
+        count = min(texts.room, end - texts.length, CHUNK)
+        number = Number(texts.length - first_new, max_new_tokens)
+        tokens, ends = texts.follow(number, ended, key, temperature, policy)
+        finished = np.flatnonzero(np.all(ends[:, :count], axis=0))
+        piece, ended = tokens[:, : finished[0] + 1 if finished.size else count], ends[:, count - 1]
+        texts.append(piece)
         is_enough = on_tokens is not None and on_tokens(piece)
         if finished.size or is_enough:
             break
-    return text[:, first_new:]
+    return texts.tokens[:, first_new:]
 
 
 def check_boundaries(length: int, max_new_tokens: int, boundaries: Sequence[int]) -> None:
@@ -194,6 +168,94 @@ class _Place(NamedTuple):
     ended: ArrayLike  # whether each row has, bool [B]
     key: jax.Array
     temperature: ArrayLike  # divides logits that are drawn from
+
+
+class _Reach(NamedTuple):
+    """How far texts may go."""
+
+    context: int  # the longest that a model may see
+    capacity: int  # slots of a cache
+    boundaries: Sequence[int]  # lengths beyond which it is filled anew
+
+
+class _Texts:
+    """Texts in the making, and a cache of their last tokens.
+
+    Attributes:
+      tokens: [B, T]; of each row of a prompt there are several once it has been read.
+      room: how many tokens may follow before the texts have to be read into another cache.
+    """
+
+    tokens: np.ndarray
+    room: int
+
+    def __init__(
+        self,
+        graph: nnx.GraphDef[Any],
+        parameters: Mapping[str, jax.Array],
+        reach: _Reach,
+        prompt: np.ndarray,
+        pad: np.ndarray,
+        inputs: Mapping[str, np.ndarray],
+        copies: int,
+    ) -> None:
+        self._model, self._reach, self._inputs = (graph, parameters), reach, inputs
+        self.tokens, self._pad, self._copies, self.room = prompt, pad, copies, 0
+
+    @property
+    def length(self) -> int:
+        """Of every text, in tokens."""
+        return self.tokens.shape[1]
+
+    def read(self) -> None:
+        """Fills a cache with the texts; with their second halves if the context is full."""
+        context, capacity, boundaries = self._reach
+        length = self.length if self.length < context else context // 2
+        window = self.tokens[:, -length:]
+        self._unused = hidden(self._pad, self.length - length)
+        self._logits, self._cache = prefill(
+            *self._model, window, self._unused, self._inputs, capacity, copies=self._copies
+        )
+        if self._copies > 1:
+            self._multiply(self._copies)
+        self._position = length
+        self.room = _phase_end(length, context, boundaries) - length
+
+    def _multiply(self, copies: int) -> None:
+        """Of every text there are copies from now on, as of the cache."""
+        repeat = partial(np.repeat, repeats=copies, axis=0)
+        self.tokens = repeat(self.tokens)
+        self._pad = repeat(self._pad)
+        self._unused = None if self._unused is None else repeat(self._unused)
+        self._inputs = {name: repeat(x) for name, x in self._inputs.items()}
+        self._copies = 1
+
+    def follow(
+        self,
+        number: Number,
+        ended: np.ndarray,
+        key: jax.Array,
+        temperature: ArrayLike,
+        policy: Policy,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The next CHUNK tokens [B, CHUNK], and whether a text has ended with each of them."""
+        before = self.tokens[:, -self._position :]
+        slots = np.pad(before, ((0, 0), (0, self._reach.capacity + CHUNK - self._position)))
+        self._logits, self._cache, tokens, ends = _decode(
+            *self._model,
+            self._logits,
+            self._cache,
+            slots if policy.constraints.look_back else None,
+            _Place(self._position, number, self._unused, ended, key, temperature),
+            policy,
+        )
+        return np.asarray(tokens), np.asarray(ends)
+
+    def append(self, piece: np.ndarray) -> None:
+        """Adds the first of the tokens that follow."""
+        self.tokens = np.concatenate([self.tokens, piece], axis=1)
+        self._position += piece.shape[1]
+        self.room -= piece.shape[1]
 
 
 @partial(jax.jit, static_argnums=(0, 6), donate_argnums=(2, 3))

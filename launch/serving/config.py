@@ -19,6 +19,15 @@ CACHE_DTYPES: Mapping[str, str | None] = {
 """vLLM's names -> dtype. Its E4M3 is float8_e4m3fn, which Trainium1 and 2 do not have."""
 
 
+_BY_LAYER = (
+    "enable_lora",
+    "lora_modules",
+    "decode_context_parallel_size",
+    "attention_data_parallel_size",
+)
+"""Settings that change each layer by itself."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
     """How much of what is served at once. None: chosen, and printed."""
@@ -35,6 +44,11 @@ class EngineConfig:
     )
     max_num_waiting: int = setting(
         1024, "Requests that may wait in the queue; further ones get 503.", lowest=0
+    )
+    scan_layers: bool = setting(
+        False,
+        "Compile one block of a model of text for all: deep models start sooner, but answer "
+        "slower.",
     )
     block_size: int = setting(16, "Tokens per cache block.", lowest=1)
     num_blocks: int | None = setting(
@@ -120,6 +134,15 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+    def check_loop(self) -> None:
+        """Raises ServingError for settings that layers in one loop do not go with."""
+        usual = EngineConfig()
+        others = [name for name in _BY_LAYER if getattr(self, name) != getattr(usual, name)]
+        if self.scan_layers and others:
+            raise ServingError(
+                f"--scan_layers does not go with --{others[0]}: leave one of them out"
+            )
 
     def adapters(self) -> dict[str, Path]:
         """The directories of `lora_modules` by name. Raises ServingError for what is none."""

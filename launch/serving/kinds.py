@@ -11,6 +11,7 @@ from launch.program import say
 from launch.serving.backend import Backend
 from launch.serving.batch import answered, read_lines
 from launch.serving.config import ServerConfig
+from launch.serving.errors import ServingError
 from launch.serving.front import Front
 from launch.serving.http.tasks import AnswerFile, Serve
 from launch.serving.listener import bind
@@ -34,6 +35,9 @@ RUNNERS: Mapping[str, Open] = {
     "images": image_model,
 }
 
+LOOPING = ("generate", "pooling")
+"""Those whose models can have their layers in one loop."""
+
 # By the task of the model's architecture.
 KINDS: Mapping[str, str] = {
     "text-generation": "generate",
@@ -50,7 +54,13 @@ def open_model(choice: ModelChoice) -> AbstractContextManager[Backend]:
 
     Raises LaunchError or ModelsError, on entering too, for what cannot be served.
     """
-    return RUNNERS[_runner(choice)](choice)
+    runner = _runner(choice)
+    if choice.engine.scan_layers and runner not in LOOPING:
+        raise ServingError(
+            f"--scan_layers is for models of text alone ({', '.join(LOOPING)}), but {choice.files} "
+            f"is served as {runner}. Leave it out."
+        )
+    return RUNNERS[runner](choice)
 
 
 def serve(choice: ModelChoice, config: ServerConfig) -> int:

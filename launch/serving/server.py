@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from launch.generator import Writer, load_directory, load_run
+from launch.loading import looped
 from launch.program import say
 from launch.progress import progress
 from launch.serving.adapters.host import AdapterHost
@@ -60,12 +61,15 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
     modules, adapters = config.adapters(), {}
     mesh_text, count = split_mesh(mesh_text)
     mesh_text = with_split_cache(mesh_text, config)
+    config.check_loop()
     check_copies(config, count, read_speculative_config(config.speculative_config))
     writer = (
         load_run(checkpoint_dir, mesh_text)
         if model is None
         else load_directory(model, mesh_text, pad=True)
     )
+    if config.scan_layers:
+        writer = writer._replace(model=looped(writer.model))
     description = writer.model.config
     mesh = next(iter(writer.model.parameters.values())).sharding.mesh
     dtype = cache_dtype(config, writer.model.parameters)

@@ -24,7 +24,14 @@ from models.layers.masks import Chunks, Reach, Visibility, causal_mask, segment_
 from models.layers.mlp import MLP, GatedMLP
 from models.layers.moe import MoE
 from models.layers.norms import LayerNorm, RMSNorm
-from models.layers.paged_cache import PagedCache, Pages, Rows, last_outputs, seen
+from models.layers.paged_cache import (
+    PagedCache,
+    Pages,
+    Rows,
+    StackedPagedCaches,
+    last_outputs,
+    seen,
+)
 from models.layers.rotary import Rotary, Turn, turn
 from models.layers.temperature import Temperature
 from models.parallel.context import ContextParallel
@@ -277,9 +284,14 @@ class Decoder(nnx.Module):
         blocks."""
         config = self.config
         empty = KVCache.empty(batch, length, config.num_kv_heads, config.head_dim, config.dtype)
-        if len(self.blocks) < config.num_layers:
+        if self._is_stack:
             return [StackedCaches.of(empty, config.num_layers)]
         return [empty for _ in range(config.num_layers)]
+
+    @property
+    def _is_stack(self) -> bool:
+        """Whether all blocks run as one."""
+        return len(self.blocks) < self.config.num_layers
 
     def extend_pages(
         self, tokens: jax.Array, pages: Sequence[Pages], rows: Rows, *, whole: bool = False
@@ -290,7 +302,7 @@ class Decoder(nnx.Module):
 
         Texts must not outgrow the first of `config.boundaries`.
         """
-        block_size, length = pages[0].keys.shape[1], tokens.shape[1]
+        block_size, length = pages[0].block_size, tokens.shape[1]
         slots = rows.positions(length)
         of_groups = self.cache_groups.rows(rows)
         views = {
@@ -305,6 +317,13 @@ class Decoder(nnx.Module):
             masks[reach] = causal_mask(slots, keys, window=reach)
         where = Positions(masks, self._turns(slots, None), slots)
         x, pages = self.embed(tokens, where), list(pages)
+        if self._is_stack:
+            stack: Any = self.blocks[0]
+            ((of_all, _),) = views.values()
+            caches = StackedPagedCaches(pages[0], of_all, stack.block.cache_scales)
+            x, caches = stack(x, where, caches, rows.starts)
+            x = self.norm(x)
+            return x if whole else last_outputs(x, rows), [caches.pages]
         for block, group, place in zip(
             self.blocks, self.cache_groups.groups, self.cache_groups.places, strict=True
         ):
@@ -334,11 +353,13 @@ class Decoder(nnx.Module):
     def init_pages(
         self, blocks: int, block_size: int, dtype: DTypeLike | None = None
     ) -> list[Pages]:
-        """Empty pages, one entry per layer of the largest cache group; in the model's dtype unless
-        told otherwise."""
+        """Empty pages, one entry per layer of the largest cache group, or for all if they run as
+        one; in the model's dtype unless told otherwise."""
         config = self.config
-        heads = (config.num_kv_heads, config.head_dim)
-        empty = Pages.empty(blocks, block_size, *heads, dtype or config.dtype)
+        shape = (blocks, block_size, config.num_kv_heads, config.head_dim)
+        if self._is_stack:
+            return [Pages.empty(*shape, dtype or config.dtype, stack=config.num_layers)]
+        empty = Pages.empty(*shape, dtype or config.dtype)
         return [empty for _ in range(self.cache_groups.size)]
 
     def _blocks(

@@ -8,7 +8,7 @@ Axis names: R rows, T new tokens of a row, C blocks of a row, N blocks, Z slots 
 K key-value heads, H head_dim. Kwon et al., "PagedAttention", 2023.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import jax
@@ -22,18 +22,31 @@ SCRATCH_BLOCK = 0
 
 
 class Pages(NamedTuple):
-    """Keys (already rotated) and values of one layer [N, Z, K, H]."""
+    """Keys (already rotated) and values of one layer [N, Z, K, H], or of L layers that run as one
+    stack [N, L, Z, K, H]."""
 
     keys: jax.Array
     values: jax.Array
 
     @classmethod
     def empty(
-        cls, blocks: int, block_size: int, num_kv_heads: int, head_dim: int, dtype: DTypeLike
+        cls,
+        blocks: int,
+        block_size: int,
+        num_kv_heads: int,
+        head_dim: int,
+        dtype: DTypeLike,
+        stack: int | None = None,
     ) -> "Pages":
-        """Zeros. `blocks` counts the scratch block."""
-        zeros = jnp.zeros((blocks, block_size, num_kv_heads, head_dim), dtype)
+        """Zeros. `blocks` counts the scratch block, `stack` the layers of a stack."""
+        layers = () if stack is None else (stack,)
+        zeros = jnp.zeros((blocks, *layers, block_size, num_kv_heads, head_dim), dtype)
         return cls(zeros, zeros)
+
+    @property
+    def block_size(self) -> int:
+        """Slots of a block."""
+        return self.keys.shape[-3]
 
 
 class Rows(NamedTuple):
@@ -89,12 +102,13 @@ def places(rows: Rows, length: int, block_size: int) -> tuple[jax.Array, jax.Arr
 
 def store(
     pages: Pages,
-    where: tuple[jax.Array, jax.Array],
+    where: tuple[jax.Array, ...],
     keys: jax.Array,
     values: jax.Array,
     scales: tuple[jax.Array, jax.Array] | None,
 ) -> Pages:
-    """The pages with keys and values [R, T, K, H] in blocks and slots int32 [R, T]."""
+    """The pages with keys and values [R, T, K, H] in blocks and slots int32 [R, T]; the number of a
+    stack's layer stands between these."""
     key_scale, value_scale = scales or (None, None)
     return Pages(
         pages.keys.at[where].set(_stored(keys, pages.keys.dtype, key_scale)),
@@ -109,6 +123,7 @@ class PagedCache:
     pages: Pages
     rows: Rows
     scales: tuple[jax.Array, jax.Array] | None = None  # FP32 [1]: of keys, of values
+    layer: jax.Array | None = None  # which of a stack's layers it is, int32 []
 
     def write(self, keys: jax.Array, values: jax.Array, start: ArrayLike) -> "PagedCache":
         """The cache with keys and values [R, T, K, H] of the rows' new tokens.
@@ -116,15 +131,32 @@ class PagedCache:
         `start` is not looked at: `rows` says where each row begins. Pages of fewer bits hold them
         divided by their scales; what exceeds the range becomes the largest number in it.
         """
-        where = places(self.rows, keys.shape[1], self.pages.keys.shape[1])
-        pages = store(self.pages, where, keys, values, self.scales)
-        return PagedCache(pages, self.rows, self.scales)
+        block, slot = places(self.rows, keys.shape[1], self.pages.block_size)
+        where = (block, slot) if self.layer is None else (block, self.layer, slot)
+        return replace(self, pages=store(self.pages, where, keys, values, self.scales))
 
     def read(self, dtype: DTypeLike) -> KVCache:
         """Keys and values [R, C · Z, K, H] in the order of positions."""
         key_scale, value_scale = self.scales or (None, None)
-        keys, values = (_gather(pages, self.rows.tables) for pages in self.pages)
+        keys, values = (_gather(pages, self.rows.tables, self.layer) for pages in self.pages)
         return KVCache(_read(keys, dtype, key_scale), _read(values, dtype, value_scale))
+
+
+class StackedPagedCaches(NamedTuple):
+    """The caches of layers that run as one stack."""
+
+    pages: Pages
+    rows: Rows
+    scales: tuple[jax.Array, jax.Array] | None = None  # FP32 [L, 1]
+
+    def layer(self, number: jax.Array) -> PagedCache:
+        """That of one layer."""
+        scales = None if self.scales is None else (self.scales[0][number], self.scales[1][number])
+        return PagedCache(self.pages, self.rows, scales, number)
+
+    def put(self, number: jax.Array, cache: PagedCache) -> "StackedPagedCaches":
+        """With what one layer has written."""
+        return self._replace(pages=cache.pages)
 
 
 def _stored(x: jax.Array, dtype: DTypeLike, scale: jax.Array | None) -> jax.Array:
@@ -141,7 +173,10 @@ def _read(x: jax.Array, dtype: DTypeLike, scale: jax.Array | None) -> jax.Array:
     return x.astype(dtype) if scale is None else (x.astype(jnp.float32) * scale).astype(dtype)
 
 
-def _gather(pages: jax.Array, table: jax.Array) -> jax.Array:
-    rows, blocks = table.shape
-    taken = jnp.take(pages, table, axis=0, mode="clip")  # [R, C, Z, K, H]
-    return taken.reshape(rows, blocks * pages.shape[1], *pages.shape[2:])
+def _gather(pages: jax.Array, table: jax.Array, layer: jax.Array | None) -> jax.Array:
+    if layer is None:
+        taken = jnp.take(pages, table, axis=0, mode="clip")  # [R, C, Z, K, H]
+    else:
+        taken = pages.at[table, layer].get(mode="clip")
+    rows, blocks, slots, *others = taken.shape
+    return taken.reshape(rows, blocks * slots, *others)

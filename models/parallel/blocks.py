@@ -15,9 +15,13 @@ from models.layers.attention import STATISTICS, Attention
 from models.layers.cache import StackedCaches
 from models.layers.dropout import fold, set_block_dropout
 from models.layers.mlp import GatedMLP
+from models.layers.paged_cache import StackedPagedCaches
 from models.layers.router_losses import RouterCharge, charge_routers
 from models.parameters import Parameters, merge, split
 from models.sharding import FULLY_SHARDED
+
+STACKS = (StackedCaches, StackedPagedCaches)
+"""Caches of all blocks of a stack."""
 
 Gather = Callable[[str, jax.Array], jax.Array]  # a weight's path and a core's part -> for use
 
@@ -107,7 +111,7 @@ class CoreBlock(nnx.Module):
         if not self.stacked:
             return apply(x, parameters, int(self.prefix.rpartition(".")[2]))
 
-        if any(isinstance(other, StackedCaches) for other in others):
+        if any(isinstance(other, STACKS) for other in others):
             return self._with_caches(apply, x, parameters, others)
 
         form: Any = None
@@ -133,9 +137,9 @@ class CoreBlock(nnx.Module):
 
     def _with_caches(
         self, apply: Callable[..., Any], x: jax.Array, parameters: Parameters, others: Sequence[Any]
-    ) -> tuple[jax.Array, StackedCaches]:
+    ) -> tuple[jax.Array, StackedCaches | StackedPagedCaches]:
         """As a call, of blocks that get one of stacked caches each and return it after x."""
-        place = next(i for i, other in enumerate(others) if isinstance(other, StackedCaches))
+        place = next(i for i, other in enumerate(others) if isinstance(other, STACKS))
 
         def one_more(carry: Any, block: tuple[Parameters, jax.Array]) -> tuple[Any, None]:
             (x, caches), (weights, number) = carry, block

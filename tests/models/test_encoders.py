@@ -158,7 +158,12 @@ def test_a_text_longer_than_the_positions_is_refused(family: str, longest: int) 
         ("MPNetModel", "MPNet", {"relative_attention_num_buckets": 16}, "only 32 buckets"),
         ("AlbertModel", "Albert", {"num_hidden_groups": 9}, "num_groups=9 must be from 1 to"),
         ("ModernBertModel", "ModernBert", {"classifier_pooling": "max"}, "choose one of cls, mean"),
-        ("ModernBertModel", "ModernBert", {"layer_types": ["chunked"] * 3}, "one of .* per layer"),
+        (
+            "ModernBertModel",
+            "ModernBert",
+            {"layer_types": ["chunked"] * 3},
+            "one of .* for each layer",
+        ),
         ("ModernBertModel", "ModernBert", {"hidden_size": 36}, "the rotary width is 9 per head"),
     ],
 )

@@ -37,10 +37,11 @@ ENGINE = EngineConfig(
 BUCKETS = {
     "vectors": replace(ENGINE, prefill_buckets="6,16"),
     "sentences": replace(ENGINE, prefill_buckets="9"),
+    "classes": replace(ENGINE, scan_layers=True),
 }
 MODELS = {
     "vectors": ("BertModel", {}),
-    "classes": ("BertForSequenceClassification", {}),
+    "classes": ("BertForSequenceClassification", {"num_hidden_layers": 2}),
     "pairs": ("RobertaForSequenceClassification", {"id2label": {"0": "LABEL_0"}}),
 }
 
@@ -50,7 +51,9 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("models")
     made = {
         name: write(
-            folder / name, architecture, vocab_size=len(WORDS), num_hidden_layers=1, **changes
+            folder / name,
+            architecture,
+            **{"vocab_size": len(WORDS), "num_hidden_layers": 1, **changes},
         )
         for name, (architecture, changes) in MODELS.items()
     }

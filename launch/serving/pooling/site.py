@@ -9,7 +9,7 @@ import numpy as np
 
 from launch.chat_template import reads_token_types
 from launch.generator import load_run
-from launch.loading import load_with_progress
+from launch.loading import load_with_progress, looped
 from launch.meshes import make_mesh, parse_mesh
 from launch.pooling.heads import TaskHead, task_head
 from launch.pooling.runner import PoolingRunner
@@ -74,10 +74,12 @@ def pooled_model(choice: ModelChoice) -> Iterator[Backend]:
 
 def _load(choice: ModelChoice) -> Pretrained:
     if choice.model is None:
-        return load_run(choice.checkpoint_dir, choice.mesh).model
-    mesh = make_mesh(parse_mesh(choice.mesh))
-    say(f"{choice.model} on mesh {dict(mesh.shape)}")
-    return load_with_progress(choice.model, mesh)
+        model = load_run(choice.checkpoint_dir, choice.mesh).model
+    else:
+        mesh = make_mesh(parse_mesh(choice.mesh))
+        say(f"{choice.model} on mesh {dict(mesh.shape)}")
+        model = load_with_progress(choice.model, mesh)
+    return looped(model) if choice.engine.scan_layers else model
 
 
 def _settings(choice: ModelChoice, head: TaskHead) -> SentenceConfig:

@@ -152,8 +152,11 @@ def make_pages(
     split over its axis `model` unless told otherwise. `sources`: how many there are beside them,
     and how many positions the longest has."""
     heads = "model" if "model" in mesh.axis_names else None
-    whole = PartitionSpec(None, None, heads, None)
-    sharding = NamedSharding(mesh, whole if split is None else split.pages)
+    pages = PartitionSpec(None, None, heads, None) if split is None else split.pages
+    by_axes = {
+        4: NamedSharding(mesh, pages),
+        5: NamedSharding(mesh, PartitionSpec(None, *pages)),  # of layers that run as one
+    }
 
     def empty() -> Any:
         model: PagedDecoder = merge(graph, parameters)
@@ -164,9 +167,7 @@ def make_pages(
         return TargetPages(pages, model.init_sources(*sources))
 
     replicated = NamedSharding(mesh, PartitionSpec())
-    shardings = jax.tree.map(
-        lambda leaf: sharding if leaf.ndim == len(whole) else replicated, jax.eval_shape(empty)
-    )
+    shardings = jax.tree.map(lambda leaf: by_axes.get(leaf.ndim, replicated), jax.eval_shape(empty))
     return jax.jit(empty, out_shardings=shardings)()
 
 
@@ -190,7 +191,7 @@ def copy_source(pages: TargetPages, where: jax.Array) -> TargetPages:
 
 
 def read_blocks(pages: Any, blocks: jax.Array) -> Any:
-    """Those blocks [M, Z, K, H] of all pages."""
+    """Those blocks [M, …] of all pages."""
     return jax.tree.map(lambda leaf: leaf[blocks], pages)
 
 
