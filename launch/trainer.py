@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
+import optax
+from jax.sharding import Mesh
 
 from launch import checkpoints, draws
 from launch.checkpoints.layers import convert, separate
@@ -25,12 +27,13 @@ from launch.processes import announce, death_of_others, done_by_first, is_first,
 from launch.simulated import device_time
 from launch.source import Source
 from launch.text import copy_companions
-from launch.training.memory import check_arguments, check_memory
+from launch.training.memory import CoreMemory, check_arguments, check_memory
 from launch.training.optimizers import make_optimizer
+from launch.training.parallelism import Parallelism
 from launch.training.platform import check_platform, compiler_options
 from launch.training.schedules import make_schedule
 from launch.training.state import TrainState
-from launch.training.step import make_training
+from launch.training.step import Training, make_training
 from models.parallel.depth import unstack
 from models.parameters import Parameters
 
@@ -79,42 +82,16 @@ class Run:
     """A run between two steps: its state, its position in the data, and its files."""
 
     def __init__(self, job: Job, config: TrainConfig) -> None:
-        precision, model = config.precision.resolve(), job.model
         self._config, self._job, self._data = config, job, job.data
-        self._identity = {
-            "model": as_json({"architecture": model.architecture.name} | asdict(model.config)),
-            "data": {
-                **self._data.identity,
-                **job.identity,
-                "batch_size": config.batch_size,
-                "seed": config.seed,
-                "seq_len": job.row_length,
-            },
-            "optimizer": config.optimizer_settings(),
-        }
+        self._identity = _identity(job, config)
         parallelism = config.parallelism.on(
-            config.mesh, jax.device_count(), model.config, config.batch_size
+            config.mesh, jax.device_count(), job.model.config, config.batch_size
         )
         self._mesh = parallelism.mesh(jax.devices())
         check_window(self._mesh, job.row_length)
-        check_platform(precision)
+        check_platform(config.precision.resolve())
         self._schedule = make_schedule(config.schedule, config.steps)
-        self._training = make_training(
-            model,
-            partial(make_optimizer, config.optimizer, self._schedule),
-            parallelism,
-            precision,
-            mesh=self._mesh,
-            batch=self._data.shapes(config.batch_size),
-            objective=job.objective,
-            router=config.router,
-            dropout=config.dropout,
-            kernels=config.kernels,
-            trained=job.trained,
-            clip_norm=config.clip_norm or None,
-            ema_decay=config.optimizer.ema_decay,
-            seed=config.seed,
-        )
+        self._training = _training(job, config, parallelism, self._mesh, self._schedule)
         self._placement = Placement(self._training.batch, self._training.batch_shardings)
         self._batches = make_batches(self._data.rows, config.batch_size, self._placement.rows)
         self.step = self._position()
@@ -126,11 +103,17 @@ class Run:
             memory = check_memory(self._training, self._step, device)
         self._state = self._restored() if self.step else self._first_state()
         # Only now, so that a run that may not start changes nothing.
+        self._open_files(memory)
+        announce(self._description())
+
+    def _open_files(self, memory: CoreMemory | None) -> None:
+        """Checkpoints and records of this run, which needs so much memory, if that was checked."""
+        config, job, directory = self._config, self._job, self._config.checkpoint_dir
         self._writer = checkpoints.CheckpointWriter(
-            config.checkpoint_dir, checkpoints.Retention(config.keep, config.keep_every)
+            directory, checkpoints.Retention(config.keep, config.keep_every)
         )
         self._monitor = Monitor(
-            config.checkpoint_dir,
+            directory,
             config.monitor,
             last_step=self.step,
             steps=config.steps,
@@ -141,9 +124,8 @@ class Run:
         )
         self._saved_step = self.step
         if is_first():
-            copy_companions(job.files, config.checkpoint_dir)
+            copy_companions(job.files, directory)
         self._monitor.write(self.step, asdict(self._data.counts))
-        announce(self._description())
 
     def train_on(self, stop: StopRequest) -> None:
         """Runs steps until the last one or until asked to stop; saves, evaluates and prints."""
@@ -281,6 +263,44 @@ class Run:
         }
         self._writer.save(self.step, checkpoints.items(self._state), record)
         self._saved_step = self.step
+
+
+def _identity(job: Job, config: TrainConfig) -> dict[str, dict[str, Any]]:
+    """What a checkpoint must have in common with a run that continues it."""
+    model = job.model
+    return {
+        "model": as_json({"architecture": model.architecture.name} | asdict(model.config)),
+        "data": {
+            **job.data.identity,
+            **job.identity,
+            "batch_size": config.batch_size,
+            "seed": config.seed,
+            "seq_len": job.row_length,
+        },
+        "optimizer": config.optimizer_settings(),
+    }
+
+
+def _training(
+    job: Job, config: TrainConfig, parallelism: Parallelism, mesh: Mesh, schedule: optax.Schedule
+) -> Training:
+    """The functions of a run."""
+    return make_training(
+        job.model,
+        partial(make_optimizer, config.optimizer, schedule),
+        parallelism,
+        config.precision.resolve(),
+        mesh=mesh,
+        batch=job.data.shapes(config.batch_size),
+        objective=job.objective,
+        router=config.router,
+        dropout=config.dropout,
+        kernels=config.kernels,
+        trained=job.trained,
+        clip_norm=config.clip_norm or None,
+        ema_decay=config.optimizer.ema_decay,
+        seed=config.seed,
+    )
 
 
 def _agreed(stop: StopRequest) -> int:

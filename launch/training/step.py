@@ -15,13 +15,14 @@ from launch.training.combinations import check_combination
 from launch.training.core_model import CoreModel, parts_of
 from launch.training.dropout import NO_DROPOUT, DropoutSettings
 from launch.training.gradients import CoreStep
-from launch.training.initialisation import initialisation
+from launch.training.initialisation import Initialisation, initialisation
 from launch.training.kernels import COMPILER
-from launch.training.layout import communicated, make_layout
+from launch.training.layout import Layout, communicated, make_layout
 from launch.training.objectives import Batch, LanguageModelling, Loss, Objective
 from launch.training.parallelism import Parallelism
+from launch.training.pipeline import Pipeline
 from launch.training.precision import PRECISIONS, Precision
-from launch.training.router_losses import NO_ROUTER_LOSSES, RouterSettings
+from launch.training.router_losses import NO_ROUTER_LOSSES, RouterLosses, RouterSettings
 from launch.training.stages import make_pipeline
 from launch.training.state import TrainState
 from launch.training.step_functions import StepFunctions
@@ -94,30 +95,15 @@ def make_training(
     stacked, or if there are no routers to be charged or layers to drop.
     """
     first = initialisation(partial(_build, model, precision, dropout, seed))
-    abstract = merge(first.graph, first.shapes)
-    axes = axis_names_of(first.graph, first.shapes)
-    left = _left_axes(model, mesh)
-    pipeline = None
-    if parallelism.pipeline_parallel_size > 1:
-        pipeline = make_pipeline(parallelism, communicated(mesh, left), first.shapes, batch)
-    order = None if pipeline is None else _if_permuted(pipeline.order)
-    if parallelism.stacks:
-        _check_alike(abstract, model)
-    stacked = partial(stack, order=order) if parallelism.stacks else dict
-    kinds = _kinds(abstract, first.shapes, trained, stacked)
-    routers = router.of(model, abstract, batch)
-    layout = make_layout(mesh, kinds.parameters, axes, left=left, zero=parallelism.zero_1)
-    if parallelism.stacks:
-        _keep_one_block(abstract)
-    check_combination(model, abstract, parallelism, mesh, batch, kernels)
-    if pipeline is not None:
-        _check_kinds_of_pipeline(kinds)
+    parts = _divided(model, first, parallelism, mesh, batch, router, trained)
+    check_combination(model, parts.module, parallelism, mesh, batch, kernels)
+    if parts.pipeline is not None:
+        _check_kinds_of_pipeline(parts.kinds)
+    sharing, kinds = model.architecture.sharing, parts.kinds
     # A core takes its positions out of whole rows, in an order that is none of a sharding.
     row_axes = [axis for axis in mesh.axis_names if axis != CONTEXT]
     core = CoreStep(
-        model=CoreModel(
-            split(abstract)[0], layout, parallelism, model.architecture.sharing, kernels
-        ),
+        model=CoreModel(split(parts.module)[0], parts.layout, parallelism, sharing, kernels),
         objective=objective or LanguageModelling(),
         precision=precision,
         learnt=kinds.learnt,
@@ -126,23 +112,86 @@ def make_training(
         batch_specs=jax.tree.map(lambda x: batch_spec(row_axes, x.ndim), batch),
         micro_batches=parallelism.gradient_accumulation_steps,
         seed=seed,
-        pipeline=pipeline,
-        routers=routers,
+        pipeline=parts.pipeline,
+        routers=parts.routers,
     )
+    is_made = isinstance(optimizer, optax.GradientTransformation)
     functions = StepFunctions(
         core=core,
         precision=precision,
-        axes=axes,
-        optimizer=optimizer
-        if isinstance(optimizer, optax.GradientTransformation)
-        else optimizer(axes),
-        draw=partial(first.stacked, order) if parallelism.stacks else first.parameters,
+        axes=parts.axes,
+        optimizer=optimizer if is_made else optimizer(parts.axes),
+        draw=partial(first.stacked, parts.order) if parallelism.stacks else first.parameters,
         parameters=kinds.parameters,
         histories=kinds.histories,
         clip_norm=clip_norm,
         ema_decay=ema_decay,
     )
-    return _compiled(functions, mesh, batch, order)
+    return _compiled(functions, mesh, batch, parts.order)
+
+
+class _Kinds(NamedTuple):
+    """A model's variables by what becomes of them; blocks are stacked where a step has stacks."""
+
+    parameters: Parameters  # jax.ShapeDtypeStruct by path: all but histories
+    histories: Parameters  # of largest magnitudes, jax.ShapeDtypeStruct by path
+    running: frozenset[str]  # statistics among the parameters, which the model moves
+    learnt: frozenset[str]  # those that the optimizer knows
+
+
+def _kinds(
+    module: Any,
+    shapes: Parameters,
+    trained: Collection[str] | None,
+    stacked: Callable[[Parameters], Parameters],
+) -> _Kinds:
+    histories, running = stacked(amax_histories(module)), stacked(statistics(module)).keys()
+    parameters = {path: leaf for path, leaf in stacked(shapes).items() if path not in histories}
+    if trained is None:
+        learnt = parameters.keys() - running
+    else:
+        learnt = stacked({path: shapes[path] for path in trained}).keys() - running
+    return _Kinds(parameters, histories, frozenset(running), frozenset(learnt))
+
+
+class _Divided(NamedTuple):
+    """A model and how a mesh divides it."""
+
+    module: Any  # of jax.ShapeDtypeStruct; of blocks that are stacked it has one
+    axes: AxisNames
+    kinds: _Kinds
+    layout: Layout
+    pipeline: Pipeline | None
+    routers: RouterLosses | None
+    order: Order | None  # as of `Training`
+
+
+def _divided(
+    model: Described,
+    first: Initialisation,
+    parallelism: Parallelism,
+    mesh: Mesh | AbstractMesh,
+    batch: Batch,
+    router: RouterSettings,
+    trained: Collection[str] | None,
+) -> _Divided:
+    """The model over the mesh; errors as of `make_training`."""
+    module = merge(first.graph, first.shapes)
+    axes = axis_names_of(first.graph, first.shapes)
+    left = _left_axes(model, mesh)
+    pipeline = order = None
+    if parallelism.pipeline_parallel_size > 1:
+        pipeline = make_pipeline(parallelism, communicated(mesh, left), first.shapes, batch)
+        order = _if_permuted(pipeline.order)
+    if parallelism.stacks:
+        _check_alike(module, model)
+    stacked = partial(stack, order=order) if parallelism.stacks else dict
+    kinds = _kinds(module, first.shapes, trained, stacked)
+    routers = router.of(model, module, batch)
+    layout = make_layout(mesh, kinds.parameters, axes, left=left, zero=parallelism.zero_1)
+    if parallelism.stacks:
+        _keep_one_block(module)
+    return _Divided(module, axes, kinds, layout, pipeline, routers, order)
 
 
 def _compiled(
@@ -170,30 +219,6 @@ def _compiled(
         batch_shardings=rows,
         order=order,
     )
-
-
-class _Kinds(NamedTuple):
-    """A model's variables by what becomes of them; blocks are stacked where a step has stacks."""
-
-    parameters: Parameters  # jax.ShapeDtypeStruct by path: all but histories
-    histories: Parameters  # of largest magnitudes, jax.ShapeDtypeStruct by path
-    running: frozenset[str]  # statistics among the parameters, which the model moves
-    learnt: frozenset[str]  # those that the optimizer knows
-
-
-def _kinds(
-    module: Any,
-    shapes: Parameters,
-    trained: Collection[str] | None,
-    stacked: Callable[[Parameters], Parameters],
-) -> _Kinds:
-    histories, running = stacked(amax_histories(module)), stacked(statistics(module)).keys()
-    parameters = {path: leaf for path, leaf in stacked(shapes).items() if path not in histories}
-    if trained is None:
-        learnt = parameters.keys() - running
-    else:
-        learnt = stacked({path: shapes[path] for path in trained}).keys() - running
-    return _Kinds(parameters, histories, frozenset(running), frozenset(learnt))
 
 
 def _check_kinds_of_pipeline(kinds: _Kinds) -> None:
