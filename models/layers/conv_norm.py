@@ -1,4 +1,5 @@
-"""Convolutions followed by batch norms, and the block that small networks make of three."""
+"""Convolutions and linear maps followed by batch norms, and the block that small networks make of
+three."""
 
 from collections.abc import Callable
 
@@ -6,7 +7,9 @@ import jax
 from flax import nnx
 
 from models.layers.activations import activation
+from models.layers.axes import VECTOR_AXES
 from models.layers.convolution import Conv, Padding
+from models.layers.linear import Linear
 from models.layers.norms import BatchNorm
 
 
@@ -49,14 +52,47 @@ class ConvNorm(nnx.Module):
             param_dtype=param_dtype,
             rngs=rngs,
         )
-        axis = "residual" if axes[1] == "dim" else axes[1]
         self.norm = BatchNorm(
-            out_channels, eps=eps, momentum=momentum, axis=axis, param_dtype=param_dtype
+            out_channels,
+            eps=eps,
+            momentum=momentum,
+            axis=_axis_of_norm(axes),
+            param_dtype=param_dtype,
         )
 
     def __call__(self, x: jax.Array, *, train: bool = False) -> jax.Array:
         x = self.norm(self.convolution(x), train=train)
         return x if self.act is None else activation(self.act)(x)
+
+
+class LinearNorm(nnx.Module):
+    """norm(linear(x)): a linear map without bias and a batch norm."""
+
+    def __init__(
+        self,
+        in_dim: int,
+        out_dim: int,
+        *,
+        axes: tuple[str, str] = ("dim", "hidden_dim"),
+        stddev: float,
+        param_dtype: str,
+        rngs: nnx.Rngs,
+    ) -> None:
+        self.linear = Linear(
+            {axes[0]: in_dim},
+            {axes[1]: out_dim},
+            stddev=stddev,
+            param_dtype=param_dtype,
+            rngs=rngs,
+        )
+        self.norm = BatchNorm(out_dim, axis=_axis_of_norm(axes), param_dtype=param_dtype)
+
+    def __call__(self, x: jax.Array, *, train: bool = False) -> jax.Array:
+        return self.norm(self.linear(x), train=train)
+
+
+def _axis_of_norm(axes: tuple[str, str]) -> str:
+    return VECTOR_AXES.get(axes[1], axes[1])
 
 
 def rounded(channels: float, multiple: int, least: int) -> int:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from models.layers.conv_norm import ConvNorm
+from models.layers.conv_norm import ConvNorm, LinearNorm
 from models.layers.convolution import Conv
 from models.layers.embedding import Embedding
 from models.layers.linear import Linear
@@ -46,6 +46,9 @@ class LayerFactory:
 
     def conv_norm(self, before: int, after: int, window: int, **settings: Any) -> ConvNorm:
         return ConvNorm(before, after, window, **settings, **self._weights)
+
+    def linear_norm(self, before: int, after: int, **settings: Any) -> LinearNorm:
+        return LinearNorm(before, after, **settings, **self._weights)
 
     def layer_norm(self, dim: int, eps: float) -> LayerNorm:
         return LayerNorm(dim, eps=eps, param_dtype=self.param_dtype)

@@ -78,6 +78,15 @@ def places_in_window(height: int, width: int, *, class_token: bool) -> np.ndarra
     return places
 
 
+def distances(grid: int, stride: int) -> np.ndarray:
+    """Which distance, whatever its signs, is between queries, which are `stride` apart, and keys on
+    a square grid: numbers [queries, keys]."""
+    keys = np.arange(grid)
+    apart = np.abs(keys[::stride, None] - keys)
+    numbers = apart[:, None, :, None] * grid + apart[None, :, None, :]
+    return numbers.reshape(len(apart) ** 2, -1)
+
+
 class WindowBias(nnx.Module):
     """A bias per head and distance of two patches of a window. Bao et al., "BEiT", 2022."""
 

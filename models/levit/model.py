@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from models.layers.attention import dot_product_attention
@@ -15,22 +14,10 @@ from models.layers.classifier import classify
 from models.layers.factory import LayerFactory
 from models.layers.feature_map import FeatureMap, mean_of_places
 from models.layers.image_model import ImageModel
+from models.layers.relative import distances
 from models.levit.config import MLP_RATIO, NUM_CONVOLUTIONS, STAGES, STRIDE, LevitConfig
 
-_INWARDS, _OUTWARDS = ("dim", "hidden_dim"), ("hidden_dim", "dim")  # axes of kernels
-
-
-class LinearNorm(nnx.Module):
-    """norm(linear(x)): a linear map without bias and a batch norm."""
-
-    def __init__(
-        self, make: LayerFactory, before: int, after: int, axes: tuple[str, str] = _INWARDS
-    ) -> None:
-        self.linear = make.linear(before, after, axes=axes, bias=False)
-        self.norm = make.batch_norm(after, "residual" if axes == _OUTWARDS else axes[1])
-
-    def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
-        return self.norm(self.linear(x), train=train)
+_OUTWARDS = ("hidden_dim", "dim")  # axes of kernels that make what is added
 
 
 class Attention(nnx.Module):
@@ -42,10 +29,10 @@ class Attention(nnx.Module):
         self.shape, self.stride, self.grid = shape, STRIDE if shrinks else 1, config.grid(stage)
         dim, out = config.dims[stage], config.dims[stage + shrinks]
         keys, values = shape.number * shape.key_dim, shape.number * shape.value_dim
-        self.queries = LinearNorm(make, dim, keys) if shrinks else None
+        self.queries = make.linear_norm(dim, keys) if shrinks else None
         # What is made of all tokens: of each head first queries, if there are, keys and values.
-        self.fused = LinearNorm(make, dim, keys + values if shrinks else 2 * keys + values)
-        self.projection = LinearNorm(make, values, out, _OUTWARDS)
+        self.fused = make.linear_norm(dim, keys + values if shrinks else 2 * keys + values)
+        self.projection = make.linear_norm(values, out, axes=_OUTWARDS)
         self.distances = make.constant(heads=shape.number, buckets=self.grid**2)
 
     def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
@@ -65,22 +52,13 @@ class Attention(nnx.Module):
         return self.projection(jax.nn.hard_swish(mixed), train=train)
 
 
-def distances(grid: int, stride: int) -> np.ndarray:
-    """Which distance, whatever its sign, is between queries, which are `stride` apart, and keys:
-    numbers [queries, keys]."""
-    keys = np.arange(grid)
-    apart = np.abs(keys[::stride, None] - keys)
-    numbers = apart[:, None, :, None] * grid + apart[None, :, None, :]
-    return numbers.reshape(len(apart) ** 2, -1)
-
-
 class MLP(nnx.Module):
     """down(hard_swish(up(x)))."""
 
     def __init__(self, config: LevitConfig, dim: int, ratio: int, *, rngs: nnx.Rngs) -> None:
         make = LayerFactory.of(config, rngs)
-        self.up = LinearNorm(make, dim, ratio * dim)
-        self.down = LinearNorm(make, ratio * dim, dim, _OUTWARDS)
+        self.up = make.linear_norm(dim, ratio * dim)
+        self.down = make.linear_norm(ratio * dim, dim, axes=_OUTWARDS)
 
     def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
         return self.down(jax.nn.hard_swish(self.up(x, train=train)), train=train)
