@@ -29,8 +29,8 @@ def _body() -> Iterator[Row]:
     for theirs, ours in _PARTS:
         yield row(f"{_THEIRS}.{theirs}.linear.weight", f"{_OURS}.{ours}.linear.kernel", KERNEL)
         yield from batch_norm_rows(f"{_THEIRS}.{theirs}.batch_norm", f"{_OURS}.{ours}.norm")
-    yield row(f"{_THEIRS}.module.attention_biases", f"{_OURS}.module.distances")
-    yield row(f"{_THEIRS}.attention_biases", f"{_OURS}.distances")
+    yield row(f"{_THEIRS}.module.attention_biases", f"{_OURS}.module.table")
+    yield row(f"{_THEIRS}.attention_biases", f"{_OURS}.table")
 
 
 def _head(key: str, ours: str) -> Iterator[Row]:

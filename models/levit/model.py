@@ -21,7 +21,7 @@ _OUTWARDS = ("hidden_dim", "dim")  # axes of kernels that make what is added
 
 
 class Attention(nnx.Module):
-    """Self-attention, or with a stride that of every second token of both axes over all; heads know
+    """Self-attention, or with a stride that of every second token of both axes over all; heads have a table of
     how far tokens are apart."""
 
     def __init__(self, config: LevitConfig, stage: int, *, shrinks: bool, rngs: nnx.Rngs) -> None:
@@ -33,7 +33,7 @@ class Attention(nnx.Module):
         # What is made of all tokens: of each head first queries, if there are, keys and values.
         self.fused = make.linear_norm(dim, keys + values if shrinks else 2 * keys + values)
         self.projection = make.linear_norm(values, out, axes=_OUTWARDS)
-        self.distances = make.constant(heads=shape.number, buckets=self.grid**2)
+        self.table = make.constant(heads=shape.number, buckets=self.grid**2)
 
     def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
         batch, length, dim = x.shape
@@ -46,7 +46,7 @@ class Attention(nnx.Module):
             every = image[:, :: self.stride, :: self.stride].reshape(batch, -1, dim)
             query = self.queries(every, train=train).reshape(batch, -1, heads, key_dim)
         key, value = fused[..., :key_dim], fused[..., key_dim:]
-        bias = self.distances[...].astype(jnp.float32)[:, distances(self.grid, self.stride)]
+        bias = self.table[...].astype(jnp.float32)[:, distances(self.grid, self.stride)]
         mixed = dot_product_attention(query, key, value, None, bias=bias)
         mixed = mixed.reshape(batch, query.shape[1], -1)
         return self.projection(jax.nn.hard_swish(mixed), train=train)
