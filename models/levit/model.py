@@ -21,8 +21,8 @@ _OUTWARDS = ("hidden_dim", "dim")  # axes of kernels that make what is added
 
 
 class Attention(nnx.Module):
-    """Self-attention, or with a stride that of every second token of both axes over all; heads have a table of
-    how far tokens are apart."""
+    """Self-attention, or with a stride that of every second token of both axes over all. A table
+    has a bias of each distance."""
 
     def __init__(self, config: LevitConfig, stage: int, *, shrinks: bool, rngs: nnx.Rngs) -> None:
         make, shape = LayerFactory.of(config, rngs), config.heads(stage, shrinks=shrinks)
