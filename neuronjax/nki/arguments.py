@@ -157,22 +157,27 @@ _TRANSPOSED_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 def dma_transpose(trace: Trace, arguments: Arguments) -> Arguments:
     """Of `dma_transpose`: the number of dimensions says the permutation."""
     arguments.pop("oob_mode")  # of indirect transposes
-    mode = _transposing(trace, arguments, constants.dge_mode.hwdge, "without vector_offset")
+    mode = _transposing(trace, arguments, _DIRECT, "without vector_offset")
     if mode is constants.dge_mode.hwdge:
         _check_by_hardware(trace, arguments["src"])
         arguments["descriptors"] = DescriptorMode(mode.name)
     return {**arguments, "axes": _transposed_axes(trace, arguments)}
 
 
+_DIRECT = (constants.dge_mode.none, constants.dge_mode.hwdge)
+"""Modes of transposes whose addresses are known (NKI deep dives, "How .ap() affects DGE mode")."""
+
+
 def _transposing(
-    trace: Trace, arguments: Arguments, allowed: constants.dge_mode, what: str
+    trace: Trace, arguments: Arguments, allowed: Sequence[constants.dge_mode], what: str
 ) -> constants.dge_mode:
     """Takes the mode of a transpose from its arguments."""
     mode = _mode(trace, arguments.pop("dge_mode"))
-    if mode not in (constants.dge_mode.unknown, allowed):
+    if mode not in (constants.dge_mode.unknown, *allowed):
+        names = " or ".join(f"nisa.dge_mode.{mode.name}" for mode in allowed)
         raise UnsupportedProgramError(
-            f"{trace.line()}: dma_transpose {what} takes no dge_mode={mode.name}; pass "
-            f"nisa.dge_mode.{allowed.name}, or leave it out."
+            f"{trace.line()}: dma_transpose {what} takes no dge_mode={mode.name}; pass {names}, "
+            "or leave it out."
         )
     return mode
 
@@ -190,7 +195,7 @@ def _check_by_hardware(trace: Trace, src: Tensor) -> None:
 
 def gather_transpose(trace: Trace, arguments: Arguments) -> Arguments:
     """Of `dma_transpose` from rows that a tile names."""
-    _transposing(trace, arguments, constants.dge_mode.swdge, "with vector_offset")
+    _transposing(trace, arguments, (constants.dge_mode.swdge,), "with vector_offset")
     axes = _transposed_axes(trace, arguments)
     return {**_indexed(arguments, arguments.pop("src")), "axes": axes}
 

@@ -142,6 +142,12 @@ def transposed_by_hardware(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
     return stored(turned)
 
 
+def transposed_by_stored_descriptors(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
+    turned = tile((64, 128))
+    nisa.dma_transpose(turned, x[:128], dge_mode=nisa.dge_mode.none)
+    return stored(turned)
+
+
 def one_of_long_stride(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
     """A dimension of one element takes no step, however long it would be."""
     on_chip = tile((128, 2, 1 << 14))
@@ -179,6 +185,7 @@ KERNELS: dict[Callable[..., Tensor], np.ndarray] = {
     one_of_long_stride: X[:128, None],
     column_of_a_tile: X[:32, 3:4],
     gathered_and_transposed: X[ROWS[:, 0]].reshape(128, 1, 4, 16).transpose(3, 1, 2, 0),
+    transposed_by_stored_descriptors: X[:128].T,
     beyond_the_end_but_not_used: np.concatenate([X[128:, :16], X[128:, 24:40]], axis=1),
     every_second_column: X[:128, 1::2],
     from_a_partition_on: X[32:64, 5:13],
@@ -232,7 +239,7 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Any], type[NeuronError], str]] = {
     "transpose by GpSimd": (
         lambda x: nisa.dma_transpose(tile((64, 128)), x[:128], dge_mode=nisa.dge_mode.swdge),
         UnsupportedProgramError,
-        "takes no dge_mode=swdge; pass nisa.dge_mode.hwdge",
+        "takes no dge_mode=swdge; pass nisa.dge_mode.none or nisa.dge_mode.hwdge",
     ),
     "transpose by hardware": (
         lambda x: nisa.dma_transpose(tile((64, 16)), x[:16], dge_mode=nisa.dge_mode.hwdge),
