@@ -168,6 +168,11 @@ def _check(config: EngineConfig, traffic: TrafficConfig, copies: int) -> None:
             "--lora_modules names files, which a simulation does not read: write --enable_lora "
             "--num_adapters=2"
         )
+    if config.scan_layers:
+        raise ServingError(
+            "--scan_layers changes how long programs take to compile, which a simulation does not "
+            "tell: leave it out"
+        )
     if (wanted is None) != (traffic.acceptance_rate is None):
         raise ServingError(
             "--speculative_config and --acceptance_rate need each other: the one says how tokens "

@@ -313,6 +313,7 @@ def test_settings_are_compared(tmp_path: Path) -> None:
         ("--acceptance_rate=0.7", "--speculative_config and --acceptance_rate need each other"),
         ("--num_adapters=2", "give --enable_lora --max_loras=2"),
         ("--lora_modules=a=b", "write --enable_lora --num_adapters=2"),
+        ("--scan_layers", "which a simulation does not tell: leave it out"),
         ("--disaggregated_prefill", "needs two copies of the model, not 1"),
     ],
 )
