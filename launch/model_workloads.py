@@ -258,7 +258,7 @@ def _call_with_names(model: Model, inputs: Mapping[str, jax.Array]) -> Any:
 
 def _pixels(config: Any, batch: int) -> jax.ShapeDtypeStruct:
     vision = getattr(config, "vision", None) or config
-    size = getattr(vision, "image_size", _IMAGE_SIZE)
+    size = getattr(vision, "image_size", None) or _IMAGE_SIZE
     height, width = (size, size) if isinstance(size, int) else size
     return _array(batch, height, width, vision.num_channels, dtype=jnp.float32)
 
