@@ -64,8 +64,8 @@ class Architecture:
 
         `read` returns settings that stand there in another form, if any do, and raises ConfigError
         for what is not supported. `defaults` is for names that no setting has; names with another
-        value than in `fixed` are refused. A table is that of every config. The family is the folder
-        of the model unless given, and the model type is called as the family.
+        value than in `fixed` are refused. `keys` may be one table for all configs. The family is
+        the folder of the model unless given, and the model type has the family's name.
         """
         family = family or model.__module__.split(".")[1]
 

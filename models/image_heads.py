@@ -42,8 +42,8 @@ def classifier(key: str = "classifier", settings: Mapping[str, Any] = {}) -> Map
 
 
 def segmenter(pool: str, window: str, projection: str, number: str = "{i}") -> Mapping[str, Head]:
-    """A `SegmentationHead`, by the keys of its parts; a window's has its number, unless there is
-    but one."""
+    """A `SegmentationHead`, by the keys of its parts. Where there are several windows, the key of
+    each holds its number."""
     theirs, ours = "segmentation_head", "segmentation"
     rows = (
         *conv_norm_rows(f"{theirs}.{pool}", f"{ours}.pool"),
@@ -69,7 +69,7 @@ def image_architectures(
     """Rows for the backbone alone and with each head, by the endings of their classes, which begin
     with `classes`.
 
-    `config`, `read` and `others` are as of `Architecture.of`; with a head the config's `num_labels`
+    `config`, `read` and `others` are as in `Architecture.of`; with a head the config's `num_labels`
     is set. The rows of a backbone may depend on the config. `alone` is the task of the backbone.
     """
 

@@ -54,7 +54,7 @@ def call_on_one(devices: Sequence[jax.Device]) -> Thunk:
 
 
 def emulations(count: int) -> Thunk:
-    """So many emulations of `doubled`, one after the other, called directly."""
+    """`count` emulations of `doubled`, one after the other, called directly."""
     x = np.ones((128, 4), np.float32)
     traced = doubled.trace(x)
 

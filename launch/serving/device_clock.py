@@ -24,7 +24,7 @@ class Carrier:
     """The link from one device to another, which carries one text after the other."""
 
     def __init__(self, moving: Callable[[int], float]) -> None:
-        """`moving` gives the seconds that so many blocks take."""
+        """`moving` gives the seconds that a number of blocks takes."""
         self._moving, self._free = moving, 0.0
 
     def carried(self, blocks: int, now: float) -> float:

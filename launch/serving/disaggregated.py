@@ -49,9 +49,9 @@ class Disaggregated:
         steps_ahead: int = 1,
         moving: Callable[[int], float] | None = None,
     ) -> None:
-        """`moving`, if the devices' time is simulated, gives the seconds that so many blocks take
-        from one to the other. Both engines share one time line then, and a request arrives at the
-        latest moment that either has reached."""
+        """`moving`, if the devices' time is simulated, gives the seconds that a number of blocks
+        takes from one to the other. Both engines share one time line then, and a request arrives
+        at the latest moment that either has reached."""
         self.limits = limits
         self._runners = prefill, decode
         self._carrier = None if moving is None else Carrier(moving)

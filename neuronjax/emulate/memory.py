@@ -31,7 +31,7 @@ _ALIGNMENT = 64
 
 
 Area = tuple[int, int, int, int]
-"""First row and the one behind the last, first byte of a row and the one behind the last."""
+"""First row and the one after the last; first byte of a row and the one after the last."""
 
 
 class Storage:
@@ -62,7 +62,7 @@ class Location:
     owner: int = 1
 
     def area(self, buffer: Buffer) -> Area:
-        """The first row of a buffer and the row behind it, and so for bytes within a row."""
+        """Where a buffer lies."""
         last = self.row + buffer.partitions
         return self.row, last, self.address, self.address + buffer.extent
 

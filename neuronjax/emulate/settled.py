@@ -11,7 +11,7 @@ from neuronjax.emulate.window import Array, Span, Window
 from neuronjax.program.operand import Buffer
 
 _MOST_SPANS = 1 << 14
-"""Of a buffer."""
+"""Settled spans of a buffer that are remembered."""
 
 
 class Settled:

@@ -37,10 +37,10 @@ from neuronjax.nki.early_reads import with_early_reads
 from neuronjax.nki.endless import Watch
 from neuronjax.nki.late_loads import LOADS, PREPARATIONS, with_late
 from neuronjax.nki.loops import Rolling
+from neuronjax.nki.precision import widened
 from neuronjax.nki.queues import in_turn
 from neuronjax.nki.tensor import Tensor, whole
 from neuronjax.nki.trace import Trace, ended, tracing
-from neuronjax.nki.wide import widened
 from neuronjax.notices import warned
 from neuronjax.program import program
 from neuronjax.program.element_types import element_type_named

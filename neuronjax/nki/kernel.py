@@ -21,9 +21,9 @@ from neuronjax.jaxlib_api import kernel_calls
 from neuronjax.jaxlib_api.tracing import varying_as
 from neuronjax.nki.calls import Call, call, is_array
 from neuronjax.nki.compilation import Compiled, compiled
+from neuronjax.nki.precision import widened_arrays
 from neuronjax.nki.targets import chip_of
 from neuronjax.nki.trace import is_tracing
-from neuronjax.nki.wide import widened_arrays
 
 __all__ = ["Kernel", "jit", "simulate"]
 

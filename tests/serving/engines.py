@@ -10,6 +10,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
+from launch.serving.config import EngineConfig
 from launch.serving.engine import Engine
 from launch.serving.requests import Logprobs, Output, Request, SamplingParameters
 from launch.serving.runner.runner import Runner
@@ -26,6 +27,16 @@ GREEDY = SamplingParameters(temperature=0)
 BUCKETS = Buckets(
     decode_rows=(2, 8), prefill_rows=(1,), prefill_tokens=(8,), blocks=(12,), batched_tokens=8
 )
+SMALL = EngineConfig(
+    max_num_seqs=4,
+    num_seqs_buckets="4",
+    prefill_buckets="16",
+    prefill_rows_buckets="1",
+    max_num_batched_tokens=16,
+    block_size=4,
+    num_blocks=18,
+)
+"""Of a server that soon runs out of blocks."""
 LIMITS = SchedulerLimits(context=48, blocks=40, block_size=4, buckets=BUCKETS)
 
 

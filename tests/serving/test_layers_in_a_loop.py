@@ -14,18 +14,9 @@ from launch.serving.server import load, make_engine
 from tests.launch.checkpoint_files import VOCAB, write_directory
 from tests.launch.random_models import write_model
 from tests.models.parity.text_cases import T5
-from tests.serving.engines import Answer, Clients, ask, random_requests
+from tests.serving.engines import SMALL, Answer, Clients, ask, random_requests
 
 LAYERS = 3
-SMALL = EngineConfig(
-    max_num_seqs=4,
-    num_seqs_buckets="4",
-    prefill_buckets="16",
-    prefill_rows_buckets="1",
-    max_num_batched_tokens=16,
-    block_size=4,
-    num_blocks=18,
-)
 NGRAM = '{"method": "ngram", "num_speculative_tokens": 2}'
 
 
@@ -53,9 +44,9 @@ def answers(directory: Path, mesh: str, config: EngineConfig) -> list[Answer]:
 def test_a_loop_answers_as_its_layers(directory: Path, mesh: str, settings: dict[str, Any]) -> None:
     config = replace(SMALL, **settings)
     expected = answers(directory, mesh, config)
-    found = answers(directory, mesh, replace(config, scan_layers=True))
-    assert [a.tokens for a in found] == [a.tokens for a in expected]
-    assert any(len(a.tokens) > 1 for a in found)
+    looped = answers(directory, mesh, replace(config, scan_layers=True))
+    assert [a.tokens for a in looped] == [a.tokens for a in expected]
+    assert any(len(a.tokens) > 1 for a in looped)
 
 
 def choice(directory: Path, **settings: Any) -> ModelChoice:

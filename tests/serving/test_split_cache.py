@@ -15,18 +15,9 @@ from launch.serving.server import Loaded, load, make_engine
 from models.layers.attention import dot_product_attention
 from models.parallel.cache_split import CacheSplit
 from tests.launch.checkpoint_files import VOCAB, write_directory
-from tests.serving.engines import Answer, Clients, ask, random_requests
+from tests.serving.engines import SMALL, Answer, Clients, ask, random_requests
 
 LAYERS = 2
-SMALL = EngineConfig(
-    max_num_seqs=4,
-    num_seqs_buckets="4",
-    prefill_buckets="16",
-    prefill_rows_buckets="1",
-    max_num_batched_tokens=16,
-    block_size=4,
-    num_blocks=18,
-)
 COLLECTIVES = r" (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\("
 
 

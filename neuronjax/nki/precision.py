@@ -1,7 +1,8 @@
-"""Programs whose numbers are all FP32, as in the Neuron SDK's simulator with NKI_PRECISE_FP=0.
+"""Programs that round nothing to BF16 or FP8, as in the Neuron SDK's simulator with
+NKI_PRECISE_FP=0.
 
-Tensors that a kernel declares in BF16 or FP8 hold FP32 instead, so that nothing is rounded. As they
-take more memory than the chip has for them, each lies by itself.
+Tensors that a kernel declares in these formats hold FP32 instead. As they take more memory than the
+chip has for them, each has memory of its own. Float16 stays as it is.
 
 Source: Neuron docs, "NKI CPU simulator", precise floating-point mode.
 """
