@@ -22,6 +22,11 @@ X = np.arange(6, dtype=np.float32)
 CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "all of nothing": (lambda e: jnp.all(e > 0), (NONE,)),
     "concatenation": (lambda e, x: jnp.concatenate([e, x, e]), (NONE, X)),
+    "concatenation with a reshape": (
+        lambda e, x: jnp.concatenate([e.reshape(-1), x, (e + 1).T.reshape(-1), x * 2]),
+        (ROWS, X),
+    ),
+    "padding by nothing": (lambda x: jnp.pad(x, 0, mode="maximum"), (X,)),
     "constant": (lambda x: (jnp.zeros((0, 3)), x), (X,)),
     "convolution": (
         lambda a, b: lax.conv_general_dilated(a, b, (1,), "SAME"),

@@ -32,9 +32,8 @@ def iota(scope: Scope, op: Op) -> None:
 def concatenate(scope: Scope, op: Op) -> None:
     """One transfer for each operand into its part of the result, unless it was made there."""
     whole = scope.whole(op)
-    for number, operand in enumerate(op.operands):
-        if not operand.is_empty:
-            _place(scope, op, number, whole)
+    for number in range(len(op.operands)):
+        _place(scope, op, number, whole)
 
 
 def _place(scope: Scope, op: Op, number: int, whole: View) -> None:

@@ -23,6 +23,14 @@ def _of_nothing(rule: Rewrite) -> Rewrite:
     return checked
 
 
+def concatenate(writer: Writer, op: Op) -> Sequence[Value]:
+    """The operands that have elements."""
+    present = [value for value in op.operands if not value.is_empty]
+    if len(present) == 1:
+        return present
+    return [writer.add("concatenate", *present, shape=op.result.shape, **op.attributes)]
+
+
 def zeros(writer: Writer, op: Op) -> Sequence[Value]:
     """Sums of nothing."""
     return [writer.constant(0, op.result)]
@@ -81,6 +89,7 @@ def _at_origin(
 
 
 EMPTY: Mapping[str, Rewrite] = {
+    "concatenate": _of_nothing(concatenate),
     "convolution": _of_nothing(zeros),
     "dot_general": _of_nothing(zeros),
     "dynamic_update_slice": _of_nothing(updated),
