@@ -1,4 +1,5 @@
-"""How collectives execute: what each rank sends, and what it receives.
+"""How collectives execute: what each rank sends, and what it receives. In a split, each core
+exchanges data with the same core of other ranks.
 
 Floating-point numbers are reduced in float32, in the order of the group, and rounded when they are
 written; integers are exact and wrap.
@@ -134,8 +135,9 @@ def _exchange(
         for write, result in zip(writes, results, strict=True):
             write(values, result)
 
+    stream = f"collectives {instruction.stream}"
     return Exchange(
-        stream=f"collectives {instruction.stream}",
+        stream=stream if unit.split_core is None else f"{stream} of core {unit.split_core}",
         members=members,
         description=f"{instruction.mnemonic} of {tensors}{what}",
         send=send,

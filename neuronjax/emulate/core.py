@@ -16,7 +16,7 @@ from neuronjax.emulate.checks import Checks
 from neuronjax.emulate.code import Builder, Code, Step
 from neuronjax.emulate.dataflow import DataflowRunner
 from neuronjax.emulate.element_types import PLAIN, RandomBits, Rounding
-from neuronjax.emulate.fabric import Fabric, Running
+from neuronjax.emulate.fabric import Fabric, Member, Running
 from neuronjax.emulate.frame import Values
 from neuronjax.emulate.hooks import Hooks, hooks_of
 from neuronjax.emulate.memory import Location, Memories
@@ -195,7 +195,7 @@ class Emulation:
 
     def _running(self, core: Core, fabric: Fabric) -> Running:
         if isinstance(self.order, ProgramOrder):
-            block = ProgramRunner(fabric, core.rank, core.hooks).block(core.code)
+            block = ProgramRunner(Member(fabric, core.rank), core.hooks).block(core.code)
             return block.running(core.values)
         chance = random.Random(f"{self.order.seed}/{core.rank}")
         choice = Late(chance) if self.order.adversarial else Favourites(chance)

@@ -32,7 +32,7 @@ from neuronjax.emulate.code import (
     WhileCode,
 )
 from neuronjax.emulate.engines import Core, Kernel
-from neuronjax.emulate.fabric import Fabric, Running
+from neuronjax.emulate.fabric import Fabric, Member, Running
 from neuronjax.emulate.frame import Values
 from neuronjax.emulate.hooks import Hooks
 from neuronjax.emulate.instruction_reader import Reader
@@ -80,9 +80,7 @@ class Flight:
                 Reader(code, list(values), control=self.over.copy()),
                 self.begun,
                 at,
-                cores or self.fabric,
-                at if cores else self.rank,
-                meets_cores=cores is not None,
+                Member(self.fabric, self.rank, cores, at),
             )
             self.cores[at].kernels.append(kernel)
             kernels.append(kernel)
@@ -153,12 +151,14 @@ class Flight:
 
     def _wait(self) -> None:
         """That no stream can advance: all is well if some of them wait for other ranks."""
-        waiting = [k for core in self.cores.values() for k in core.waiting_for_others()]
+        waiting = [entry for core in self.cores.values() for entry in core.waiting_for_others()]
         if not waiting:
             self._deadlock()
-        if waiting[0].meets_cores:
-            group = next(group for group in self.groups if waiting[0] in group)
-            waiting[0].fabric.fail({kernel.member for kernel in group if not kernel.is_done})
+        cores = waiting[0].kernel.member.cores
+        exchanges = [entry.step.exchange for entry in waiting]
+        if cores is not None and all(e is not None and e.is_between_cores for e in exchanges):
+            group = next(group for group in self.groups if waiting[0].kernel in group)
+            cores.fail({kernel.core for kernel in group if not kernel.is_done})
 
     def _end(self, values: Values) -> None:
         """The oldest kernels are over."""
@@ -189,7 +189,7 @@ class Flight:
         stuck = next(k for group in self.groups for k in group if not k.is_done)
         heads = self.cores[stuck.core].heads(self)
         raise DeadlockError(
-            f"{stuck.fabric.member} {stuck.member}: {stuck.reader.code.path} cannot continue."
+            f"{stuck.member}: {stuck.reader.code.path} cannot continue."
             f" {'; '.join(heads)}. Send each signal from an instruction that does not itself wait"
             " for it."
         )

@@ -247,6 +247,7 @@ def send_receive(instruction: SendReceive, unit: Unit) -> Exchange:
         send=lambda values: [read(values).copy()],
         combine=combine,
         receive=lambda values, results: write(values, results[0]),
+        is_between_cores=unit.split_core is not None,
     )
 
 

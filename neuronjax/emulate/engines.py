@@ -10,7 +10,7 @@ from typing import Protocol
 
 from neuronjax.emulate.clocks import Clock
 from neuronjax.emulate.code import Step
-from neuronjax.emulate.fabric import Fabric
+from neuronjax.emulate.fabric import Member
 from neuronjax.emulate.hooks import Hooks
 from neuronjax.emulate.instruction_reader import Entry, Reader
 from neuronjax.emulate.races import Event, Races
@@ -32,11 +32,7 @@ class Kernel:
     #: Its place in the order of the program.
     number: int
     core: int
-    #: Between whom its exchanges are, and which of them it is: ranks, or cores of a split.
-    fabric: Fabric
-    member: int
-    #: Whether these are cores, whose memory it sees.
-    meets_cores: bool = False
+    member: Member
     semaphores: defaultdict[str, Counter] = field(default_factory=lambda: defaultdict(Counter))
     #: Instructions that have been read and are not done, by the stream that they complete in.
     waiting: Tally[str] = field(default_factory=Tally)
@@ -244,7 +240,7 @@ class Core:
         assert exchange is not None
         assert ticket is not None
         assert ticket.results is not None
-        if entry.kernel.meets_cores:
+        if exchange.is_between_cores:  # whose memory it sees
             entry.event.clock.join(ticket.seen)
             clock.join(ticket.seen)
         self.races.resume(entry.event)
@@ -285,16 +281,12 @@ class Core:
     def _post_side(self, entry: Entry, stream: str, clock: Clock) -> None:
         entry.event = event = self.races.begin(stream, entry.step, entry.values, clock)
         self.hooks.before(entry.step, entry.values)
-        kernel = entry.kernel
-        seen = event.after() if kernel.meets_cores else None
-        entry.ticket = kernel.fabric.post(kernel.member, entry.step, entry.values, seen)
+        entry.ticket = entry.kernel.member.post(entry.step, entry.values, event.after())
 
-    def waiting_for_others(self) -> list[Kernel]:
-        """The kernels that have sent their side of an exchange."""
+    def waiting_for_others(self) -> list[Entry]:
+        """The instructions that have sent their side of an exchange."""
         streams = (*self.queues.values(), *self.engines.values())
-        return [
-            entries[0].kernel for entries in streams if entries and entries[0].ticket is not None
-        ]
+        return [entries[0] for entries in streams if entries and entries[0].ticket is not None]
 
     def rest(self) -> None:
         """Forgets what kernels that are done have left."""

@@ -1,4 +1,5 @@
-"""An instruction's part in an exchange between ranks: send, combine what was sent, receive."""
+"""An instruction's part in an exchange between ranks, or between the cores of a split: send,
+combine what was sent, receive."""
 
 from __future__ import annotations
 
@@ -11,21 +12,23 @@ from neuronjax.emulate.frame import Values
 
 Array = np.ndarray
 Sent = Mapping[int, list[Array]]
-"""Rank -> the tensors it sends."""
+"""Rank or core -> the tensors it sends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One rank's side of an exchange.
+    """One member's side of an exchange.
 
-    `stream` is its queue, whose exchanges take place in order; `members` are the ranks that take
-    part; `description` must be the same on all of them.
+    `stream` is its queue, whose exchanges take place in order; `members` are the ranks or cores
+    that take part; `description` must be the same on all of them.
     """
 
     stream: str
     members: tuple[int, ...]
     description: str
     send: Callable[[Values], list[Array]]
-    #: What a rank gets of what all members sent.
+    #: What a member gets of what all of them sent.
     combine: Callable[[Sent, int], list[Array]]
     receive: Callable[[Values, list[Array]], None]
+    #: Whether the members are cores of a split, not ranks.
+    is_between_cores: bool = False

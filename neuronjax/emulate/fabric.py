@@ -4,7 +4,7 @@ all members of the group have."""
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Sequence, Set
 from dataclasses import dataclass, field
 
 from neuronjax.emulate.clocks import Clock
@@ -14,12 +14,12 @@ from neuronjax.emulate.frame import Values
 from neuronjax.errors import CollectiveError
 
 Running = Generator[None, None, None]
-"""A running rank, as a generator that yields when it can only wait for others."""
+"""A running member, as a generator that yields when it can only wait for others."""
 
 
 @dataclass(eq=False)
 class Ticket:
-    """A rank's side of an exchange, and its results once the exchange has taken place."""
+    """A member's side of an exchange, and its results once the exchange has taken place."""
 
     rank: int
     step: Step
@@ -38,7 +38,7 @@ class Ticket:
 
 @dataclass
 class Fabric:
-    """The sides that ranks have posted, in order, by rank and stream."""
+    """The sides that members have posted, in order, by member and stream."""
 
     ranks: int
     #: What a member is: a rank, or a core of a split.
@@ -113,34 +113,62 @@ class Fabric:
         queues = sorted(self._open.items(), key=lambda item: item[0])
         return [ticket for _, queue in queues for ticket in queue]
 
-    def run(self, ranks: Sequence[Running]) -> None:
-        """Runs ranks until all of them are done.
+    def run(self, members: Sequence[Running]) -> None:
+        """Runs members until all of them are done.
 
         Raises:
-          CollectiveError: no rank can continue.
+          CollectiveError: no member can continue.
         """
-        active = dict(enumerate(ranks))
+        for active in self.running(members):
+            self.fail(active)
+
+    def running(self, members: Sequence[Running]) -> Generator[Set[int], None, None]:
+        """Runs members until all of them are done; yields those that are left when none of them
+        can continue."""
+        active = dict(enumerate(members))
         while active:
             before = self.done
-            finished = [rank for rank, running in active.items() if _is_over(running)]
-            for rank in finished:
-                del active[rank]
-            if active and not finished and self.done == before and self._stuck(active):
-                self.fail(set(active))
+            finished = [member for member, running in active.items() if _is_over(running)]
+            for member in finished:
+                del active[member]
+            if active and not finished and self.done == before:
+                yield active.keys()
 
-    def _stuck(self, active: dict[int, Running]) -> bool:
-        """Whether every active rank has posted a side whose exchange has not taken place."""
-        return all(any(ticket.rank == rank for ticket in self.waiting()) for rank in active)
+    def is_stuck(self, active: Set[int]) -> bool:
+        """Whether every active member has posted a side whose exchange has not taken place."""
+        return active <= {ticket.rank for ticket in self.waiting()}
 
-    def fail(self, active: set[int]) -> None:
+    def fail(self, active: Set[int]) -> None:
         """Raises ``CollectiveError``: `active` members wait, and those that ended never come."""
         waiting = [str(ticket) for ticket in self.waiting() if ticket.rank in active]
-        gone = sorted(set(range(self.ranks)) - active)
+        gone = sorted(set(range(self.ranks)) - set(active))
         ended = f" {self.member.capitalize()}s {gone} have ended." if gone else ""
         raise CollectiveError(
             f"{self.member}s wait forever: {'; '.join(waiting)}.{ended} All {self.member}s of a"
             " group must run the same collectives in the same order."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Where code runs, and whom it meets: other ranks and, in a split, the other cores."""
+
+    ranks: Fabric
+    rank: int
+    cores: Fabric | None = None
+    core: int = 0
+
+    def __str__(self) -> str:
+        return f"rank {self.rank}" if self.cores is None else f"core {self.core}"
+
+    def post(self, step: Step, values: Values, seen: Clock | None = None) -> Ticket:
+        """Posts its side of an exchange, as `Fabric.post` does."""
+        exchange = step.exchange
+        assert exchange is not None
+        if not exchange.is_between_cores:
+            return self.ranks.post(self.rank, step, values)
+        assert self.cores is not None
+        return self.cores.post(self.core, step, values, seen)
 
 
 def _is_over(running: Running) -> bool:

@@ -330,6 +330,7 @@ def core_barrier(instruction: CoreBarrier, unit: Unit) -> Run | Exchange:
         send=lambda values: [],
         combine=lambda sent, core: [],
         receive=lambda values, results: None,
+        is_between_cores=True,
     )
 
 

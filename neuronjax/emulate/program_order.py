@@ -22,7 +22,7 @@ from neuronjax.emulate.code import (
     Step,
     WhileCode,
 )
-from neuronjax.emulate.fabric import Fabric, Running
+from neuronjax.emulate.fabric import Fabric, Member, Running
 from neuronjax.emulate.frame import Values
 from neuronjax.emulate.hooks import Hooks
 from neuronjax.emulate.unit import Run
@@ -49,8 +49,7 @@ class Runner:
 class ProgramRunner:
     """Turns code into runners."""
 
-    fabric: Fabric
-    rank: int
+    member: Member
     hooks: Hooks
 
     def block(self, codes: tuple[Code, ...]) -> Runner:
@@ -82,11 +81,11 @@ class ProgramRunner:
         return hooked
 
     def _exchange(self, step: Step) -> Generate:
-        exchange, fabric, rank, hooks = step.exchange, self.fabric, self.rank, self.hooks
+        exchange, member, hooks = step.exchange, self.member, self.hooks
         assert exchange is not None
 
         def generate(values: Values) -> Generator[None, None, None]:
-            ticket = fabric.post(rank, step, values)
+            ticket = member.post(step, values)
             while ticket.results is None:
                 yield
             exchange.receive(values, ticket.results)
@@ -175,19 +174,25 @@ class ProgramRunner:
         return self.block(node.body)
 
     def _split(self, node: SplitCode) -> Runner:
-        """Kernels in turn, each up to where it waits for another core."""
-        fabric = Fabric(len(node.kernels), member="core")
+        """Kernels in turn, each up to where it waits for another core or rank."""
+        cores = Fabric(len(node.kernels), member="core")
         runners = [
-            dataclasses.replace(self, fabric=fabric, rank=core).block((kernel,))
+            dataclasses.replace(
+                self, member=dataclasses.replace(self.member, cores=cores, core=core)
+            ).block((kernel,))
             for core, kernel in enumerate(node.kernels)
         ]
 
-        def run(values: Values) -> None:
+        def generate(values: Values) -> Generator[None, None, None]:
             own = [list(values) for _ in runners]
-            fabric.run([runner.running(mine) for runner, mine in zip(runners, own, strict=True)])
+            running = [runner.running(mine) for runner, mine in zip(runners, own, strict=True)]
+            for active in cores.running(running):
+                if cores.is_stuck(active):
+                    cores.fail(active)
+                yield
             values[:] = own[-1]
 
-        return Runner(run)
+        return Runner(None, generate)
 
 
 def _all_of(runs: list[Run]) -> Run:

@@ -135,10 +135,15 @@ class Compiled:
 
 
 def compiled(
-    function: Callable[..., Any], call: Call, chip: str, grid: tuple[int, ...] = ()
+    function: Callable[..., Any],
+    call: Call,
+    chip: str,
+    grid: tuple[int, ...] = (),
+    ranks: int | None = None,
 ) -> Compiled:
     """The kernel `function` for a call with arrays of those shapes and dtypes, whose values do not
-    matter; `grid` are its programs, which run on physical cores beside each other.
+    matter; `grid` are its programs, which run on physical cores beside each other, and `ranks` how
+    many logical cores run it, if the caller knows.
 
     Raises: those of `Kernel.trace`.
     """
@@ -153,7 +158,7 @@ def compiled(
     lines: list[str] = []  # programs that take different ways have the same parts
     returned = None
     for number in reversed(range(programs)):
-        trace = Trace(chip, grid, number, lines=lines)
+        trace = Trace(chip, grid, number, lines=lines, ranks_of_call=ranks)
         traces.insert(0, trace)
         returned = _traced(function, call, trace)
     buffers = _shared_buffers(name, traces)
@@ -339,7 +344,7 @@ class _Grid:
             buffers=self.buffers,
             registers=tuple(sorted(registers, key=lambda register: register.name)),
             aliases=self.aliases,
-            ranks=self.traces[0].ranks,
+            ranks=max(trace.ranks for trace in self.traces),
         )
 
 

@@ -54,9 +54,11 @@ class Kernel:
         programs = grid if isinstance(grid, tuple) else (grid,)
         return dataclasses.replace(self, grid=programs)
 
-    def compile(self, called: Call, target: str | None = None) -> Compiled:
-        """The program for a call. Raises as `trace` does."""
-        return compiled(self.function, called, chip_of(target or self.target), self.grid)
+    def compile(
+        self, called: Call, target: str | None = None, ranks: int | None = None
+    ) -> Compiled:
+        """The program for a call on so many ranks, if that is known. Raises as `trace` does."""
+        return compiled(self.function, called, chip_of(target or self.target), self.grid, ranks)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """Its results for JAX arrays, within `jax.jit` or not: the emulator computes them when the
@@ -69,7 +71,7 @@ class Kernel:
         if is_tracing():
             return self.function(*arguments, **keywords)
         called = call(self.function, arguments, keywords)
-        traced = self.compile(called)
+        traced = self.compile(called, ranks=_ranks_of_mesh())
         for position in traced.unreturned():
             raise KernelError(
                 f"{self.function.__name__} writes to {_place(called, position)} and does not "
@@ -97,6 +99,12 @@ class Kernel:
           SbufOverflowError, PsumOverflowError: its tiles do not fit.
         """
         return self.compile(call(self.function, arguments, keywords), target)
+
+
+def _ranks_of_mesh() -> int | None:
+    """How many devices run what is being traced; None: it is not within ``jax.shard_map``."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return mesh.size if mesh.manual_axes else None
 
 
 def _place(called: Call, position: int) -> str:
@@ -174,7 +182,7 @@ def simulate(
         called = call(kernel.function, arguments, keywords)
         if ranks is not None:
             _check_stacked(called, ranks)
-        traced = kernel.compile(called if ranks is None else called.of_rank(0), target)
+        traced = kernel.compile(called if ranks is None else called.of_rank(0), target, ranks)
         _check_ranks(kernel, traced.program.ranks, ranks)
         arrays = called.arrays
         for position in traced.changed:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import re
 import sys
@@ -83,22 +82,17 @@ class Trace:
     loops: list[LoopMarks] = field(default_factory=list)
     open_loops: list[LoopMarks] = field(default_factory=list)
     register_loops: list[LoopMarks] = field(default_factory=list)
-    #: Cores that run the kernel and exchange data; the line that asks which of them one is.
+    #: Logical cores that run the kernel and exchange data; the line that asks which of them one is;
+    #: how many the caller says there are.
     ranks: int = 1
     rank_line: str = ""
+    ranks_of_call: int | None = None
 
     def exchanges_between(self, ranks: int) -> None:
         """Notes that so many ranks exchange data.
 
-        Raises:
-          UnsupportedProgramError: the kernel has several programs, or exchanges data between
-            another number of ranks, too.
+        UnsupportedProgramError: the kernel exchanges data between another number of ranks, too.
         """
-        if math.prod(self.grid) > 1:
-            raise UnsupportedProgramError(
-                f"{self.line()}: collectives within a kernel of {math.prod(self.grid)} programs "
-                "are not built; call the kernel without a grid."
-            )
         if self.ranks not in (1, ranks):
             raise UnsupportedProgramError(
                 f"{self.line()}: {ranks} ranks exchange data here, and {self.ranks} before; name "
@@ -107,12 +101,20 @@ class Trace:
         self.ranks = ranks
 
     def check_ranks(self) -> None:
-        """UnsupportedProgramError: the kernel asks for its rank among an unknown number."""
-        if self.rank_line and self.ranks == 1:
+        """Takes the number of ranks from the call, if the kernel asks for its own and has no
+        collective that says how many there are.
+
+        UnsupportedProgramError: nobody says it.
+        """
+        if not self.rank_line or self.ranks > 1:
+            return
+        if self.ranks_of_call is None:
             raise UnsupportedProgramError(
-                f"{self.rank_line}: rank_id is known in kernels with a collective, which says how "
-                "many ranks there are; pass jax.lax.axis_index(…) as an argument here."
+                f"{self.rank_line}: nobody says how many ranks there are, which a kernel that asks "
+                "for its own must know: it has no collective, and is called neither within "
+                "jax.shard_map nor by nki.simulate with ranks."
             )
+        self.ranks = self.ranks_of_call
 
     def buffer(
         self,

@@ -1,7 +1,8 @@
 """A pytest plugin: what the tests of nki-library import, as modules of this project.
 
 Their simulation harness imports a simulator as `nki_cpu_simulator`, and number formats as
-`neuron_dtypes`.
+`neuron_dtypes`. It has no ranks; tests of collectives get them here, with inputs, results and
+expectations for each, as the harness has them where it runs on chips.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest.mock import MagicMock
@@ -39,20 +41,21 @@ _WRITTEN = ".must_alias_input"
 
 
 class _Simulated:
-    """`nki.cpu_simulate(kernel)[cores](**inputs)`."""
+    """`nki.cpu_simulate(kernel)[cores](**inputs)`; with `ranks`, arrays have one more dimension."""
 
-    def __init__(self, kernel: Any, cores: int = 1) -> None:
-        self.kernel, self.cores = kernel, cores
+    def __init__(self, kernel: Any, cores: int = 1, ranks: int | None = None) -> None:
+        self.kernel, self.cores, self.ranks = kernel, cores, ranks
 
     def __getitem__(self, cores: int) -> _Simulated:
-        return _Simulated(self.kernel, cores)
+        return _Simulated(self.kernel, cores, self.ranks)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         kernel = self.kernel if isinstance(self.kernel, nki.Kernel) else nki.jit(self.kernel)
         order: Order | None = None
         if os.environ.get(ORDER) == "adversarial":
             order = DataflowOrder(seed=1, adversarial=True)
-        run = nki.simulate(kernel[self.cores], order, os.environ.get("NKI_NC_VERSION", "gen3"))
+        target = os.environ.get("NKI_NC_VERSION", "gen3")
+        run = nki.simulate(kernel[self.cores], order, target, self.ranks)
         results = run(*map(formats.given, arguments), **tree_map(formats.given, keywords))
         return tree_map(formats.Result, results)
 
@@ -153,9 +156,59 @@ def _with_plain_names(framework: Any) -> None:
     framework.run_test = run_test
 
 
+def _with_ranks(orchestrator: Any) -> None:
+    """Tests of several ranks run on them; what each of them returns is written where the harness
+    looks for it."""
+    begin = orchestrator._run_simulator_inference
+    orchestration = importlib.import_module(orchestrator.__module__)
+
+    def run(self: Any, test: Any) -> str | None:
+        ranks = test.inference_args.collective_ranks
+        if ranks == 1:
+            return begin(self, test)
+        folder = Path(self.fs_config.artifacts_output_directory_path)
+        folder /= orchestration.INF_ARTIFACT_DIR_NAME
+        for rank, results in enumerate(_results_by_rank(test, ranks)):
+            own = folder / f"output_worker_{rank}"
+            own.mkdir(parents=True, exist_ok=True)
+            for name, result in results.items():
+                (own / f"{name}.bin").write_bytes(result.tobytes())
+        return str(folder)
+
+    orchestrator._run_simulator_inference = run
+
+
+def _results_by_rank(test: Any, ranks: int) -> list[dict[str, np.ndarray]]:
+    """The results of a test's kernel on each rank, in the dtypes of what is expected."""
+    compiler = test.compiler_input
+    os.environ["NKI_NC_VERSION"] = compiler.platform_target.get_nc_gen()
+    given = test.kernel_input
+    by_rank = [given.for_rank(r) if hasattr(given, "for_rank") else given for r in range(ranks)]
+    inputs = {
+        name.removesuffix(_WRITTEN): np.stack([own[name] for own in by_rank])
+        if isinstance(value, np.ndarray)
+        else value
+        for name, value in by_rank[0].items()
+    }
+    results = _Simulated(test.kernel_func, compiler.logical_nc_config, ranks)(**inputs)
+    if not isinstance(results, list | tuple):
+        results = [results]
+    arrays = [np.asarray(result) for result in results]
+    normalized = importlib.import_module("test.utils.common_dataclasses").normalize_golden_output
+    expected = [normalized(test.validation_args.golden_output, rank) for rank in range(ranks)]
+    return [
+        {
+            name: array[rank].astype(golden.dtype)
+            for array, (name, golden) in zip(arrays, expected[rank].items(), strict=True)
+        }
+        for rank in range(ranks)
+    ]
+
+
 def pytest_collection_finish() -> None:
     """The harness asks for a kernel that only a compilation makes, and compares words by name."""
     _with_plain_names(importlib.import_module("test.utils.unit_test_framework").UnitTestFramework)
+    _with_ranks(importlib.import_module("test.utils.test_orchestrator").Orchestrator)
     unpackers = importlib.import_module("test.utils.output_validator")._X4_UNPACKERS
     unpackers.update({str(words): unpackers[name] for name, words in formats.WORDS.items()})
     importlib.import_module("test.utils.test_orchestrator").Orchestrator._compiled_kernel = None

@@ -104,6 +104,43 @@ def own_again(x: Tensor) -> Tensor:
     return stored(mine)
 
 
+@nki.jit
+def own_of_all(x: Tensor) -> Tensor:
+    """A rank's own part of an array that all ranks have."""
+    mine = tile(x.shape[1:], x.dtype)
+    nisa.dma_copy(mine, x.ap([[16, 128], [1, 16]], scalar_offset=ncc.rank_id(), indirect_dim=0))
+    return stored(mine)
+
+
+@nki.jit
+def wide_by_halves(x: Tensor, group: Any) -> Tensor:
+    """`wide`, of which each program has half the rows."""
+    members = len(group.groups[0])
+    result = in_hbm(x, (x.shape[0], x.shape[1] * members))
+    half = nl.ds(nl.program_id(0) * 64, 64)
+    out = tile((64, x.shape[1] * members), x.dtype)
+    ncc.all_gather([doubled(x[half, :])], [out], group, collective_dim=1)
+    nisa.dma_copy(result[half, :], out)
+    return result
+
+
+@nki.jit
+def long_with_barriers(x: Tensor, group: Any) -> Tensor:
+    """`long`, whose programs make half of what is sent each, and read what the other received."""
+    members, core = len(group.groups[0]), nl.program_id(0)
+    sent = in_hbm(x)
+    received = in_hbm(x, (2, members, 64, 16))
+    result = in_hbm(x, (members, 128, 16))
+    half = nl.ds(core * 64, 64)
+    nisa.dma_copy(sent[half, :], doubled(x[half, :]))
+    nisa.core_barrier(sent, (0, 1))
+    other = sent[nl.ds((1 - core) * 64, 64), :]
+    ncc.all_gather([other], [received[1 - core].reshape((members * 64, 16))], group, 0)
+    nisa.core_barrier(received, (0, 1))
+    nisa.dma_copy(result[:, half, :], received[core])
+    return result.reshape((members * 128, 16))
+
+
 def of_groups(function: Callable[[np.ndarray, int], np.ndarray]) -> Callable[[Any], np.ndarray]:
     """What every rank has when `function` gets its group's arrays, and its place among them."""
 
@@ -126,6 +163,10 @@ GROUPED: dict[str, tuple[Any, Callable[[Any], np.ndarray]]] = {
         of_groups(lambda x, at: np.concatenate([np.split(part, len(x))[at] for part in x])),
     ),
 }
+TWO_PROGRAMS = {
+    "all_gather along 1, SBUF": wide_by_halves,
+    "all_gather along 0, HBM": long_with_barriers,
+}
 REDUCED = {"add": np.sum, "minimum": np.min, "maximum": np.max}
 
 
@@ -136,6 +177,15 @@ def test_exchanges(name: str, group: Any, order: Order) -> None:
     kernel, expected = GROUPED[name]
     found = nki.simulate(kernel, order, ranks=4)(X, group)
     np.testing.assert_allclose(found, expected(group), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+@pytest.mark.parametrize("group", [ALL, PAIRS], ids=["all", "pairs"])
+@pytest.mark.parametrize("name", TWO_PROGRAMS)
+def test_exchanges_of_two_programs(name: str, group: Any, order: Order) -> None:
+    found = nki.simulate(TWO_PROGRAMS[name][2], order, ranks=4)(X, group)
+    expected = GROUPED[name][1](group)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("op", REDUCED)
@@ -156,6 +206,13 @@ def test_permutations_and_ranks(order: Order) -> None:
     found = nki.simulate(passed_on, order, ranks=4)(X)
     np.testing.assert_array_equal(found, np.roll(2 * X, 1, axis=0))
     np.testing.assert_array_equal(nki.simulate(own_again, order, ranks=4)(X), 2 * X)
+
+
+def test_ranks_without_an_exchange(neuron_devices: list[jax.Device]) -> None:
+    repeated = np.broadcast_to(X, (4, *X.shape))
+    np.testing.assert_array_equal(nki.simulate(own_of_all, ranks=4)(repeated), X)
+    found = sharded(mesh_of_four(neuron_devices), lambda x: own_of_all(x[0])[None])(repeated)
+    np.testing.assert_array_equal(found, X)
 
 
 def mesh_of_four(devices: list[jax.Device]) -> jax.sharding.Mesh:
@@ -188,6 +245,8 @@ def sharded(mesh: jax.sharding.Mesh, function: Any) -> Any:
 def test_in_a_program_over_a_mesh(neuron_devices: list[jax.Device]) -> None:
     found = sharded(mesh_of_four(neuron_devices), rounds)(X)
     np.testing.assert_allclose(found, rounds_in_numpy(X), rtol=2e-5, atol=2e-5)
+    by_two = sharded(mesh_of_four(neuron_devices), lambda x: wide_by_halves[2](x[0], PAIRS)[None])
+    np.testing.assert_allclose(by_two(X), GROUPED["all_gather along 1, SBUF"][1](PAIRS), rtol=1e-6)
 
 
 ON_ENGINES = """
@@ -264,8 +323,7 @@ REFUSED = {
         lambda: nki.simulate(copied_alone, ranks=4)(X),
         "no collectives, so it runs on one rank",
     ),
-    "a grid": (lambda: nki.simulate(wide[2], ranks=4)(X, ALL), "of 2 programs"),
-    "a rank alone": (lambda: nki.simulate(asks_for_its_rank)(X[0]), "axis_index"),
+    "a rank alone": (lambda: nki.simulate(asks_for_its_rank)(X[0]), "nobody says how many ranks"),
     "two sizes": (lambda: nki.simulate(two_sizes, ranks=4)(X), "name every rank"),
     "two memories": (lambda: nki.simulate(in_two_memories, ranks=4)(X), "all of them in one"),
 }

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
 
-from neuronjax.program.collective import CollectiveInstruction
 from neuronjax.program.conflicts import Touch, conflicts, touches
 from neuronjax.program.control import Host
 from neuronjax.program.gpsimd_engine import CoreBarrier
@@ -151,7 +150,7 @@ def _root(buffer: Buffer, roots: dict[str, str]) -> str:
 
 
 def alone(program: Program) -> Iterator[Violation]:
-    """A core of a split uses its own on-chip memory only, and neither other ranks nor the host."""
+    """A core of a split uses its own on-chip memory only, and not the host."""
     cores = {
         id(kernel): core for _, node in _splits(program) for core, kernel in enumerate(node.kernels)
     }
@@ -160,7 +159,7 @@ def alone(program: Program) -> Iterator[Violation]:
         core = cores.get(id(place.kernel))
         if core is None:
             continue
-        if isinstance(instruction, CollectiveInstruction | Host):
+        if isinstance(instruction, Host):
             actual = f"{instruction.mnemonic} on one core of several"
             yield Violation(place.path, actual, "a kernel outside splits")
         for buffer in dict.fromkeys(access.buffer for access in instruction.accesses()):
