@@ -157,7 +157,7 @@ def collective_permute(
     _add(Permute, ranks, srcs, dsts, pairs=pairs, priority=priority)
 
 
-def rank_id() -> VirtualRegister:
+def rank_id(name: str | None = None) -> VirtualRegister:
     """A register with the number of the rank that runs the kernel."""
     trace = current()
     register = trace.register("rank")

@@ -32,7 +32,7 @@ from neuronjax.native_kernels import NativeKernel, lines_by_path, with_lines
 from neuronjax.nki.beside import beside
 from neuronjax.nki.building import closed_groups
 from neuronjax.nki.calls import Call, is_array
-from neuronjax.nki.carried import Carried, carried
+from neuronjax.nki.carried import carried
 from neuronjax.nki.early_reads import with_early_reads
 from neuronjax.nki.endless import Watch
 from neuronjax.nki.late_loads import LOADS, PREPARATIONS, with_late
@@ -181,19 +181,26 @@ def compiled(
         for argument in written.values()
     ]
     declared = {tensor: line for trace in traces for tensor, line in trace.declared.items()}
-    dependences = list(dict.fromkeys(place for trace in traces for place in carried(trace)))
+    advice = list(dict.fromkeys(part for trace in traces for part in _advice(trace)))
     finished, notes = _finished(_Grid(name, traces, tuple(buffers), aliases, declared))
     names = {position: _result_of(argument) for position, argument in written.items()}
     changed = frozenset(_written(traces, None))
-    notes += tuple(f"{place}." for place in dependences)
-    _warn(dependences)
+    notes += tuple(f"{text}." for _, text in advice)
+    _warn(advice)
     return Compiled(finished, returned, declared, names, changed, notes, grid)
 
 
-def _warn(dependences: Sequence[Carried]) -> None:
-    for place in dependences:
-        file, _, line = place.reads.rpartition(":")
-        warned(f"{place}.", KernelWarning, file, int(line))
+def _advice(trace: Trace) -> Iterator[tuple[str, str]]:
+    """Lines of the kernel, and what to mind there."""
+    yield from ((place.reads, str(place)) for place in carried(trace))
+    yield from ((line, f"{line}: {text}") for line, text in trace.advice.items())
+
+
+def _warn(advice: Sequence[tuple[str, str]]) -> None:
+    """Gives what to mind at lines of the kernel as warnings there."""
+    for place, text in advice:
+        file, _, line = place.rpartition(":")
+        warned(f"{text}.", KernelWarning, file, int(line))
 
 
 def _place(function: Callable[..., Any]) -> str:

@@ -17,11 +17,12 @@ from neuronjax.nki.constants import (
     oob_mode,
     reduce_cmd,
 )
+from neuronjax.nki.dtypes import element_type
 from neuronjax.nki.dynamic_loops import VirtualRegister
 from neuronjax.nki.refusal import refusing, removed, unknown
 from neuronjax.nki.signatures import SIGNATURES, signature
 from neuronjax.nki.tensor import Tensor
-from neuronjax.nki.trace import current
+from neuronjax.nki.trace import Trace, current
 
 __all__ = [
     "NOT_BUILT",
@@ -98,6 +99,8 @@ def __getattr__(name: str) -> Callable[..., None]:
 
     def call(*arguments: Any, **keywords: Any) -> None:
         trace = current()
+        if "dtype" in keywords and "dst" in keywords and "dtype" not in signature(name).parameters:
+            _compare_dtypes(trace, keywords.pop("dtype"), keywords["dst"])
         try:
             bound = signature(name).bind(*arguments, **keywords)
         except TypeError as error:
@@ -110,6 +113,13 @@ def __getattr__(name: str) -> Callable[..., None]:
 
     call.__name__ = call.__qualname__ = name
     return call
+
+
+def _compare_dtypes(trace: Trace, dtype: Any, dst: Any) -> None:
+    """Notes if `dtype`, which published kernels name beside `dst`, is not that of `dst`."""
+    given = element_type(dtype)
+    if isinstance(dst, Tensor) and given != dst.dtype:
+        trace.advice[trace.line()] = f"dtype={given.name} has no effect: dst is {dst.dtype.name}"
 
 
 def _hint(name: str, keywords: Mapping[str, Any]) -> str:

@@ -76,6 +76,8 @@ class Trace:
     lines: list[str] = field(default_factory=list)
     accumulated: set[Access] = field(default_factory=set)
     declared: dict[str, str] = field(default_factory=dict)
+    #: Lines of the kernel, with what to mind there.
+    advice: dict[str, str] = field(default_factory=dict)
     #: Name -> a tile that is another one read as another width, and the other one's name.
     aliases: dict[str, tuple[Buffer, str]] = field(default_factory=dict)
     registers: list[Register] = field(default_factory=list)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sysconfig
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import ml_dtypes
@@ -335,8 +336,7 @@ def of_an_older_api(x: Tensor, y: Tensor) -> Tensor:
 
 
 def with_a_dtype(x: Tensor, y: Tensor) -> Tensor:
-    nisa.tensor_copy(tile(x.shape, nl.bfloat16), loaded(x), dtype=nl.bfloat16)
-    return x
+    return stored(nisa.tensor_copy(loaded(x), dtype=nl.bfloat16))
 
 
 def masked(x: Tensor, y: Tensor) -> Tensor:
@@ -416,6 +416,19 @@ def test_what_nothing_has_written_is_poison(order: core.Order | None) -> None:
 def test_what_the_chip_would_refuse(kernel: Callable[..., Tensor | None]) -> None:
     with pytest.raises(NeuronError, match=REFUSED[kernel]):
         nki.simulate(nki.jit(kernel))(X, Y)
+
+
+def test_a_dtype_beside_dst() -> None:
+    def narrowed(x: Tensor, dtype: Any) -> Tensor:
+        out = tile(x.shape, nl.bfloat16)
+        nisa.tensor_copy(dst=out, src=loaded(x), dtype=dtype)
+        return stored(out)
+
+    x = np.random.default_rng(0).standard_normal((128, 8), np.float32)
+    expected = x.astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(nki.simulate(narrowed)(x, nl.bfloat16), expected)
+    with pytest.warns(KernelWarning, match=r"test_isa.py:\d+: dtype=float32 has no effect: dst is"):
+        np.testing.assert_array_equal(nki.simulate(narrowed)(x, nl.float32), expected)
 
 
 def test_what_no_kernel_can_be_called_with() -> None:
