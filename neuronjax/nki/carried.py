@@ -94,8 +94,13 @@ def _in_loop(loop: LoopMarks, trace: Trace) -> Iterator[Carried]:
 
 def _accesses(instruction: Instruction, older: set[str]) -> tuple[list[Access], list[Access]]:
     """What it reads and writes of tensors that are older than a loop."""
-    reads, writes = (
-        [item for item in items if isinstance(item, Access) and item.buffer.name in older]
-        for items in (instruction.reads(), instruction.writes())
-    )
+    reads: list[Access] = []
+    writes: list[Access] = []
+    for use in instruction.uses():
+        operand = use.operand
+        if isinstance(operand, Access) and operand.buffer.name in older:
+            if use.role.is_read:
+                reads.append(operand)
+            if use.role.is_write:
+                writes.append(operand)
     return reads, writes

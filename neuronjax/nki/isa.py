@@ -20,7 +20,7 @@ from neuronjax.nki.constants import (
 from neuronjax.nki.dtypes import element_type
 from neuronjax.nki.dynamic_loops import VirtualRegister
 from neuronjax.nki.refusal import refusing, removed, unknown
-from neuronjax.nki.signatures import SIGNATURES, signature
+from neuronjax.nki.signatures import SIGNATURES, bound, signature
 from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.trace import Trace, current
 
@@ -102,14 +102,13 @@ def __getattr__(name: str) -> Callable[..., None]:
         if "dtype" in keywords and "dst" in keywords and "dtype" not in signature(name).parameters:
             _compare_dtypes(trace, keywords.pop("dtype"), keywords["dst"])
         try:
-            bound = signature(name).bind(*arguments, **keywords)
+            given = bound(name, arguments, keywords)
         except TypeError as error:
             raise UnsupportedProgramError(
                 f"{trace.line()}: nki.isa.{name}({SIGNATURES[name]}): {error}."
                 f"{_hint(name, keywords)}"
             ) from None
-        bound.apply_defaults()
-        trace.add(build(trace, name, dict(bound.arguments)))
+        trace.add(build(trace, name, given))
 
     call.__name__ = call.__qualname__ = name
     return call

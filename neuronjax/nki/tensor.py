@@ -91,42 +91,46 @@ class Tensor(UnknownValues):
             raise IndexError(
                 f"{current().line()}: {len(entries)} indices are too many for shape {self.shape}."
             )
-        entries += (slice(None),) * (len(self.shape) - len(entries))
-        view, kept = self, []
+        view, sizes, strides, kept = self, list(self.shape), list(self.strides), []
+        partition, offset, on_chip = self.partition, self.offset, self.storage.on_chip
         for axis, entry in enumerate(entries):
-            view = view._sliced(axis, entry)
-            if isinstance(entry, slice | DynamicSlice) or (axis == 0 and self.storage.on_chip):
+            if isinstance(entry, DynamicSlice):
+                view = view._at_register(entry.start, axis, strides[axis])
+                sizes[axis] = entry.size
+            else:
+                start, sizes[axis], step = self._slice(axis, entry)
+                if axis == 0 and on_chip:
+                    partition += start
+                else:
+                    offset += start * strides[axis]
+                    strides[axis] *= step
+            if isinstance(entry, slice | DynamicSlice) or (axis == 0 and on_chip):
                 kept.append(axis)
-        if self.storage.on_chip and kept == [0] and self.ndim > 1:
+        kept.extend(range(len(entries), self.ndim))
+        if on_chip and kept == [0] and self.ndim > 1:
             kept.append(self.ndim - 1)
         return dataclasses.replace(
             view,
-            shape=tuple(view.shape[axis] for axis in kept),
-            strides=tuple(view.strides[axis] for axis in kept),
+            shape=tuple([sizes[axis] for axis in kept]),
+            strides=tuple([strides[axis] for axis in kept]),
+            partition=partition,
+            offset=offset,
         )
 
-    def _sliced(self, axis: int, entry: Any) -> Tensor:
+    def _slice(self, axis: int, entry: Any) -> tuple[int, int, int]:
+        """Start, size and step of a slice, or of one element, of a dimension."""
         size = self.shape[axis]
-        if isinstance(entry, DynamicSlice):
-            shape = (*self.shape[:axis], entry.size, *self.shape[axis + 1 :])
-            place = self._at_register(entry.start, axis, self.strides[axis])
-            return dataclasses.replace(place, shape=shape)
         start, stop, step = _bounds(entry, size)
         if not 0 <= start <= stop <= size or step < 1:
             raise OutOfBoundsError(
                 f"{current().line()}: {_shown(entry)} is out of bounds for dimension {axis}, which "
                 f"has {size} elements."
             )
-        shape = (*self.shape[:axis], -(-(stop - start) // step), *self.shape[axis + 1 :])
-        if axis == 0 and self.storage.on_chip:
-            if step != 1:
-                raise UnsupportedProgramError(
-                    f"{current().line()}: a slice of partitions cannot have a step ({step})."
-                )
-            return dataclasses.replace(self, shape=shape, partition=self.partition + start)
-        strides = (*self.strides[:axis], self.strides[axis] * step, *self.strides[axis + 1 :])
-        offset = self.offset + start * self.strides[axis]
-        return dataclasses.replace(self, shape=shape, strides=strides, offset=offset)
+        if step != 1 and axis == 0 and self.storage.on_chip:
+            raise UnsupportedProgramError(
+                f"{current().line()}: a slice of partitions cannot have a step ({step})."
+            )
+        return start, -(-(stop - start) // step), step
 
     def _at_register(self, register: Register, axis: int, stride: int) -> Tensor:
         """It, further on by register · stride elements."""

@@ -240,7 +240,7 @@ class Trace:
                 "every iteration of its loops is traced. End the loop, or give each instruction "
                 "more to do."
             )
-        self.instructions.append(dataclasses.replace(instruction, part=self.lines.index(line)))
+        self.instructions.append(instruction.with_part(self.lines.index(line)))
 
     def line(self) -> str:
         """``file:line`` of the innermost frame of the kernel's own code, or of what it calls."""
