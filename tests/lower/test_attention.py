@@ -13,7 +13,8 @@ import pytest
 
 from neuronjax.program.operand import Kind
 from neuronjax.program.program import Program
-from neuronjax.program.walk import kernels
+from neuronjax.program.vector_engine import TensorReduce
+from neuronjax.program.walk import count_instructions, instructions, kernels
 from tests.lower.differential import Tolerance
 from tests.lower.test_matmul import drawn, held
 
@@ -59,6 +60,10 @@ CASES: list[tuple[str, Callable[..., Any], tuple[tuple[int, ...], ...]]] = [
     ("one query", attention, ((2, 1, 2, 32), (2, 300, 2, 32), (2, 300, 2, 32))),
     ("wide heads", attention, ((1, 40, 1, 200), (1, 300, 1, 200), (1, 300, 1, 200))),
     ("bias", attention, ((2, 20, 3, 16), (2, 30, 3, 16), (2, 30, 3, 16), (1, 3, 20, 30))),
+    ("windows", attention, ((14, 49, 3, 16),) * 3 + ((1, 3, 49, 49),)),
+    ("windows, few heads at a time", attention, ((4, 49, 12, 8),) * 3 + ((1, 12, 49, 49),)),
+    ("odd numbers of them", attention, ((5, 30, 7, 8), (5, 40, 7, 8), (5, 40, 7, 24))),
+    ("more than 128 queries", attention, ((2, 130, 2, 8), (2, 60, 2, 8), (2, 60, 2, 8))),
     ("grouped", grouped, ((2, 20, 2, 3, 16), (2, 30, 2, 16), (2, 30, 2, 16))),
     ("capped", capped, ((1, 33, 2, 16),) * 3),
     ("causal", causal, ((2, 40, 4, 16),) * 3),
@@ -105,6 +110,23 @@ def test_masked_attention() -> None:
     mask = np.random.default_rng(0).integers(0, 2, (2, 1, 20, 20)).astype(bool)
     program = held(lambda q, k, v, m: attention(q, k, v, mask=m), q, k, v, mask, tolerance=CLOSE)
     assert is_in_one_kernel(program, 2 * 3 * 20 * 20)
+
+
+@pytest.mark.parametrize("keys", [49, 120], ids=["few keys", "more"])
+def test_windows_of_which_each_has_a_mask(keys: int) -> None:
+    """The mask varies along windows, the bias along heads: neither is loaded for every pair."""
+    shapes = [(8, keys, 6, 16)] * 3 + [(1, 6, keys, keys)]
+    q, k, v, bias = (drawn(shape, seed=n) for n, shape in enumerate(shapes))
+    mask = np.random.default_rng(0).integers(0, 2, (8, 1, keys, keys)).astype(bool)
+    program = held(attention, q, k, v, bias, mask, tolerance=CLOSE)
+    assert is_in_one_kernel(program, 8 * 6 * keys * keys)
+    assert count_instructions(program)["dma_copy"] < 8 * 6 * 4
+
+
+def test_one_instruction_takes_the_scores_of_several_products() -> None:
+    program = held(attention, *(drawn((8, 20, 4, 16), seed=n) for n in range(3)), tolerance=CLOSE)
+    reductions = [each for _, each in instructions(program) if isinstance(each, TensorReduce)]
+    assert min(each.data.free_elements for each in reductions) > 20
 
 
 def test_projections_around_it() -> None:

@@ -98,6 +98,16 @@ class BoxTiles:
         )
         return replace(access, dims=walked.dims)
 
+    def part(
+        self, access: Access, axes: frozenset[int], at: Mapping[Axis, int], over: Sequence[Axis]
+    ) -> Access:
+        """A tile of a value along `axes` at indices of some free axes, walked over others."""
+        own = [axis for axis in self.box.free if axis.dim in axes]
+        strides = dict(zip(own, _dense([axis.size for axis in own]), strict=True))
+        start = sum(strides.get(axis, 0) * index for axis, index in at.items())
+        assert isinstance(access.offset, Affine)
+        return replace(self.broadcast(access, axes, over), offset=access.offset + start)
+
     def load(self, number: int) -> Access:
         source = self.program.inputs[number]
         assert source.buffer is not None

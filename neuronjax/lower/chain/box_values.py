@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from neuronjax.formats import FLOAT32
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.box_tiles import BoxTiles
-from neuronjax.lower.chain.boxes import Axis
+from neuronjax.lower.chain.boxes import Axis, size_of
 from neuronjax.lower.chain.compose import composed
 from neuronjax.lower.chain.tile_program import Node, Output, Reference
 from neuronjax.lower.values.storage import storage_of
@@ -32,6 +33,9 @@ REDUCERS: Mapping[str, AluOp] = {
     "minimum": AluOp.MINIMUM, "or": AluOp.MAXIMUM, "and": AluOp.MINIMUM,
 }  # fmt: skip
 """Reductions of a chain -> operator of `tensor_reduce`; truth values are 0 and 1."""
+
+BY_ROW = 112
+"""Cycles that an instruction with a sum takes beside its elements."""
 
 
 @dataclass
@@ -102,72 +106,112 @@ class Values(BoxTiles):
         return self._scaled_rows(self.program.nodes[number], dst)
 
     def _selected(self, number: int, dst: Access) -> bool:
-        """A selection with its maximum in one instruction; whether it can be."""
+        """A selection with its maximum in one instruction for a row; whether it can be."""
         greatest = self.chain.shortcuts.maxima[number]
-        node = self.program.nodes[greatest]
-        free = {axis.dim for axis in self.box.free if axis.size > 1}
-        if not self.is_whole or not free <= set(node.reduced):
+        selection, node = self.program.nodes[number], self.program.nodes[greatest]
+        rows, row = self._apart(node.reduced)
+        if not self.is_whole or (rows and size_of(row) < BY_ROW):
             return False
-        instruction = elementwise.selection(self._work(self.program.nodes[number], dst))
-        if instruction is None or not _reads_psum(instruction):
-            return False
-        slots = self.chain.slots if self.is_stored(Reference(greatest)) else 1
-        greatest_of_rows = self.tile(node.axes, FLOAT32, "top", slots)
-        command = ReduceCommand.RESET_REDUCE
-        self.chain.builder.emit(
-            replace(instruction, reduce_res=greatest_of_rows, reduce_cmd=command)
-        )
-        self.known[Reference(greatest)] = greatest_of_rows
+        work, places = self._work(selection, dst), _indices(rows)
+        instructions = []
+        for at in places:
+            part = self.part(dst, selection.axes, at, row)
+            srcs = tuple(self._part_of(operand, at, row) for operand in selection.operands)
+            instruction = elementwise.selection(replace(work, dst=part, srcs=srcs))
+            if instruction is None or not _reads_psum(instruction):
+                return False
+            instructions.append(instruction)
+        top = self.tile(node.axes, FLOAT32, "top", self._slots(greatest))
+        for at, instruction in zip(places, instructions, strict=True):
+            part = self.part(top, node.axes, at, ())
+            command = ReduceCommand.RESET_REDUCE
+            self.chain.builder.emit(replace(instruction, reduce_res=part, reduce_cmd=command))
+        self.known[Reference(greatest)] = top
         return True
 
+    def _apart(self, reduced: Collection[int]) -> tuple[list[Axis], list[Axis]]:
+        """Free axes that number the rows of a partition, and those of a row."""
+        free = [axis for axis in self.box.free if axis.size > 1]
+        row = [axis for axis in free if axis.dim in reduced]
+        return [axis for axis in free if axis not in row], row
+
+    def _part_of(
+        self, operand: Reference | Immediate, at: Mapping[Axis, int], over: Sequence[Axis]
+    ) -> Scalar:
+        """An operand of one row of a partition."""
+        if isinstance(operand, Immediate):
+            return operand
+        return self.part(self.node_of(operand), self.program.axes_of(operand), at, over)
+
+    def _slots(self, number: int) -> int:
+        return self.chain.slots if self.is_stored(Reference(number)) else 1
+
     def _is_exponential(self, number: int) -> bool:
-        """Whether the Scalar engine takes the exponential of a difference: from a row value."""
-        cuts, program = self.chain.shortcuts, self.program
-        _, shift = program.nodes[cuts.differences[number]].operands
+        """Whether the Scalar engine takes the exponential of a difference: from a row value.
+
+        Several rows in a partition take an instruction each, which spares the difference and the
+        sum.
+        """
+        _, shift = self.program.nodes[self.chain.shortcuts.differences[number]].operands
         assert isinstance(shift, Reference)
         free = {axis.dim for axis in self.box.free if axis.size > 1}
-        if program.axes_of(shift) & free or not free <= program.nodes[number].axes:
+        if not free <= self.program.nodes[number].axes:
+            return False
+        if self.program.axes_of(shift) & free and not self._adds_up(number):
             return False
         return self.node_of(shift).element_type == FLOAT32
 
     def _adds_up(self, number: int) -> bool:
         """Whether the Scalar engine adds an exponential up while it writes it."""
-        total = self.chain.shortcuts.sums.get(number)
+        cuts, program = self.chain.shortcuts, self.program
+        total = cuts.sums.get(number)
+        if total is None or Reference(total) in self.known or not self.is_whole:
+            return False
+        _, shift = program.nodes[cuts.differences[number]].operands
+        assert isinstance(shift, Reference)
+        rows, row = self._apart(program.nodes[total].reduced)
         free = {axis.dim for axis in self.box.free if axis.size > 1}
-        return (
-            total is not None
-            and Reference(total) not in self.known
-            and self.is_whole
-            and free <= set(self.program.nodes[total].reduced)
-        )
+        if program.axes_of(shift) & free != {axis.dim for axis in rows}:
+            return False
+        core = self.chain.builder.core
+        saved = 2 * size_of(row) / core.clock_hz(Engine.VECTOR)
+        return not rows or BY_ROW / core.clock_hz(Engine.SCALAR) <= saved
 
     def _exponential(self, number: int, dst: Access) -> bool:
-        """exp(x - m) of a row value m, with its sum, in one instruction; whether it can be."""
+        """exp(x - m) of a row value m, with its sum, in one instruction for a row; whether it can
+        be."""
         cuts, program = self.chain.shortcuts, self.program
         data, shift = program.nodes[cuts.differences[number]].operands
         assert isinstance(data, Reference)
         assert isinstance(shift, Reference)
         if not self._is_exponential(number):
             return False
-        axes, row = program.nodes[number].axes, self.node_of(shift)
-        bias = self.tile(program.axes_of(shift), FLOAT32, "bias")
+        axes, of_row = program.nodes[number].axes, program.axes_of(shift)
+        bias = self.tile(of_row, FLOAT32, "bias")
         minus = Immediate(-1.0)
         builder = self.chain.builder
         source = self.operand(data, [axis for axis in self.box.free if axis.dim in axes])
         assert isinstance(source, Access)
+        row = self.node_of(shift)
         builder.emit(TensorScalar(dst=bias, data=row, op0=AluOp.MULTIPLY, operand0=minus))
         total = cuts.sums.get(number)
         if total is None or not self._adds_up(number):
             builder.emit(Activate(dst=dst, op=Activation.EXP, data=source, bias=bias))
             return True
-        slots = self.chain.slots if self.is_stored(Reference(total)) else 1
-        sum_of_rows = self.tile(program.nodes[total].axes, FLOAT32, "sum", slots)
-        builder.emit(
-            ActivateReduce(
-                dst=dst, op=Activation.EXP, data=source, bias=bias, reduce_res=sum_of_rows
-            )
-        )
-        self.known[Reference(total)] = sum_of_rows
+        kept = program.nodes[total].axes
+        sums = self.tile(kept, FLOAT32, "sum", self._slots(total))
+        rows, over = self._apart(program.nodes[total].reduced)
+        for at in _indices(rows):
+            data_of_row = self._part_of(data, at, over)
+            assert isinstance(data_of_row, Access)
+            builder.emit(
+                ActivateReduce(
+                    dst=self.part(dst, axes, at, over), op=Activation.EXP, data=data_of_row,
+                    bias=self.part(bias, of_row, at, ()),
+                    reduce_res=self.part(sums, kept, at, ()),
+                )
+            )  # fmt: skip
+        self.known[Reference(total)] = sums
         return True
 
     def _sum_of_squares(self, number: int, dst: Access) -> bool:
@@ -331,6 +375,12 @@ class Values(BoxTiles):
         builder = self.chain.builder
         queue = builder.queue(1)  # not that of loads, which do not wait for results
         builder.emit(DmaCopy(dst=dst, src=value, engine=STORES, queue=queue))
+
+
+def _indices(axes: Sequence[Axis]) -> list[dict[Axis, int]]:
+    """All positions along some axes."""
+    ranges = (range(axis.size) for axis in axes)
+    return [dict(zip(axes, index, strict=True)) for index in itertools.product(*ranges)]
 
 
 def is_from_identity(node: Node) -> bool:

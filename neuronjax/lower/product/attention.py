@@ -19,6 +19,7 @@ from neuronjax.lower.product.attention_rows import AttentionWriter, Weights
 from neuronjax.lower.product.long_attention import LongAttentionWriter
 from neuronjax.lower.product.matmul import Sides, dimensions, multiplied
 from neuronjax.lower.product.product import ProductWriter
+from neuronjax.lower.product.wide_attention import WideAttentionWriter
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.view import View
 from neuronjax.lower.write.builder import KernelBuilder
@@ -57,9 +58,12 @@ def attention(scope: Scope, op: Op, epilogue: Epilogue) -> None:
         scores_writer.emitter.wanted = frozenset({weights.reference})
         two = product_writer(builder, op, last, others, epilogue, outer_buffers, version)
         count = math.prod(scores_writer.product.sizes[axis] for axis in keys)
-        is_short = is_resident(count, ROW_BYTES)
-        writer = AttentionWriter if is_short else LongAttentionWriter
-        writer(builder, scores_writer, two, weights).write()
+        if not is_resident(count, ROW_BYTES):
+            LongAttentionWriter(builder, scores_writer, two, weights).write()
+            return
+        wide = WideAttentionWriter(builder, scores_writer, two, weights)
+        writer = wide if wide.fits() else AttentionWriter(builder, scores_writer, two, weights)
+        writer.write()
 
     key = ("attention", first, last, weights, inner.program, epilogue.program,
            tuple(str(value.dtype) for value in (*rows.op.operands, *op.operands, *op.results)),

@@ -7,6 +7,7 @@ rows runs, and the weights are transposed through the array to be multiplied wit
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -149,7 +150,7 @@ class AttentionWriter:
 
     def side_by_side(self, works: Sequence[Work]) -> None:
         """Scores of all of them before anything waits for what becomes of the first."""
-        given = [self._begun(work) for work in works]
+        given = [self.begun(work) for work in works]
         for work, scores in zip(works, given, strict=True):
             self._finish(work, scores)
 
@@ -160,7 +161,7 @@ class AttentionWriter:
             there[dim] = position[axis]
         return there
 
-    def _begun(self, work: Work) -> dict[Reference, Access]:
+    def begun(self, work: Work) -> dict[Reference, Access]:
         """Scores, or what their first operation makes of them."""
         ((keys, _),) = work.panels
         return self._scores(work.tile, (self.queries_of(work), keys), work.position)
@@ -183,13 +184,15 @@ class AttentionWriter:
         )
 
     def _finish(self, work: Work, given: dict[Reference, Access]) -> None:
-        emitter = self.first.emitter
-        domain = range(len(emitter.program.domain))
-        box = Box(work.tile, tuple(self.keys), {dim: work.position[dim] for dim in domain})
-        values = emitter.values(box, given)
+        values = self.first.emitter.values(self.box_of(work), given)
         weights = values.in_sbuf(self.weights.reference)
         known = {outer: values.node_of(inner) for outer, inner in self.shared.items()}
-        self._multiply(work, weights, known)
+        self.multiply(work, weights, known)
+
+    def box_of(self, work: Work) -> Box:
+        """The rows of some queries."""
+        domain = range(len(self.first.emitter.program.domain))
+        return Box(work.tile, tuple(self.keys), {dim: work.position[dim] for dim in domain})
 
     @functools.cached_property
     def shared(self) -> dict[Reference, Reference]:
@@ -338,10 +341,10 @@ class AttentionWriter:
             )
         )
 
-    def _multiply(self, work: Work, weights: Access, known: Mapping[Reference, Access]) -> None:
+    def multiply(self, work: Work, weights: Access, known: Mapping[Reference, Access]) -> None:
         """Weights times values, and what follows."""
         rows, ((_, values),) = _size(work.tile), work.panels
-        parts = self.turned(rows, weights, self.last_steps)
+        (parts,) = self.turned(rows, weights, self.last_steps)
         there = self.beyond(work.position)
         row = self.rows_of(work)
         for column, at in tiles(self.columns, MOVING):
@@ -374,9 +377,11 @@ class AttentionWriter:
                 Matmul(dst=dst, stationary=turned, moving=moving, start=start, stop=stop)
             )
 
-    def turned(self, rows: int, weights: Access, steps: Sequence[Step]) -> list[Turned]:
-        """Weights with keys on partitions."""
-        turned: list[Turned] = []
+    def turned(
+        self, rows: int, weights: Access, steps: Sequence[Step], starts: Sequence[int] = (0,)
+    ) -> list[list[Turned]]:
+        """Weights with keys on partitions, for the keys from each element of a row on."""
+        turned: list[list[Turned]] = [[] for _ in starts]
         dtype = weights.element_type
         axis_of = dict(self.weights.dims)
         pitch = pitches(self.keys)
@@ -387,12 +392,13 @@ class AttentionWriter:
         for number, step in enumerate(steps):
             count = _size(step.partitions)
             places = [at for _, at in tiles((*step.loops, *step.inner), 1)]
-            for first in range(0, len(places), room):
-                some = places[first : first + room]
+            parts = list(itertools.product(range(len(starts)), places))
+            for first in range(0, len(parts), room):
+                some = parts[first : first + room]
                 shape = (count, len(some) * rows)
                 slot, turn = Affine(turn % BANKS), turn + 1
                 sbuf = self.builder.tile(shape, dtype, name="weights")
-                for index, at in enumerate(some):
+                for index, (batch, at) in enumerate(some):
                     place = tuple(shifted(_origin(step), tuple(at.items())).items())
                     indices = tuple((dim, start.base) for dim, start in place)
                     start = sum(pitch.get(axis_of.get(d, -1), 0) * n for d, n in indices)
@@ -400,7 +406,7 @@ class AttentionWriter:
                         weights.buffer,
                         [axis.size for axis in step.partitions],
                         [pitch[axis_of[axis.dim]] * axis.step for axis in step.partitions],
-                        offset=weights.offset + start,
+                        offset=weights.offset + starts[batch] + start,
                         slot=weights.slot,
                         partitions=rows,
                     )
@@ -408,7 +414,7 @@ class AttentionWriter:
                     dst = tile_access(ring, [rows], [1], offset=start, partitions=count, slot=slot)
                     self.builder.emit(TensorTranspose(dst=dst, data=data))
                     part = tile_access(sbuf, [rows], [1], offset=start)
-                    turned.append((number, indices, part))
+                    turned[batch].append((number, indices, part))
                 total = len(some) * rows
                 src = tile_access(ring, [total], [1], partitions=count, slot=slot)
                 dst = tile_access(sbuf, [total], [1])

@@ -304,7 +304,7 @@ class LongAttentionWriter(AttentionWriter):
         rows = math.prod(axis.size for axis in row.work.tile)
         while row.weights:
             weights, values, chunk = row.weights.pop()
-            parts = self.turned(rows, weights, self._value_steps(chunk))
+            (parts,) = self.turned(rows, weights, self._value_steps(chunk))
             self._multiply_turned(row)
             row.turned.append((parts, values, chunk))
 

@@ -308,7 +308,7 @@ class ProductWriter(Loader):
     ) -> tuple[Panel, Buffer] | None:
         """The row that what follows adds first, if the Tensor engine adds it to few sums."""
         number = _added_row(self.emitter.program, columns)
-        if number is None or rows > MOST_ROWS or not self._is_read_in_psum():
+        if number is None or rows > MOST_ROWS or not self.is_read_in_psum():
             return None
         operand, own = self._row_operand(number, columns)
         nothing = Step((), (), (), ())
@@ -381,12 +381,12 @@ class ProductWriter(Loader):
         """What follows from a tile of sums, and where it goes; `known` inputs are in tiles."""
         program = self.emitter.program
         box = Box(row, column, {d: position[d] for d in range(len(program.domain))})
-        given = total if self._is_read_in_psum() else self.evicted(row, column, total)
+        given = total if self.is_read_in_psum() else self.evicted(row, column, total)
         shared = self._given(row, column, position)
         sums = Reference(0, is_input=self._added is None)
         self.emitter.box(box, {sums: given, **shared, **known})
 
-    def _is_read_in_psum(self) -> bool:
+    def is_read_in_psum(self) -> bool:
         """Whether what follows may read sums where they are: few do, and nobody stores them."""
         program, sums = self.emitter.program, Reference(0, is_input=True)
         users = sum(sums in node.operands for node in program.nodes)
