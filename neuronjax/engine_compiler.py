@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from neuronjax.garbage import seldom_collected
 from neuronjax.hlo import module as hlo
 from neuronjax.lower import passes
 from neuronjax.lower.passes import Known, Pass, Setting
 from neuronjax.lower.prices import Move, Price, Prices
+from neuronjax.process_settings import seldom_collected
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.program import Kernel, Program, Target
 from neuronjax.timing.encoding import PS, Assumptions, compile_kernel

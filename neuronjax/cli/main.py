@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from neuronjax import __version__
 from neuronjax.cli.command import Command
 from neuronjax.errors import NeuronError
-from neuronjax.garbage import seldom_collected
+from neuronjax.process_settings import seldom_collected
 
 COMMANDS = (
     "completion",

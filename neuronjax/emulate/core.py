@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from neuronjax.emulate.blas import blas_without_threads
 from neuronjax.emulate.checks import Checks
 from neuronjax.emulate.code import Builder, Code, Step
 from neuronjax.emulate.dataflow import DataflowRunner
@@ -25,7 +26,7 @@ from neuronjax.emulate.stream_choice import Favourites, Late
 from neuronjax.emulate.unit import CoreState, HostFunction
 from neuronjax.emulate.window import Forms
 from neuronjax.errors import ArgumentMismatchError, MemoryAccessError
-from neuronjax.garbage import seldom_collected
+from neuronjax.process_settings import seldom_collected
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Kind
 from neuronjax.program.program import Program
@@ -177,7 +178,7 @@ class Emulation:
         if to is not None or self._observer is not None:
             for core in cores:
                 core.hooks.observe = self._observe
-        with np.errstate(all="ignore"), seldom_collected:
+        with np.errstate(all="ignore"), seldom_collected, blas_without_threads:
             try:
                 fabric.run([self._running(core, fabric) for core in cores])
             except _Stop:

@@ -23,29 +23,9 @@ _PASSES_BITS_SINCE = 3
 """First generation whose transposes copy bits; earlier ones multiply by the identity."""
 
 
-_ALONE = 1 << 19
-"""Most multiplications in a matrix product for which OpenBLAS starts no threads.
-
-A tile is too small for threads to pay off; on a busy machine they make it 100 times slower.
-"""
-
-
 def product(stationary: Array, moving: Array) -> Array:
     """stationary [K, M], moving [K, N], float32 -> stationaryᵀ @ moving [M, N], float32."""
-    (k, m), n = stationary.shape, moving.shape[1]
-    width = next(
-        (columns for columns in _WIDTHS if n % columns == 0 and k * m * columns <= _ALONE), None
-    )
-    if k * m * n <= _ALONE or width is None:
-        return np.matmul(stationary.T, moving)
-    result = np.empty((m, n), np.float32)
-    strips = np.ascontiguousarray(moving).reshape(k, -1, width).swapaxes(0, 1)
-    np.matmul(stationary.T, strips, out=result.reshape(m, -1, width).swapaxes(0, 1))
-    return result
-
-
-_WIDTHS = (256, 128, 64, 32, 16, 8)
-"""Columns of a strip of the moving operand."""
+    return np.matmul(stationary.T, moving)
 
 
 def matmul(instruction: Matmul, unit: Unit) -> Run:

@@ -14,7 +14,6 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from neuronjax.errors import ConfigurationError, TopologyError, UnsupportedProgramError
 from neuronjax.faults import parse_faults
-from neuronjax.garbage import seldom_collected
 from neuronjax.legalize.report import Finding
 from neuronjax.machine.machine import Machine
 from neuronjax.machine.slowness import check_faults, slowed
@@ -33,6 +32,7 @@ from neuronjax.planning.record import Estimate, KernelShare, Price, Remark
 from neuronjax.planning.tracing import abstract_mesh, mesh_size, trace
 from neuronjax.planning.traffic import CORES, traffic_of
 from neuronjax.planning.workload import PROTOCOL, Factory, Workload
+from neuronjax.process_settings import seldom_collected
 
 DEFAULT_TARGET = "trn2.48xlarge"
 _MOST_KERNELS = 50

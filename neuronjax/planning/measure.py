@@ -14,7 +14,6 @@ from neuronjax import options
 from neuronjax.compiler import CompiledProgram, compile_program
 from neuronjax.engine_compiler import lower_program
 from neuronjax.faults import Fault
-from neuronjax.garbage import seldom_collected
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.host.client import HostClient
 from neuronjax.legalize.policy import policy_of
@@ -27,6 +26,7 @@ from neuronjax.planning.flops import model_flops
 from neuronjax.planning.memory import kind_of
 from neuronjax.planning.tracing import Traced
 from neuronjax.planning.traffic import CORES, JOINT
+from neuronjax.process_settings import seldom_collected
 from neuronjax.profiling.arrays import interface
 from neuronjax.profiling.splits import idle_axes
 from neuronjax.program.operand import Kind

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from neuronjax.garbage import SELDOM, seldom_collected
+from neuronjax.process_settings import SELDOM, seldom_collected
 
 
 @pytest.mark.parametrize("before", [(700, 10, 10), (0, 10, 10), (10**6, 5, 5)])
