@@ -6,7 +6,7 @@ The compiler may change the order of such iterations; sums that every iteration 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from neuronjax.nki.trace import LoopMarks, Trace
@@ -34,7 +34,8 @@ class Carried:
 
 def carried(trace: Trace) -> list[Carried]:
     """The first such place of every loop."""
-    return [place for loop in _affine(trace.loops) for place in _in_loop(loop, trace)]
+    ages = {buffer.name: age for age, buffer in enumerate(trace.buffers)}
+    return [place for loop in _affine(trace.loops) for place in _in_loop(loop, trace, ages)]
 
 
 def _affine(loops: Sequence[LoopMarks]) -> Iterator[LoopMarks]:
@@ -70,13 +71,14 @@ class _Tile:
         return next((value for value in values if value.touched.meets(touched)), None)
 
 
-def _in_loop(loop: LoopMarks, trace: Trace) -> Iterator[Carried]:
-    older = {buffer.name for buffer in trace.buffers[: loop.rounds[0].buffers]}
+def _in_loop(loop: LoopMarks, trace: Trace, ages: Mapping[str, int]) -> Iterator[Carried]:
+    """`ages` are the numbers of all buffers."""
+    begun = loop.rounds[0].buffers
     tiles: dict[str, _Tile] = {}
     ends = [*loop.rounds[1:], loop.end]
     for number, (begin, end) in enumerate(zip(loop.rounds, ends, strict=True)):
         for instruction in trace.instructions[begin.instructions : end.instructions]:
-            reads, writes = _accesses(instruction, older)
+            reads, writes = _accesses(instruction, ages, begun)
             line = trace.lines[instruction.part or 0]
             for access in reads:
                 value = (
@@ -92,13 +94,15 @@ def _in_loop(loop: LoopMarks, trace: Trace) -> Iterator[Carried]:
                 tile.write(access, _Written(footprint(access, {}), first, line))
 
 
-def _accesses(instruction: Instruction, older: set[str]) -> tuple[list[Access], list[Access]]:
-    """What it reads and writes of tensors that are older than a loop."""
+def _accesses(
+    instruction: Instruction, ages: Mapping[str, int], begun: int
+) -> tuple[list[Access], list[Access]]:
+    """What it reads and writes of tensors of an age below `begun`, older than a loop."""
     reads: list[Access] = []
     writes: list[Access] = []
     for use in instruction.uses():
         operand = use.operand
-        if isinstance(operand, Access) and operand.buffer.name in older:
+        if isinstance(operand, Access) and ages[operand.buffer.name] < begun:
             if use.role.is_read:
                 reads.append(operand)
             if use.role.is_write:
