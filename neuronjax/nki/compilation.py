@@ -27,6 +27,7 @@ from neuronjax.errors import (
 )
 from neuronjax.lower.memory.allocate import allocate
 from neuronjax.lower.sync.synchronise import synchronise
+from neuronjax.lower.write.rebuild import on_buffers
 from neuronjax.machine.chips import CHIPS
 from neuronjax.native_kernels import NativeKernel, lines_by_path, with_lines
 from neuronjax.nki.beside import beside
@@ -164,7 +165,10 @@ def compiled(
     buffers = _shared_buffers(name, traces)
     written = _written(traces, returned)
     results = {buffer for buffer in buffers if buffer.kind is Kind.RESULT}
-    _check_returned(name, returned, {*written.values(), *results})
+    private = _private(returned) if programs == 1 else []
+    _check_returned(name, returned, {*written.values(), *results, *private})
+    promoted = {b.name: dataclasses.replace(b, kind=Kind.RESULT) for b in private}
+    buffers = [promoted.get(buffer.name, buffer) for buffer in buffers]
     if not written and not any(isinstance(v, Tensor) for v in jax.tree.leaves(returned)):
         raise KernelError(
             f"{_place(function)}: {name} returns no tensor and writes to none of its arguments, so "
@@ -182,7 +186,7 @@ def compiled(
     ]
     declared = {tensor: line for trace in traces for tensor, line in trace.declared.items()}
     advice = list(dict.fromkeys(part for trace in traces for part in _advice(trace)))
-    finished, notes = _finished(_Grid(name, traces, tuple(buffers), aliases, declared))
+    finished, notes = _finished(_Grid(name, traces, tuple(buffers), aliases, declared, promoted))
     names = {position: _result_of(argument) for position, argument in written.items()}
     changed = frozenset(_written(traces, None))
     notes += tuple(f"{text}." for _, text in advice)
@@ -240,6 +244,13 @@ def _shared_buffers(name: str, traces: Sequence[Trace]) -> list[Buffer]:
                     "all programs must declare the same tensors in the same order."
                 )
     return list(known.values())
+
+
+def _private(returned: Any) -> list[Buffer]:
+    """The tensors of private memory among those that are returned."""
+    tensors = [value for value in jax.tree.leaves(returned) if isinstance(value, Tensor)]
+    buffers = dict.fromkeys(tensor.storage for tensor in tensors)
+    return [b for b in buffers if b.kind is Kind.SCRATCH and not b.on_chip]
 
 
 def _result_of(argument: Buffer) -> str:
@@ -306,6 +317,8 @@ class _Grid:
     buffers: tuple[Buffer, ...]
     aliases: tuple[program.Alias, ...]
     declared: Mapping[str, str]
+    #: Tensors of private memory that are returned, as results.
+    promoted: Mapping[str, Buffer]
 
     def written_out(self, measures: _Measures) -> program.Program:
         """The program without addresses, semaphores, and loops but those over registers."""
@@ -334,12 +347,13 @@ class _Grid:
     def _kernel(
         self, trace: Trace, nodes: tuple[program.Node, ...], tiles: tuple[Buffer, ...]
     ) -> program.Kernel:
-        return program.Kernel(
+        kernel = program.Kernel(
             name=f"{self.name} {trace.program}" if len(self.traces) > 1 else self.name,
             body=in_turn(nodes),
             buffers=tiles,
             parts=tuple(program.Part(self.name, sources=(line,)) for line in trace.lines),
         )
+        return on_buffers(kernel, self.promoted) if self.promoted else kernel
 
     def _program(self, kernels: Sequence[program.Kernel]) -> program.Program:
         registers = {register for trace in self.traces for register in trace.registers}
@@ -452,8 +466,8 @@ def _check_returned(name: str, returned: Any, results: Set[Buffer]) -> None:
             )
         if value.storage not in results:
             raise UnsupportedProgramError(
-                f"{name} returns a tensor of private memory; declare one in nl.shared_hbm, or "
-                "return an argument."
+                f"{name} returns a tensor of private memory, of which each program has its own; "
+                "declare one in nl.shared_hbm, or return an argument."
             )
 
 

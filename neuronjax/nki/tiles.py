@@ -31,7 +31,8 @@ def ndarray(
     name: str = "",
     address: tuple[int, int] | None = None,
 ) -> Tensor:
-    """A tensor without values, in SBUF, PSUM or HBM; a kernel may return those in `shared_hbm`.
+    """A tensor without values, in SBUF, PSUM or HBM. A kernel may return those in `shared_hbm`, and
+    one of a single program any in HBM.
 
     Messages call a tile by its `name`. `address` is the first partition and the first byte in it
     of a tile; without one the compiler chooses. Tiles may lie at the same place: what uses one then

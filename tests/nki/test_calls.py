@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from neuronjax import nki
+from neuronjax.emulate.core import DataflowOrder, Order
 from neuronjax.errors import KernelError, UnsupportedProgramError
 from neuronjax.nki import isa as nisa
 from neuronjax.nki import language as nl
@@ -174,8 +175,16 @@ def test_arguments_may_be_returned_as_they_are() -> None:
         np.testing.assert_array_equal(result[1], X)
 
 
-def test_results_are_tensors_of_shared_memory() -> None:
+@pytest.mark.parametrize("order", [None, DataflowOrder(seed=1, adversarial=True)], ids=str)
+def test_private_memory_of_a_single_program_may_be_returned(order: Order | None) -> None:
+    np.testing.assert_array_equal(nki.simulate(nki.jit(kept), order)(X), X)
+    program = jax.jit(lambda x: (nki.jit(kept)(x + 1), nki.jit(kept)(x)))
+    np.testing.assert_array_equal(program(X)[0], X + 1)
+    np.testing.assert_array_equal(program(X)[1], X)
+
+
+def test_results_are_whole_tensors_that_all_programs_have() -> None:
     with pytest.raises(UnsupportedProgramError, match="returns a tensor of private memory"):
-        nki.simulate(nki.jit(kept))(X)
+        nki.simulate(nki.jit(kept)[2])(X)
     with pytest.raises(UnsupportedProgramError, match=r"returns 3; return whole tensors"):
         nki.simulate(nki.jit(lambda x: (stored(loaded(x)), 3)))(X)
