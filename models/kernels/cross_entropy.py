@@ -12,102 +12,165 @@ import nki.isa as nisa
 import nki.language as nl
 
 from models.kernels.cores import on_cores, own_part, tiles_of
-from models.kernels.tiles import ROWS, extent, loaded, parts, tile
+from models.kernels.tiles import ROWS, Ring, extent, in_stages, loaded, parts, tile
 
 BLOCK = 4096
 """Logits of a row that are in SBUF at a time."""
+_AHEAD = 2
+"""Blocks that are loaded before they are used."""
+_TOGETHER = 32
+"""Rows whose elements are counted together: their numbers are exact in FP32, which engines compute
+in, for up to 2¹⁹ words."""
 
 
 @nki.jit
 def cross_entropy_kernel(logits: Any, targets: Any) -> tuple[Any, Any]:
     """log(Σ exp(logits)) - logits[target] of each row, and the logarithm, which the gradient needs.
 
-    logits [N, V], int32 targets [N, 1] -> FP32 [N, 1] twice. The largest logit so far and the sum
-    are kept from block to block; a block with a larger one scales the sum down (Milakov and
-    Gimelshein, "Online normalizer calculation for softmax", 2018).
+    logits [N, V], int32 targets [N, 1] from 0 to V - 1 -> FP32 [N, 1] twice. The largest logit so
+    far and the sum are kept from block to block; a block with a larger one scales the sum down
+    (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
     """
     rows, words = logits.shape
     losses, logarithms = (
         nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.shared_hbm) for _ in range(2)
     )
     own_rows = own_part(rows, ROWS)
-    for row in parts(own_rows.stop, first=own_rows.start):
-        target = _as_float(loaded(targets[row]))
-        lowest, total, own = (tile((extent(row), 1)) for _ in range(3))
-        nisa.memset(lowest, 1e30)  # minus the largest logit so far
-        nisa.memset(total, 0.0)
-        nisa.memset(own, 0.0)
-        for block in parts(words, BLOCK):
-            data = loaded(logits[row, block])
-            lowest = _add_block(data, lowest, total)
-            _add_target(data, target, block.start, own)
-        logarithm, loss = tile((extent(row), 1)), tile((extent(row), 1))
-        nisa.activation(logarithm, nl.log, total)
-        nisa.tensor_tensor(logarithm, logarithm, lowest, nl.subtract)
-        nisa.tensor_tensor(loss, logarithm, own, nl.subtract)
-        nisa.dma_copy(dst=losses[row], src=loss)
-        nisa.dma_copy(dst=logarithms[row], src=logarithm)
+    sums = [_Sum(logits, targets, row) for row in parts(own_rows.stop, first=own_rows.start)]
+    blocks = [(total, columns) for total in sums for columns in parts(words, BLOCK)]
+    waiting: list[Any] = []
+
+    def load(block: tuple[_Sum, slice]) -> None:
+        waiting.append(loaded(logits[block[0].row, block[1]]))
+
+    def finish(block: tuple[_Sum, slice]) -> None:
+        total, columns = block
+        if columns.stop == words:
+            total.finish(losses, logarithms)
+
+    in_stages(
+        blocks,
+        (0, load),
+        (_AHEAD, lambda block: block[0].begin(waiting.pop(0))),
+        (_AHEAD + 1, lambda block: block[0].add()),
+        (_AHEAD + 2, finish),
+    )
     return losses, logarithms
 
 
-def _as_float(whole: Any) -> Any:
-    """Numbers of words are below 2²⁴, which FP32 holds exactly."""
-    result = tile(whole.shape)
-    nisa.tensor_copy(result, whole)
+class _Sum:
+    """Σ exp(logits) of the rows of a tile, from block to block."""
+
+    def __init__(self, logits: Any, targets: Any, row: slice) -> None:
+        self.row = row
+        self._own = _of_targets(logits, targets, row)
+        self._lowest, self._total = (self._column() for _ in range(2))
+        nisa.memset(self._lowest, 1e30)  # minus the largest logit so far
+        nisa.memset(self._total, 0.0)
+        self._parts: list[tuple[Any, Any]] = []
+
+    def _column(self) -> Any:
+        return tile((extent(self.row), 1))
+
+    def begin(self, data: Any) -> None:
+        """Sums exp(data - the largest so far), data [P, S]."""
+        lowest, shrunk, sums = (self._column() for _ in range(3))
+        nisa.tensor_reduce(lowest, nl.maximum, data, axis=1, negate=True)
+        nisa.tensor_tensor(lowest, lowest, self._lowest, nl.minimum)
+        nisa.activation(shrunk, nl.exp, self._lowest, bias=lowest, scale=-1.0)
+        nisa.activation_reduce(tile(data.shape), nl.exp, data, nl.add, sums, bias=lowest)
+        self._lowest = lowest
+        self._parts.append((shrunk, sums))
+
+    def add(self) -> None:
+        """Adds the oldest sum that was begun to the total."""
+        shrunk, sums = self._parts.pop(0)
+        nisa.scalar_tensor_tensor(self._total, self._total, nl.multiply, shrunk, nl.add, sums)
+
+    def finish(self, losses: Any, logarithms: Any) -> None:
+        """Stores the results of the rows."""
+        logarithm, loss = self._column(), self._column()
+        nisa.activation(logarithm, nl.log, self._total)
+        nisa.tensor_tensor(logarithm, logarithm, self._lowest, nl.subtract)
+        nisa.tensor_tensor(loss, logarithm, self._own, nl.subtract)
+        nisa.dma_copy(dst=losses[self.row], src=loss)
+        nisa.dma_copy(dst=logarithms[self.row], src=logarithm)
+
+
+def _of_targets(x: Any, targets: Any, row: slice) -> Any:
+    """The target's element of each row of x [N, V], as FP32 [P, 1]."""
+    own = tile((extent(row), 1), x.dtype)
+    for part in parts(row.stop, _TOGETHER, row.start):
+        here = slice(part.start - row.start, part.stop - row.start)
+        nisa.dma_copy(dst=own[here], src=_elements(x, targets, part))
+    result = tile(own.shape)
+    nisa.tensor_copy(result, own)
     return result
 
 
-def _add_block(data: Any, before: Any, total: Any) -> Any:
-    """Adds exp(data - the largest so far) [P, S] to the total [P, 1]; minus the largest so far."""
-    lowest, shrunk, weights, sums = (tile((data.shape[0], 1)) for _ in range(4))
-    nisa.tensor_reduce(lowest, nl.maximum, data, axis=1, negate=True)
-    nisa.tensor_tensor(lowest, lowest, before, nl.minimum)
-    nisa.activation(shrunk, nl.exp, before, bias=lowest, scale=-1.0)
-    weights = tile(data.shape)
-    nisa.activation_reduce(weights, nl.exp, data, nl.add, sums, bias=lowest)
-    nisa.scalar_tensor_tensor(total, total, nl.multiply, shrunk, nl.add, sums)
-    return lowest
-
-
-def _add_target(data: Any, target: Any, first: int, own: Any) -> None:
-    """Adds the logit of the target [P, 1], if the block, which begins at `first`, has it."""
-    chosen, own_here = tile(data.shape), tile((data.shape[0], 1))
-    numbers = _numbers(data.shape, first)
-    nisa.scalar_tensor_tensor(chosen, numbers, nl.equal, target, nl.multiply, data)
-    nisa.tensor_reduce(own_here, nl.add, chosen, axis=1)
-    nisa.tensor_tensor(own, own, own_here, nl.add)
-
-
-def _numbers(shape: tuple[int, ...], first: int) -> Any:
-    """first, first + 1, … in every row."""
-    numbers = tile(shape)
-    nisa.iota(numbers, [[1, shape[1]]], offset=first)
-    return numbers
+def _elements(x: Any, targets: Any, part: slice) -> Any:
+    """The places of these elements in some rows of x, for a transfer from or to them."""
+    count, words = extent(part), x.shape[1]
+    places = tile((count, 1), nl.int32)
+    nisa.iota(places, [[0, 1]], channel_multiplier=words)
+    nisa.tensor_tensor(places, places, loaded(targets[part]), nl.add)
+    elements = x[part].reshape((count * words, 1))
+    return elements.ap([[1, count], [1, 1]], vector_offset=places)
 
 
 @nki.jit
 def cross_entropy_gradient(logits: Any, targets: Any, logarithms: Any, gradients: Any) -> Any:
     """gradient · (softmax(logits) - one-hot(target)), of the dtype of the logits [N, V].
 
-    int32 targets [N, 1], FP32 [N, 1] logarithms of the sums and gradients of the losses.
+    int32 targets [N, 1], FP32 [N, 1] logarithms of the sums and gradients of the losses. The
+    elements of the targets are stored anew once all of them are.
     """
     rows, words = logits.shape
     result = nl.ndarray(logits.shape, dtype=logits.dtype, buffer=nl.shared_hbm)
     own_rows = own_part(rows, ROWS)
-    for row in parts(own_rows.stop, first=own_rows.start):
-        target, shift, factor = (loaded(x[row]) for x in (targets, logarithms, gradients))
-        target = _as_float(target)
-        nisa.tensor_scalar(shift, shift, nl.multiply, -1.0)
-        nisa.tensor_scalar(factor, factor, nl.multiply, -1.0)
-        for block in parts(words, BLOCK):
-            data = loaded(logits[row, block])
-            weights, part = tile(data.shape), tile(data.shape, logits.dtype)
-            nisa.activation(weights, nl.exp, data, bias=shift)
-            numbers = _numbers(data.shape, block.start)
-            nisa.scalar_tensor_tensor(weights, numbers, nl.equal, target, nl.subtract, weights)
-            nisa.tensor_scalar(part, weights, nl.multiply, factor)
-            nisa.dma_copy(dst=result[row, block], src=part)
+    rows_of_tiles = parts(own_rows.stop, first=own_rows.start)
+    scales = [_Scale(logarithms[row], gradients[row]) for row in rows_of_tiles]
+    blocks = [
+        (row, columns, scale)
+        for row, scale in zip(rows_of_tiles, scales, strict=True)
+        for columns in parts(words, BLOCK)
+    ]
+    stored = Ring(_AHEAD + 1, (ROWS, min(BLOCK, words)), logits.dtype)
+    waiting: list[Any] = []
+
+    def load(block: tuple[slice, slice, _Scale]) -> None:
+        waiting.append(loaded(logits[block[0], block[1]]))
+
+    def store(block: tuple[slice, slice, _Scale]) -> None:
+        row, columns, scale = block
+        part = stored.take()[: extent(row), : extent(columns)]
+        scale.apply(waiting.pop(0), part)
+        nisa.dma_copy(dst=result[row, columns], src=part)
+
+    in_stages(blocks, (0, load), (_AHEAD, store))
+    for row, scale in zip(rows_of_tiles, scales, strict=True):
+        own = tile((extent(row), 1), logits.dtype)
+        scale.apply(_of_targets(logits, targets, row), own, less=1.0)
+        for part in parts(row.stop, _TOGETHER, row.start):
+            here = slice(part.start - row.start, part.stop - row.start)
+            nisa.dma_copy(dst=_elements(result, targets, part), src=own[here])
     return result
+
+
+class _Scale:
+    """From logits to gradients of some rows, by their logarithms and gradients in HBM [P, 1]."""
+
+    def __init__(self, logarithms: Any, gradients: Any) -> None:
+        self._shift, self._factor = loaded(logarithms), loaded(gradients)
+        nisa.tensor_scalar(self._shift, self._shift, nl.multiply, -1.0)
+
+    def apply(self, data: Any, result: Any, less: float = 0.0) -> None:
+        """result = factor · (exp(data + shift) - less)."""
+        weights = tile(data.shape)
+        nisa.activation(weights, nl.exp, data, bias=self._shift)
+        nisa.tensor_scalar(
+            result, weights, nl.subtract, less, op1=nl.multiply, operand1=self._factor
+        )
 
 
 @jax.custom_vjp
