@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from neuronjax.formats import FLOAT32
-from neuronjax.lower.chain.box_values import Values
+from neuronjax.lower.chain.box_values import BY_ROW, Values
 from neuronjax.lower.chain.boxes import MAX_FREE_AXES, Axis, Box
 from neuronjax.lower.chain.tile_program import Input, Reference
 from neuronjax.lower.chain.tiles import SHARED_BYTES
@@ -36,6 +36,8 @@ _ENOUGH = 256
 
 _FEW = 32
 """Queries up to which the Tensor engine has little to do: the fewest instructions are best."""
+_GROUPS = 8
+"""Groups that there are at least, so that engines have one to work on while others wait."""
 _TOGETHER = (3, 2)
 """Groups whose scores are made before anything waits for a softmax."""
 
@@ -55,8 +57,13 @@ class WideAttentionWriter(AttentionWriter):
         self.places = [at for _, at in tiles(self.beside, 1)]
 
     def fits(self) -> bool:
-        """Whether several batches share instructions."""
-        return bool(self.beside) and size_of(self.queries) <= STATIONARY
+        """Whether several batches share instructions, and it pays.
+
+        Alone, a long row has its maximum taken while it is copied: a pass less over its elements,
+        which is more than what an instruction costs beside them.
+        """
+        pays = size_of(self.keys) < BY_ROW or size_of(self.queries) <= _FEW
+        return pays and bool(self.beside) and size_of(self.queries) <= STATIONARY
 
     def write(self) -> None:
         """The kernel."""
@@ -68,7 +75,8 @@ class WideAttentionWriter(AttentionWriter):
         bank = self.builder.core.psum.bank_bytes // bytes_of(FLOAT32)
         keys = size_of(self.keys)
         enough = bank if size_of(self.queries) <= _FEW else _ENOUGH
-        room = bank // max(keys, size_of(self.columns))
+        every = math.prod(batch.size for batch in self.first.product.batches)
+        room = min(bank // max(keys, size_of(self.columns)), every // _GROUPS)
         rest = list(self.first.product.batches)
         beside: list[Axis] = []
         axes = MAX_FREE_AXES - max(len(self.keys), len(self.columns))
