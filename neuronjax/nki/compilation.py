@@ -369,6 +369,10 @@ class _Grid:
         )
 
 
+_PAUSES = (128, 32, 8)
+"""How many instructions a tile's memory best rests before another tile lies there: engines and
+queues run so far ahead of each other."""
+
 _SLOTS = (4, 2, 1)
 """Places for a tile that a round of a loop makes: the most for which there is room."""
 
@@ -385,7 +389,7 @@ def _finished(grid: _Grid) -> tuple[program.Program, tuple[str, ...]]:
         if rolled is None:
             break
         try:
-            finished = synchronise(allocate(rolled))
+            finished = synchronise(allocate(rolled, pauses=_PAUSES))
         except OnChipMemoryError as error:
             notes = (f"{grid.name}: loops are written out: {error}",)
             continue
@@ -414,7 +418,7 @@ def _allocated(grid: _Grid) -> tuple[program.Program, _Measures]:
     first: OnChipMemoryError | None = None
     while True:
         try:
-            return allocate(grid.written_out(measures)), measures
+            return allocate(grid.written_out(measures), pauses=_PAUSES), measures
         except OnChipMemoryError as error:
             first = first or error
             if isinstance(error, SbufOverflowError) and others:

@@ -54,8 +54,11 @@ class _Group:
         return next((buffer.address for buffer in self.buffers if buffer.address is not None), None)
 
 
-def allocate(program: Program, *, check: bool = True) -> Program:
+def allocate(program: Program, *, check: bool = True, pauses: Sequence[int] = ()) -> Program:
     """The program with an address for every buffer; parameters of functions have those of calls.
+
+    Tiles that must share memory prefer what no instruction wants for a while: the longest of the
+    `pauses`, in instructions, that is possible.
 
     Raises ``SbufOverflowError`` or ``PsumOverflowError`` if the tiles of a kernel do not fit, and
     with `check` ``DeviceMemoryError`` if the program does not fit into its core's HBM.
@@ -72,7 +75,7 @@ def allocate(program: Program, *, check: bool = True) -> Program:
             residents = _residents(kernel, program, outer, times)
             others = [seen[other] for other in near.beside.get(id(kernel), ()) if other in seen]
             tiles = [tile for known in others for tile in known.values()]
-            placed = _tiles(kernel, program, residents, near=tiles)
+            placed = _tiles(kernel, program, residents, near=tiles, pauses=pauses)
             seen[id(kernel)] = {tile.name: tile for tile in placed}
     return with_buffers(program, outer, seen)
 
@@ -256,6 +259,7 @@ def _tiles(
     *,
     is_apart: bool = False,
     near: Sequence[Buffer] = (),
+    pauses: Sequence[int] = (),
 ) -> Iterator[Buffer]:
     """The kernel's tiles, with addresses; if `is_apart`, those of a roomy loop share none.
 
@@ -282,11 +286,11 @@ def _tiles(
         ]
         try:
             others = [tile for tile in near if tile.memory is memory]
-            placed = list(_placed(apart, held, memory, program, where, others))
+            placed = list(_placed(apart, held, memory, program, where, others, pauses))
         except OnChipMemoryError:
             if is_apart:
                 raise
-            placed = list(_placed(groups, held, memory, program, where))
+            placed = list(_placed(groups, held, memory, program, where, pauses=pauses))
         yield from placed
 
 
@@ -315,6 +319,7 @@ def _placed(
     program: Program,
     where: str,
     near: Sequence[Buffer] = (),
+    pauses: Sequence[int] = (),
 ) -> Iterator[Buffer]:
     """Groups with addresses in an on-chip memory; `held` is taken by others, `near` best not."""
     core = program.target.core
@@ -325,7 +330,7 @@ def _placed(
     for units in _WAYS[memory]:
         new = [_spaced(group, units, spec.bank_bytes) for group in groups if group.address is None]
         pieces = [piece for _, piece in new]
-        addresses = place_sparingly(pieces, fixed, spec.usable_partition_bytes, others)
+        addresses = place_sparingly(pieces, fixed, spec.usable_partition_bytes, others, pauses)
         if addresses is not None:
             for (group, _), at in zip(new, addresses, strict=True):
                 yield from _at_address(group, at)

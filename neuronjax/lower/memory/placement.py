@@ -24,9 +24,16 @@ class Piece:
     lanes: tuple[int, int]
     lives: Lives
 
+    def longer(self, by: int) -> Piece:
+        """Wanted from earlier and for longer."""
+        lives = tuple((first - by, last + by) for first, last in self.lives)
+        return Piece(self.size, self.alignment, self.lanes, lives)
+
 
 Placed = list[tuple[int, Piece]]
 """Pieces with their addresses."""
+_ALONE = -1
+"""A way to place a piece: where no other one ever is."""
 
 
 class _Table:
@@ -68,23 +75,28 @@ def place(pieces: Sequence[Piece], fixed: Placed, limit: int, *, reuse: bool) ->
 
     With `reuse`, pieces of which only one is there at a time share memory.
     """
-    return _placed(pieces, fixed, limit, (reuse,))
+    return _placed(pieces, fixed, limit, (0 if reuse else _ALONE,))
 
 
 def place_sparingly(
-    pieces: Sequence[Piece], fixed: Placed, limit: int, near: Sequence[tuple[int, Piece]] = ()
+    pieces: Sequence[Piece],
+    fixed: Placed,
+    limit: int,
+    near: Sequence[tuple[int, Piece]] = (),
+    pauses: Sequence[int] = (),
 ) -> list[int] | None:
     """Addresses for all pieces that share memory only as far as they must.
 
-    Pieces that fit side by side stay off those that are `near`, the greatest first.
+    Pieces that fit side by side stay off those that are `near`, the greatest first. Of memory that
+    is shared, they prefer what is not wanted for the longest of the `pauses` before and behind.
     """
     alone = None
     if _may_fit(pieces, limit):
-        alone = _placed(pieces, fixed, limit, (False,), near) if near else None
+        alone = _placed(pieces, fixed, limit, (_ALONE,), near) if near else None
         alone = alone or place(pieces, fixed, limit, reuse=False)
     return (
         alone
-        or _placed(pieces, fixed, limit, (False, True))  # the greatest alone as long as they fit
+        or _placed(pieces, fixed, limit, (_ALONE, *pauses, 0))  # the greatest alone if possible
         or place(pieces, fixed, limit, reuse=True)
     )
 
@@ -101,10 +113,11 @@ def _placed(
     pieces: Sequence[Piece],
     fixed: Placed,
     limit: int,
-    ways: tuple[bool, ...],
+    ways: tuple[int, ...],
     near: Sequence[tuple[int, Piece]] = (),
 ) -> list[int] | None:
-    """Addresses, each in the first of the ways (with reuse or not) that has room for it.
+    """Addresses, each in the first of the ways that has room for it: alone, or in memory that is
+    not wanted for so long before and behind.
 
     Before these, room is looked for that is not `near` either.
     """
@@ -113,7 +126,9 @@ def _placed(
     addresses = [0] * len(pieces)
     for index in sorted(range(len(pieces)), key=lambda at: -pieces[at].size):
         piece = pieces[index]
-        gaps = (_gap(table.taken(piece, reuse=reuse), piece, limit) for reuse in ways)
+        gaps = (
+            _gap(table.taken(piece.longer(way), reuse=way != _ALONE), piece, limit) for way in ways
+        )
         at = None if apart is None else _gap(apart.taken(piece, reuse=False), piece, limit)
         at = next((gap for gap in gaps if gap is not None), None) if at is None else at
         if at is None:
