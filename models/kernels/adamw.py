@@ -6,6 +6,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
+from models.kernels.cores import own_part
 from models.kernels.tiles import ROWS, extent, loaded, rows_from, spread, tile
 
 BLOCK = 1024
@@ -34,9 +35,10 @@ def adamw(
     results = [nl.ndarray(weights.shape, dtype=nl.float32, buffer=nl.shared_hbm) for _ in range(3)]
     of_step = spread(scalars)
     num_rows, width = weights.shape
-    for row in nl.affine_range(0, num_rows, ROWS):
+    own = own_part(num_rows, ROWS)
+    for row in nl.affine_range(own.start, own.stop, ROWS):
         for first in nl.affine_range(0, width, BLOCK):
-            rows = rows_from(row, num_rows)
+            rows = rows_from(row, own.stop)
             place = rows, rows_from(first, width, BLOCK)
             _step(
                 [x[place] for x in (weights, gradients, means, squares)],

@@ -9,8 +9,9 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
+from models.kernels.cores import own_part
 from models.kernels.products import add_up, columns_of, loaded_weights
-from models.kernels.tiles import extent, loaded, parts, tile
+from models.kernels.tiles import ROWS, extent, loaded, parts, tile
 
 MOST_CHOSEN = 8
 """Experts of a token: the largest numbers of a row that one instruction finds."""
@@ -29,7 +30,8 @@ def top_experts(x: Any, router: Any, count: int) -> tuple[Any, Any]:
         for dtype in (nl.uint32, nl.float32)
     )
     kernels = loaded_weights(router, slice(0, router.shape[1]))
-    for rows in parts(tokens):
+    own = own_part(tokens, ROWS)
+    for rows in parts(own.stop, first=own.start):
         logits = _logits(loaded(x[rows]), kernels)
         largest, places = (
             tile((extent(rows), MOST_CHOSEN)),

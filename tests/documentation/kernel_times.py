@@ -212,7 +212,7 @@ def small_cases() -> Iterator[tuple[str, Callable[..., Any], Callable[..., Any],
     )
     yield (
         f"`adamw` of [{ROWS}, {WIDTH}] in FP32",
-        lambda *arrays: adamw(*arrays, BETA1, BETA2, EPS, DECAY),
+        lambda *arrays: on_cores(adamw, tiles_of(ROWS))(*arrays, BETA1, BETA2, EPS, DECAY),
         plain_adamw,
         (*(exact(ROWS, WIDTH) for _ in range(4)), exact(1, 3)),
     )
@@ -232,7 +232,7 @@ def small_cases() -> Iterator[tuple[str, Callable[..., Any], Callable[..., Any],
     )
     yield (
         f"`top_experts` of [{LENGTH}, {WIDTH}], {CHOSEN} of {EXPERTS}",
-        lambda x, weights: top_experts(x, weights, CHOSEN),
+        lambda x, weights: on_cores(top_experts, tiles_of(LENGTH))(x, weights, CHOSEN),
         plain_router,
         (x, array(WIDTH, EXPERTS)),
     )

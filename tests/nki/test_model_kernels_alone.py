@@ -232,6 +232,8 @@ def test_values_in_every_order(name: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 OF_TWO_PROGRAMS = (
+    "step_of_adamw",
+    "router",
     "rotary",
     "losses",
     "gradients_of_losses",
