@@ -10,7 +10,7 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from models.detector.config import DetectorConfig
 from models.detector.model import Detector
-from models.parameters import axis_names_of, merge, split
+from models.parameters import axis_names_of, merge, split_abstract
 from models.recurrent.model import Forecaster, ForecasterConfig
 from models.resnet.config import ResNetConfig
 from models.sharding import batch_spec, parameter_shardings
@@ -39,7 +39,7 @@ def _of_rows(
     make: Any, mesh: AbstractMesh, batch: int | None, row: tuple[int, ...]
 ) -> dict[str, Any]:
     """A call of a model with rows of a shape."""
-    graph, parameters = split(nnx.eval_shape(lambda: make(nnx.Rngs(0))))
+    graph, parameters = split_abstract(lambda: make(nnx.Rngs(0)))
     shardings = parameter_shardings(mesh, parameters, axis_names_of(graph, parameters))
     weights = {
         name: jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=shardings[name])

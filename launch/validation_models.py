@@ -60,7 +60,7 @@ from models.layers.conv_norm import ConvNorm
 from models.layers.linear import Linear
 from models.layers.rotary import Rotary
 from models.layers.text_heads import TextHeadConfig
-from models.parameters import axis_names_of, merge, split
+from models.parameters import axis_names_of, merge, split_abstract
 from models.pretrained import Described
 from models.registry import ARCHITECTURES
 from models.resnet.config import ResNetConfig
@@ -135,14 +135,10 @@ def _scaled(config: DecoderConfig) -> Decoder:
     return model
 
 
-def _abstract(make: Any) -> tuple[Any, Shapes]:
-    return split(nnx.eval_shape(make))
-
-
 def _llama(config: DecoderConfig, mesh: AbstractMesh, int8: bool) -> tuple[Any, Shapes]:
     """The structure, and the sharded weights: those of linear maps as int8 if asked for."""
     make = partial(_scaled, config) if int8 else partial(_plain, config)
-    graph, weights = _abstract(make)
+    graph, weights = split_abstract(make)
     shardings = parameter_shardings(mesh, weights, axis_names_of(graph, weights))
     placed = {}
     for path, weight in weights.items():
@@ -241,7 +237,7 @@ def bert(
 ) -> dict[str, Any]:
     """Logits of sequences with their mask."""
     depth = config.num_layers
-    graph, weights = _abstract(
+    graph, weights = split_abstract(
         lambda: Encoder(replace(config, num_layers=layers or depth), rngs=nnx.Rngs(0))
     )
 
@@ -327,14 +323,14 @@ def _folded(config: ResNetConfig) -> ResNet:
 
 def resnet(*, config: ResNetConfig = RESNET_50, batch: int = 1) -> dict[str, Any]:
     """Logits of images."""
-    graph, weights = _abstract(partial(_folded, config))
+    graph, weights = split_abstract(partial(_folded, config))
     pixels = jax.ShapeDtypeStruct((batch, 224, 224, 3), jnp.float32)
     return {"fn": lambda w, pixels: merge(graph, w)(pixels), "arguments": (_cast(weights), pixels)}
 
 
 def segmentation() -> dict[str, Any]:
     """Logits of two classes for each pixel of an image, by the classic U-Net."""
-    graph, weights = _abstract(lambda: ClassicUNet(2, rngs=nnx.Rngs(0)))
+    graph, weights = split_abstract(lambda: ClassicUNet(2, rngs=nnx.Rngs(0)))
     pixels = jax.ShapeDtypeStruct((1, 224, 224, 3), jnp.float32)
     return {"fn": lambda w, pixels: merge(graph, w)(pixels), "arguments": (_cast(weights), pixels)}
 
@@ -342,7 +338,7 @@ def segmentation() -> dict[str, Any]:
 def unet() -> dict[str, Any]:
     """The denoiser on one latent image: half of a guided step."""
     config = STABLE_DIFFUSION
-    graph, weights = _abstract(lambda: UNet(config, rngs=nnx.Rngs(0)))
+    graph, weights = split_abstract(lambda: UNet(config, rngs=nnx.Rngs(0)))
 
     def denoise(weights: Any, latents: jax.Array, time: jax.Array, context: jax.Array) -> Any:
         return merge(graph, weights)(latents, time, context)
@@ -363,7 +359,7 @@ def text_encoder(*, layers: int | None = None) -> dict[str, Any]:
     assert text is not None
     tower = replace(text.tower, num_layers=layers or text.tower.num_layers)
     config = replace(TEXT_ENCODER, text=replace(text, tower=tower))
-    graph, weights = _abstract(lambda: CLIP(config, rngs=nnx.Rngs(0)))
+    graph, weights = split_abstract(lambda: CLIP(config, rngs=nnx.Rngs(0)))
     return {
         "fn": lambda weights, tokens: merge(graph, weights).encode(tokens).hidden,
         "arguments": (weights, jax.ShapeDtypeStruct((1, 77), jnp.int32)),
@@ -373,7 +369,7 @@ def text_encoder(*, layers: int | None = None) -> dict[str, Any]:
 
 def image_decoder() -> dict[str, Any]:
     """The latents' image of 512 by 512 pixels."""
-    graph, weights = _abstract(lambda: Autoencoder(AutoencoderConfig(), rngs=nnx.Rngs(0)))
+    graph, weights = split_abstract(lambda: Autoencoder(AutoencoderConfig(), rngs=nnx.Rngs(0)))
     latents = jax.ShapeDtypeStruct((1, 64, 64, 4), jnp.float32)
     return {
         "fn": lambda weights, latents: merge(graph, weights).decode(latents),

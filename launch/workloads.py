@@ -29,7 +29,7 @@ from models.decoder.config import DecoderConfig
 from models.decoder.model import Decoder
 from models.layers.cache import KVCache
 from models.layers.rotary import Rotary
-from models.parameters import axis_names_of, merge, split
+from models.parameters import axis_names_of, merge, split_abstract
 from models.sharding import batch_spec, parameter_shardings
 
 _LLAMA_3 = DecoderConfig(
@@ -79,7 +79,7 @@ def llama_decode(
 ) -> dict[str, Any]:
     """One token for each of `batch` sequences, whose cache has `context` slots."""
     config = model_config(model, mesh, layers, max_seq_len=context, dtype=dtype, param_dtype=dtype)
-    graph, parameters = split(nnx.eval_shape(lambda: Decoder(config, rngs=nnx.Rngs(0))))
+    graph, parameters = split_abstract(lambda: Decoder(config, rngs=nnx.Rngs(0)))
     shardings = parameter_shardings(mesh, parameters, axis_names_of(graph, parameters))
     rows = batch_spec(mesh.axis_names, rank=1)[0]
 

@@ -8,7 +8,7 @@ from flax import nnx
 
 from models.draws import Draws
 from models.parallel.tensor import Sharing
-from models.parameters import Parameters, split
+from models.parameters import Parameters, split_abstract
 from models.settings import read_model, write_settings
 from models.weights.fields import Fields
 from models.weights.table import KeyTable
@@ -95,4 +95,4 @@ class Architecture:
     def abstract(self, config: Any) -> tuple[nnx.GraphDef[Any], Parameters]:
         """The model's structure, and its parameters as jax.ShapeDtypeStruct; nothing is
         computed."""
-        return split(nnx.eval_shape(lambda: self.build(config)))
+        return split_abstract(lambda: self.build(config))

@@ -5,7 +5,7 @@ It includes running statistics (`nnx.BatchStat`), which are stored and sharded l
 histories of delayed scaling, which `amax_histories` selects.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -27,6 +27,23 @@ def split(model: nnx.Module) -> tuple[nnx.GraphDef[Any], Parameters]:
     """The model's structure and its weights; `merge` is the inverse."""
     graph, state = nnx.split(model, _STORED)
     return graph, _flat(state)
+
+
+def split_abstract(
+    make: Callable[..., nnx.Module], *arguments: Any
+) -> tuple[nnx.GraphDef[Any], Parameters]:
+    """As `split` of the model that `make` builds, with jax.ShapeDtypeStruct as weights; nothing is
+    computed."""
+    graphs = []
+
+    def weights(*arguments: Any) -> Parameters:
+        graph, parameters = split(make(*arguments))
+        graphs.append(graph)
+        return parameters
+
+    parameters = jax.eval_shape(weights, *arguments)
+    (graph,) = graphs
+    return graph, parameters
 
 
 def merge(graph: nnx.GraphDef[Any], parameters: Mapping[str, jax.Array]) -> Any:

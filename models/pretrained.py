@@ -13,7 +13,7 @@ from models.architecture import Architecture
 from models.errors import ConfigError
 from models.layers.attention import add_cache_scales
 from models.layers.narrow import Storage, make_narrow
-from models.parameters import AxisNames, Parameters, axis_names_of, split
+from models.parameters import AxisNames, Parameters, axis_names_of, split_abstract
 from models.published.table import PUBLISHED
 from models.registry import architecture_of, text_fields
 from models.sharding import RULES, AxisRules, parameter_shardings
@@ -156,7 +156,7 @@ def abstract_narrow(
             add_cache_scales(model)
         return model
 
-    return split(nnx.eval_shape(build))
+    return split_abstract(build)
 
 
 def save(directory: Path, pretrained: Pretrained, *, shard_bytes: int = SHARD_BYTES) -> None:

@@ -110,6 +110,20 @@ def loading(arguments: argparse.Namespace) -> dict[str, float]:
     return {name: peak / size for name, peak in peaks.items()}
 
 
+def loading_seconds(arguments: argparse.Namespace) -> dict[str, float]:
+    """Seconds of `--row`, a key of `loading.SIDES`, done once, with memory at hand."""
+    module = importlib.import_module("launch.benchmarks.loading")
+    devices = jax.devices()[: module.MODEL_AXIS]
+    first_jit(arguments)
+    directory = Path(arguments.directory)
+    module.touch_memory(sum(file.stat().st_size for file in directory.glob("*.safetensors")))
+    began = time.perf_counter()
+    result = module.SIDES[arguments.row](directory, devices)
+    seconds = time.perf_counter() - began
+    del result
+    return {"seconds": seconds}
+
+
 def handles(arguments: argparse.Namespace) -> dict[str, float]:
     """Objects the plugin holds more of once a workload is gone than after the one before it."""
     _workload()
@@ -220,6 +234,7 @@ TASKS = {
         kernels,
         growth,
         loading,
+        loading_seconds,
         handles,
         bf16_steps,
         rounding,
@@ -235,7 +250,7 @@ def main() -> None:
     )
     parser.add_argument("--module", help="module or package of the backend that the task inspects")
     parser.add_argument("--alone", action="store_true", help="run without any JAX plugin")
-    parser.add_argument("--row", help="calls to time")
+    parser.add_argument("--row", help="what to time")
     parser.add_argument("--directory", help="directory of the checkpoint to load")
     arguments = parser.parse_args()
     print(json.dumps(TASKS[arguments.task](arguments)))

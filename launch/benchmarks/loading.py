@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -77,13 +77,29 @@ def load(directory: Path, devices: Sequence[jax.Device]) -> pretrained.Pretraine
     return pretrained.load(directory, mesh)
 
 
-def read_plainly(directory: Path) -> list[np.ndarray]:
+def read_plainly(directory: Path, devices: Sequence[jax.Device] = ()) -> list[np.ndarray]:
     """Every tensor of the directory's files, read with safetensors into NumPy."""
     tensors = []
     for file in sorted(directory.glob("*.safetensors")):
         with safe_open(file, framework="np") as stored:
             tensors += [stored.get_tensor(name) for name in stored.keys()]  # noqa: SIM118
     return tensors
+
+
+SIDES: Mapping[str, Callable[[Path, Sequence[jax.Device]], object]] = {
+    "load": load,
+    "read": read_plainly,
+}
+"""What is compared."""
+
+
+def touch_memory(nbytes: int) -> None:
+    """Takes so much memory and gives it back.
+
+    The host of a virtual machine takes back what lies idle there, and who touches it next waits,
+    up to three times as long as everything else takes.
+    """
+    _ = b"1" * nbytes
 
 
 def peak_memory(function: Callable[[], object]) -> dict[str, float]:

@@ -138,6 +138,21 @@ def handles(settings: Settings, repetitions: int) -> Measurement:
     return summary([run["left"] for run in runs], runs[0])
 
 
+def loading_time(settings: Settings, repetitions: int) -> Measurement:
+    """Ratio of loading a checkpoint to reading its files with safetensors, each once in a process:
+    a second time, some of the memory would still be there from the first."""
+
+    def seconds(side: str) -> float:
+        task = ["loading_seconds", f"--row={side}", f"--directory={directory}"]
+        return run_child(settings.platform, task, ONE_CHIP)["seconds"]
+
+    with loading.random_checkpoint() as directory:
+        seconds("read")  # the files are in memory from here on
+        pairs = [(seconds("load"), seconds("read")) for _ in range(repetitions)]
+    subject, baseline = zip(*pairs, strict=True)
+    return compare(subject, baseline, how="ratio")
+
+
 def loading_memory(settings: Settings, repetitions: int) -> Measurement:
     """Peak memory of loading a checkpoint in sizes of the model; the model itself counts as 1.
 

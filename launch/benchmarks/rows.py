@@ -11,7 +11,6 @@ import jax
 from launch.benchmarks import (
     calls,
     decoding,
-    loading,
     processes,
     serving,
     training,
@@ -53,19 +52,6 @@ def in_process(
     subject = prepare(devices(settings.platform, count))
     baseline = prepare(devices(settings.baseline, count))
     return compare(*time_pairs(subject, baseline, repetitions, warmup), how="ratio")
-
-
-def loading_time(settings: Settings, repetitions: int) -> Measurement:
-    """Ratio of loading a checkpoint onto the platform to reading its files with safetensors."""
-    on = devices(settings.platform, loading.MODEL_AXIS)
-    with loading.random_checkpoint() as directory:
-        seconds = time_pairs(
-            lambda: loading.load(directory, on),
-            lambda: loading.read_plainly(directory),
-            repetitions,
-            warmup=1,
-        )
-    return compare(*seconds, how="ratio")
 
 
 def generation(settings: Settings, repetitions: int) -> Measurement:
@@ -130,8 +116,8 @@ ROWS = (
     Row("BF16 step, chip numerics", 1.5, "×", 3, _numerics(CHIP_NUMERICS)),
     Row("BF16 step, stochastic", 2.5, "×", 3, _numerics(STOCHASTIC)),
     Row("slowest rounding", 1e9 / 300e6, "ns", 3, partial(processes.rounding, calls=15)),
-    Row("loading, over reading", 1 / 0.6, "×", 7, loading_time),
-    Row("loading, peak memory", 1.3, "×", 3, processes.loading_memory),
+    Row("loading, over reading", 1.05, "×", 7, processes.loading_time),
+    Row("loading, peak memory", 1.06, "×", 3, processes.loading_memory),
     Row("generation, over by hand", 1.2, "×", 11, generation),
     Row("serving: planning of 256", 1.0, "ms", 400, serving.planning),
     Row("serving: streams, step over its programs", 1.05, "×", 75, serving.streamed_steps),

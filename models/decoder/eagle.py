@@ -26,7 +26,7 @@ from models.layers.linear import Linear
 from models.layers.masks import causal_mask
 from models.layers.paged_cache import PagedCache, Pages, Rows
 from models.layers.rotary import turn
-from models.parameters import Parameters, axis_names_of, split
+from models.parameters import Parameters, axis_names_of, split_abstract
 from models.pretrained import describe
 from models.sharding import parameter_shardings
 from models.weights.directory import open_tensors
@@ -147,7 +147,7 @@ def _abstract(
     config = replace(
         config, num_layers=1, dtype=decoder.dtype, param_dtype=decoder.param_dtype, experts=None
     )
-    return split(nnx.eval_shape(lambda: Eagle(config, decoder, shape, rngs=nnx.Rngs(0))))
+    return split_abstract(lambda: Eagle(config, decoder, shape, rngs=nnx.Rngs(0)))
 
 
 def _own(parameters: Mapping[str, Any]) -> Parameters:

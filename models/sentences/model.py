@@ -16,7 +16,7 @@ from jax.typing import DTypeLike
 from models.draws import Draws
 from models.layers.activations import activation
 from models.layers.linear import Linear
-from models.parameters import Parameters, axis_names_of, split
+from models.parameters import Parameters, axis_names_of, split_abstract
 from models.sentences.config import Dense, Module, Pool
 from models.sentences.pooling import POOL
 from models.sharding import parameter_shardings
@@ -87,8 +87,8 @@ def load_head(
 
     Raises WeightsError for files that do not suit the modules.
     """
-    graph, abstract = split(
-        nnx.eval_shape(lambda: SentenceHead(modules, param_dtype=param_dtype, rngs=Draws(0)))
+    graph, abstract = split_abstract(
+        lambda: SentenceHead(modules, param_dtype=param_dtype, rngs=Draws(0))
     )
     tensors: dict[str, StoredTensor] = {
         f"{module.folder}/{name}": tensor

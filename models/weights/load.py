@@ -7,22 +7,22 @@ that are dropped at once.
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from math import prod
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Sharding, SingleDeviceSharding
+from jax.sharding import Sharding
 
 from models.errors import WeightsError
 from models.parameters import Parameters
-from models.weights.copying import put, stacked
+from models.weights.copying import Index, make_array, stacked
 from models.weights.plan import Group, reading_plan, stored_shapes
 from models.weights.safetensors import WRITTEN_AS, StoredTensor
 from models.weights.table import KeyTable
 from models.weights.transforms import Shape
 
-Index = tuple[slice, ...]
 OnTensor = Callable[[int], None]  # called with the bytes of every tensor that has been read
 
 THREADS = 4  # that copy at a time: more hold more tensors, and memory is not faster
@@ -51,6 +51,8 @@ def load_parameters(
     for group in groups:
         _check(group, parameters, shapes)
     wanted = [(group, name) for group in groups for name in group.parameters]
+    # The largest first: at the end, when the model is in memory, views of files are small.
+    wanted.sort(key=lambda one: -prod(shapes[one[1]]))
     larger = {name: tuple(leaf.shape) for name, leaf in (padded or parameters).items()}
     make = partial(_make, parameters=parameters, shapes=shapes, padded=larger, shardings=shardings)
     loaded = {}
@@ -123,21 +125,18 @@ def _make(
         views = [tensor.view() for tensor in group.tensors[place]]
         return group.row.transform.split(views, part_shapes)[which]
 
+    whole = None if group.is_stacked else part(0)  # mapped once for all devices
+
     def read(index: Index) -> np.ndarray:
-        if not group.is_stacked:
-            return part(0)[index]
+        if whole is not None:
+            return whole[index]
         places = range(len(group.tensors))[index[0]]
         return stacked([part(place)[index[1:]] for place in places])
 
-    shards = [
-        put(
-            _filled(read(index), index, shape),
-            dtype,
-            SingleDeviceSharding(device, memory_kind=sharding.memory_kind),
-        )
-        for device, index in sharding.addressable_devices_indices_map(shape).items()
-    ]
-    return jax.make_array_from_single_device_arrays(shape, sharding, shards)
+    def padded_part(index: Index) -> np.ndarray:
+        return _filled(read(index), index, shape)
+
+    return make_array(shape, dtype, sharding, padded_part, copies=group.is_stacked)
 
 
 def _filled(values: np.ndarray, index: Index, shape: Shape) -> np.ndarray:

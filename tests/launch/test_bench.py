@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,14 @@ def test_the_checkpoint_has_a_billion_weights_and_goes_away(
     _, abstract = described.architecture.abstract(described.config)
     assert sum(leaf.size for leaf in abstract.values()) > 1e9
     assert {str(leaf.dtype) for leaf in abstract.values()} == {"bfloat16"}
+
+
+@pytest.mark.slow
+def test_each_side_of_loading_is_measured_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "write_random", partial(loading.write_random, config=TINY))
+    found = processes.loading_time(Settings(platform="cpu"), repetitions=1)
+    seconds = found.details["subject_seconds"], found.details["baseline_seconds"]
+    assert found.value == seconds[0] / seconds[1] > 1  # for so few weights
 
 
 def test_peak_memory_sees_what_was_given_back(run_python: RunPython) -> None:

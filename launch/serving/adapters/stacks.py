@@ -19,7 +19,7 @@ from launch.meshes import parameter_shardings
 from launch.serving.errors import RequestError
 from models.errors import ModelsError
 from models.layers.low_rank import StackedLowRank
-from models.parameters import Parameters, axis_names_of, merge, split
+from models.parameters import Parameters, axis_names_of, merge, split_abstract
 from models.pretrained import Described, Pretrained
 
 
@@ -46,7 +46,7 @@ class Stacks:
             name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
             for name, leaf in model.parameters.items()
         }
-        graph, parameters = split(nnx.eval_shape(with_stacks, shapes))
+        graph, parameters = split_abstract(with_stacks, shapes)
         stacks = {name: leaf for name, leaf in parameters.items() if _is_stack(name)}
         return cls(base, graph, stacks, rank)
 

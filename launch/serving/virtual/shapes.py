@@ -17,7 +17,7 @@ from models.layers.narrow import Storage, kernel_paths, make_narrow
 from models.layers.paged_cache import Pages
 from models.parallel.paged_split import PagedSplit, with_paged_split
 from models.parallel.row_split import RowSplit
-from models.parameters import Parameters, axis_names_of, split
+from models.parameters import Parameters, axis_names_of, split_abstract
 from models.sharding import parameter_shardings
 
 
@@ -41,7 +41,7 @@ class Shapes:
     @cached_property
     def model(self) -> tuple[nnx.GraphDef[Any], Parameters]:
         """Its structure, and its parameters."""
-        graph, parameters = split(nnx.eval_shape(self._decoder))
+        graph, parameters = split_abstract(self._decoder)
         parameters = self.sharded(graph, parameters)
         if self._split is not None:
             graph = with_paged_split(graph, parameters, self._split)

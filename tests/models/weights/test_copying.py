@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax.sharding import SingleDeviceSharding
 
-from models.weights.copying import put, stacked
+from models.weights.copying import make_array, stacked
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F32 = np.dtype(np.float32)
@@ -19,8 +19,11 @@ LARGE = np.random.default_rng(1).normal(size=(700, 900)).astype(F32)
 PLATFORMS = ["cpu", "neuron"]
 
 
-def copied(view: np.ndarray, dtype: np.dtype[Any], platform: str = "cpu") -> jax.Array:
-    return put(view, dtype, SingleDeviceSharding(jax.devices(platform)[1]))
+def copied(
+    view: np.ndarray, dtype: np.dtype[Any], platform: str = "cpu", *, copies: bool = False
+) -> jax.Array:
+    place = SingleDeviceSharding(jax.devices(platform)[1])
+    return make_array(view.shape, dtype, place, lambda index: view[index], copies=copies)
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
@@ -57,15 +60,16 @@ def test_slices_heads_and_single_numbers(view: np.ndarray, platform: str) -> Non
 @pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("offset", [0, 4, 64])
 @pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("copies", [False, True])
 def test_the_array_does_not_change_with_the_file(
-    offset: int, turned: bool, platform: str, tmp_path: Path
+    copies: bool, offset: int, turned: bool, platform: str, tmp_path: Path
 ) -> None:
     stored = np.arange(60_000, dtype=F32)
     stored.tofile(tmp_path / "numbers")
     view = np.memmap(tmp_path / "numbers", F32, "r", offset, (100, 500))
     view = view.T if turned else view
     expected = np.array(view)
-    got = copied(view, F32, platform)
+    got = copied(view, F32, platform, copies=copies)
     with (tmp_path / "numbers").open("r+b") as file:
         file.write(bytes(stored.nbytes))
     assert not view.any()
