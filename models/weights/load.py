@@ -52,7 +52,7 @@ def load_parameters(
         _check(group, parameters, shapes)
     wanted = [(group, name) for group in groups for name in group.parameters]
     # The largest first: at the end, when the model is in memory, views of files are small.
-    wanted.sort(key=lambda one: -prod(shapes[one[1]]))
+    wanted.sort(key=lambda pair: -prod(shapes[pair[1]]))
     larger = {name: tuple(leaf.shape) for name, leaf in (padded or parameters).items()}
     make = partial(_make, parameters=parameters, shapes=shapes, padded=larger, shardings=shardings)
     loaded = {}
