@@ -64,7 +64,7 @@ class DraftModel:
             return []
         if self._cache is None:
             window = np.array([text[:-1] or text], np.int32)
-            capacity = self._context
+            capacity = self._context + CHUNK
             _, self._cache = prefill(self._graph, self._parameters, window, None, {}, capacity)
             self._read = len(text) - 1
         new = np.zeros((1, CHUNK), np.int32)
@@ -116,7 +116,7 @@ def generate_assisted(
     text: list[int] = prompt[0].tolist()
     end = length + max_new_tokens
     slots = np.zeros(min(context, power_of_two(end)) + CHUNK, np.int32)
-    _, cache = prefill(graph, parameters, prompt.astype(np.int32), None, {}, len(slots) - CHUNK)
+    _, cache = prefill(graph, parameters, prompt.astype(np.int32), None, {}, len(slots))
     policy, temperature = policy_of(sampling, constraints, ending)
     while len(text) < end:
         # The first new token is chosen alone: its place is the last of the prompt, read again.

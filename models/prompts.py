@@ -114,7 +114,8 @@ def prefill(
     `copies` times.
 
     What the padding of the window to a power of two leaves in the cache is overwritten before any
-    token attends to it.
+    token attends to it. Tokens beyond the last slot, one at a time, are written over it: whoever
+    needs the cache afterwards asks for more slots.
     """
     length = window.shape[1]
     padded = np.pad(window, ((0, 0), (0, min(capacity, power_of_two(length)) - length)))
@@ -132,9 +133,8 @@ def _prefill(
     capacity: int,
     copies: int,
 ) -> tuple[jax.Array, Any]:
-    """The cache has room for the part of the last chunk that lies beyond the text."""
     model: Decoder = merge(graph, parameters)
-    cache = model.init_cache(tokens.shape[0], capacity + CHUNK, **inputs)
+    cache = model.init_cache(tokens.shape[0], capacity, **inputs)
     logits, cache = model.extend(tokens, cache, 0, pad=pad, last=last)
     if copies == 1:
         return logits[:, 0], cache
