@@ -88,6 +88,10 @@ CASES = {
     ),
     "softmax": Case(lambda x: jax.nn.softmax(x), (floats(200, 100),), SUM),
     "RMS norm": Case(rms_norm, (floats(3, 50, 64), floats(64)), SUM),
+    "RMS norm of many short rows": Case(rms_norm, (floats(700, 120), floats(120)), SUM),
+    "norm of many short rows": Case(
+        residual_norm, (floats(600, 96), floats(600, 96), floats(96), floats(96)), SUM
+    ),
     "cross entropy": Case(cross_entropy, (floats(32, 50), np.arange(32, dtype=np.int32)), SUM),
     "long rows": Case(lambda x: jax.nn.logsumexp(x, -1), (floats(3, 40_000),), SUM),
     "long rows of which a sum waits for another": Case(

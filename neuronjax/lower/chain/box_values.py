@@ -173,9 +173,7 @@ class Values(BoxTiles):
         free = {axis.dim for axis in self.box.free if axis.size > 1}
         if program.axes_of(shift) & free != {axis.dim for axis in rows}:
             return False
-        core = self.chain.builder.core
-        saved = 2 * size_of(row) / core.clock_hz(Engine.VECTOR)
-        return not rows or BY_ROW / core.clock_hz(Engine.SCALAR) <= saved
+        return not rows or self._spares(2, row)
 
     def _exponential(self, number: int, dst: Access) -> bool:
         """exp(x - m) of a row value m, with its sum, in one instruction for a row; whether it can
@@ -215,20 +213,32 @@ class Values(BoxTiles):
         return True
 
     def _sum_of_squares(self, number: int, dst: Access) -> bool:
-        """Squares and their sum in one instruction; whether it can be."""
+        """Squares and their sum in one instruction for a row; whether it can be."""
         square = self.program.nodes[self.chain.shortcuts.squares[number]]
-        data = square.operands[0]
+        data, total = square.operands[0], self.program.nodes[number]
         assert isinstance(data, Reference)
+        rows, row = self._apart(total.reduced)
         free = {axis.dim for axis in self.box.free if axis.size > 1}
-        reduced = set(self.program.nodes[number].reduced)
-        if not self.is_whole or not free <= reduced & square.axes:
+        if not self.is_whole or not free <= square.axes or (rows and not self._spares(1, row)):
             return False
-        source = self.operand(data, [axis for axis in self.box.free if axis.dim in square.axes])
-        assert isinstance(source, Access)
         squares = self.tile(square.axes, FLOAT32, "squares")
-        op = Activation.SQUARE
-        self.chain.builder.emit(ActivateReduce(dst=squares, op=op, data=source, reduce_res=dst))
+        for at in _indices(rows):
+            source = self._part_of(data, at, row)
+            assert isinstance(source, Access)
+            self.chain.builder.emit(
+                ActivateReduce(
+                    dst=self.part(squares, square.axes, at, row), op=Activation.SQUARE,
+                    data=source, reduce_res=self.part(dst, total.axes, at, ()),
+                )
+            )  # fmt: skip
         return True
+
+    def _spares(self, passes: int, row: Sequence[Axis]) -> bool:
+        """Whether an instruction of the Scalar engine for each row, with a sum, is less than so
+        many passes of Vector over the row."""
+        core = self.chain.builder.core
+        saved = passes * size_of(row) / core.clock_hz(Engine.VECTOR)
+        return BY_ROW / core.clock_hz(Engine.SCALAR) <= saved
 
     def _scaled_rows(self, node: Node, dst: Access) -> bool:
         """One number per row times the row on the Scalar engine, which norms leave idle."""
@@ -240,14 +250,23 @@ class Values(BoxTiles):
         for data, row in (node.operands, node.operands[::-1]):
             if not isinstance(data, Reference) or not isinstance(row, Reference):
                 return False
-            if self.program.axes_of(row) & free or not free <= self.program.axes_of(data):
+            if not free <= self.program.axes_of(data):
+                continue
+            rows, over = self._apart(free - self.program.axes_of(row))
+            if not over or (rows and not self._spares(1, over)):
                 continue
             scale = self.node_of(row)
-            source = self.operand(data, [axis for axis in self.box.free if axis.dim in node.axes])
-            if scale.element_type != FLOAT32 or not isinstance(source, Access):
+            source = self.node_of(data)
+            if scale.element_type != FLOAT32:
                 return False
-            op = Activation.COPY
-            self.chain.builder.emit(Activate(dst=dst, op=op, data=source, scale=scale))
+            for at in _indices(rows):
+                self.chain.builder.emit(
+                    Activate(
+                        dst=self.part(dst, node.axes, at, over), op=Activation.COPY,
+                        data=self.part(source, self.program.axes_of(data), at, over),
+                        scale=self.part(scale, self.program.axes_of(row), at, ()),
+                    )
+                )  # fmt: skip
             return True
         return False
 

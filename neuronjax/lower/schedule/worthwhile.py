@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
-from neuronjax.program.program import Call, Kernel, Loop, Node, Program, While
-from neuronjax.program.walk import children
+from neuronjax.program.program import Call, Kernel, Loop, Node, Program, Split, While
+from neuronjax.program.walk import children, walk
 
 NEGLIGIBLE = 0.025
 """Part of a program's time that the kernels which nobody looks at promise at most, all together."""
@@ -38,7 +38,8 @@ class Candidate(Protocol):
 def worthwhile(program: Program, candidates: Mapping[int, Candidate]) -> set[int]:
     """The ids of the kernels that are worth looking at, of those with a candidate.
 
-    Those that promise least for each of their instructions are left out first.
+    Those that promise least for each of their instructions are left out first, but for those that
+    run beside one that stays: a `Split` takes as long as the slower of its kernels.
     """
     alike: dict[int, list[int]] = {}
     runs = kernel_runs(program)
@@ -61,7 +62,16 @@ def worthwhile(program: Program, candidates: Mapping[int, Candidate]) -> set[int
             break
         kept.remove(group)
         size -= prospect.size
-    return {key for group in kept for key in alike[group]}
+    chosen = {key for group in kept for key in alike[group]}
+    beside = (key for keys in _splits(program) if not keys.isdisjoint(chosen) for key in keys)
+    return chosen | {key for key in beside if key in candidates}
+
+
+def _splits(program: Program) -> Iterator[set[int]]:
+    """The ids of the kernels of each `Split`."""
+    for _, node in walk(program):
+        if isinstance(node, Split):
+            yield set(map(id, node.kernels))
 
 
 def _promise(prospect: Prospect) -> float:
