@@ -34,16 +34,16 @@ def split_abstract(
 ) -> tuple[nnx.GraphDef[Any], Parameters]:
     """As `split` of the model that `make` builds, with jax.ShapeDtypeStruct as weights; nothing is
     computed."""
-    graphs = []
+    made = []
 
     def weights(*arguments: Any) -> Parameters:
         graph, parameters = split(make(*arguments))
-        graphs.append(graph)
+        made.append((graph, list(parameters)))
         return parameters
 
     parameters = jax.eval_shape(weights, *arguments)
-    (graph,) = graphs
-    return graph, parameters
+    ((graph, names),) = made
+    return graph, {name: parameters[name] for name in names}  # JAX sorts them
 
 
 def merge(graph: nnx.GraphDef[Any], parameters: Mapping[str, jax.Array]) -> Any:
