@@ -106,8 +106,10 @@ _BF16 = ml_dtypes.bfloat16
 _MATRICES = _normal((2048, 2048), (2048, 1024), dtype=_BF16)
 _TILES = _normal((128, 64), (128, 512), dtype=_BF16)
 _MAMBA = _normal((1, 256, 512), (1, 256, 512), (256, 16), (1, 16, 512), (1, 16, 512))
-_PRODUCTS = "nki_matmul_tiled_ nki_matmul_hoist_load_ nki_matmul_block_free_dimension_ "
-_PRODUCTS += "nki_matmul_fully_optimized_"
+_PRODUCTS = (
+    "nki_matmul_tiled_ nki_matmul_hoist_load_ nki_matmul_block_free_dimension_ "
+    "nki_matmul_fully_optimized_"
+)
 
 
 def _decaying() -> Arrays:

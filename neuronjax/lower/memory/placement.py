@@ -24,16 +24,11 @@ class Piece:
     lanes: tuple[int, int]
     lives: Lives
 
-    def longer(self, by: int) -> Piece:
-        """Wanted from earlier and for longer."""
-        lives = tuple((first - by, last + by) for first, last in self.lives)
-        return Piece(self.size, self.alignment, self.lanes, lives)
-
 
 Placed = list[tuple[int, Piece]]
 """Pieces with their addresses."""
-_ALONE = -1
-"""A way to place a piece: where no other one ever is."""
+Pause = int | None
+"""How long memory is not wanted before and behind a piece that takes it; None: it never is."""
 
 
 class _Table:
@@ -51,20 +46,18 @@ class _Table:
         self._rows[:, len(self._pieces)] = row
         self._pieces.append(piece)
 
-    def taken(self, piece: Piece, *, reuse: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Where bytes begin and end that the piece must not have, in order of their beginnings.
-
-        With `reuse`, only what is there at the same time.
-        """
+    def taken(self, piece: Piece, pause: Pause) -> tuple[np.ndarray, np.ndarray]:
+        """Where bytes begin and end that the piece must not have, in order of their beginnings."""
         begin, end, low, high, first, last, parts = self._rows[:, : len(self._pieces)]
         clash = (low <= piece.lanes[1]) & (piece.lanes[0] <= high)
-        if reuse:
+        if pause is not None:
             if not piece.lives:
                 return begin[:0], end[:0]
-            clash &= (first <= piece.lives[-1][1]) & (piece.lives[0][0] <= last)
+            lives = tuple((start - pause, stop + pause) for start, stop in piece.lives)
+            clash &= (first <= lives[-1][1]) & (lives[0][0] <= last)
             unsure = clash if len(piece.lives) != 1 else clash & (parts != 1)
             for index in np.flatnonzero(unsure).tolist():
-                clash[index] = meet(piece.lives, self._pieces[index].lives)
+                clash[index] = meet(lives, self._pieces[index].lives)
         taken = np.flatnonzero(clash)
         taken = taken[np.lexsort((end[taken], begin[taken]))]
         return begin[taken], end[taken]
@@ -75,7 +68,7 @@ def place(pieces: Sequence[Piece], fixed: Placed, limit: int, *, reuse: bool) ->
 
     With `reuse`, pieces of which only one is there at a time share memory.
     """
-    return _placed(pieces, fixed, limit, (0 if reuse else _ALONE,))
+    return _placed(pieces, fixed, limit, (0 if reuse else None,))
 
 
 def place_sparingly(
@@ -92,11 +85,11 @@ def place_sparingly(
     """
     alone = None
     if _may_fit(pieces, limit):
-        alone = _placed(pieces, fixed, limit, (_ALONE,), near) if near else None
+        alone = _placed(pieces, fixed, limit, (None,), near) if near else None
         alone = alone or place(pieces, fixed, limit, reuse=False)
     return (
         alone
-        or _placed(pieces, fixed, limit, (_ALONE, *pauses, 0))  # the greatest alone if possible
+        or _placed(pieces, fixed, limit, (None, *pauses, 0))  # the greatest alone if possible
         or place(pieces, fixed, limit, reuse=True)
     )
 
@@ -113,11 +106,10 @@ def _placed(
     pieces: Sequence[Piece],
     fixed: Placed,
     limit: int,
-    ways: tuple[int, ...],
+    pauses: tuple[Pause, ...],
     near: Sequence[tuple[int, Piece]] = (),
 ) -> list[int] | None:
-    """Addresses, each in the first of the ways that has room for it: alone, or in memory that is
-    not wanted for so long before and behind.
+    """Addresses, each with the first of the pauses for which there is room.
 
     Before these, room is looked for that is not `near` either.
     """
@@ -126,10 +118,8 @@ def _placed(
     addresses = [0] * len(pieces)
     for index in sorted(range(len(pieces)), key=lambda at: -pieces[at].size):
         piece = pieces[index]
-        gaps = (
-            _gap(table.taken(piece.longer(way), reuse=way != _ALONE), piece, limit) for way in ways
-        )
-        at = None if apart is None else _gap(apart.taken(piece, reuse=False), piece, limit)
+        gaps = (_gap(table.taken(piece, pause), piece, limit) for pause in pauses)
+        at = None if apart is None else _gap(apart.taken(piece, None), piece, limit)
         at = next((gap for gap in gaps if gap is not None), None) if at is None else at
         if at is None:
             return None
