@@ -175,7 +175,8 @@ class _Scale:
 
 @jax.custom_vjp
 def cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
-    """-log softmax(logits)[target]: logits [..., V], integers [...] -> FP32 [...]."""
+    """-log softmax(logits)[target]: logits [..., V], integers [...] -> FP32 [...]. A target that is
+    no word counts as the nearest one; what it gives must not be used."""
     return _forward(logits, targets)[0]
 
 
@@ -200,4 +201,6 @@ cross_entropy.defvjp(_forward, _backward)
 
 
 def _rows(logits: jax.Array, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return logits.reshape(-1, logits.shape[-1]), targets.reshape(-1, 1).astype(jnp.int32)
+    words = logits.shape[-1]
+    places = jnp.clip(targets, 0, words - 1)  # those of padding may be anything
+    return logits.reshape(-1, words), places.reshape(-1, 1).astype(jnp.int32)

@@ -116,8 +116,10 @@ def __getattr__(name: str) -> Callable[..., None]:
 
 def _compare_dtypes(trace: Trace, dtype: Any, dst: Any) -> None:
     """Notes if `dtype`, which published kernels name beside `dst`, is not that of `dst`."""
+    if dtype is None or not isinstance(dst, Tensor):
+        return
     given = element_type(dtype)
-    if isinstance(dst, Tensor) and given != dst.dtype:
+    if given != dst.dtype:
         trace.advice[trace.line()] = f"dtype={given.name} has no effect: dst is {dst.dtype.name}"
 
 

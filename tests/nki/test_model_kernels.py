@@ -132,6 +132,19 @@ def test_cross_entropy() -> None:
     )
 
 
+def test_targets_of_padding_may_be_anything() -> None:
+    logits, weights = drawn("float32", (3, 50), (3,))
+    weights = weights.at[1].set(0.0)
+
+    def total(logits: jax.Array, function: Any, padding: int) -> jax.Array:
+        return jnp.sum(weights * function(logits, jnp.array([4, padding, 49])))
+
+    expected = jax.grad(total)(logits, plain_cross_entropy, 0)
+    for padding in (-100, 10_000):
+        found = jax.jit(jax.grad(partial(total, function=cross_entropy, padding=padding)))(logits)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
 def plain_rope(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
     low, high, rest = jnp.split(x, [cos.shape[-1], 2 * cos.shape[-1]], axis=-1)
     c, s = (angles[..., None, :] for angles in (cos, sin))
