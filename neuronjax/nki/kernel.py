@@ -20,7 +20,8 @@ from neuronjax.errors import KernelError
 from neuronjax.jaxlib_api import kernel_calls
 from neuronjax.jaxlib_api.tracing import varying_as
 from neuronjax.nki.calls import Call, call, is_array
-from neuronjax.nki.compilation import Compiled, compiled
+from neuronjax.nki.compilation import compiled
+from neuronjax.nki.compiled import Compiled
 from neuronjax.nki.precision import widened_arrays
 from neuronjax.nki.targets import chip_of
 from neuronjax.nki.trace import is_tracing

@@ -1,0 +1,215 @@
+"""From the traces of a kernel's programs to one program that the chip takes, with addresses and
+semaphores."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from neuronjax.errors import (
+    KernelError,
+    OnChipMemoryError,
+    PsumOverflowError,
+    SbufOverflowError,
+)
+from neuronjax.lower.memory.allocate import allocate
+from neuronjax.lower.sync.synchronise import synchronise
+from neuronjax.lower.write.rebuild import on_buffers
+from neuronjax.native_kernels import lines_by_path, with_lines
+from neuronjax.nki.beside import beside
+from neuronjax.nki.building import closed_groups
+from neuronjax.nki.early_reads import with_early_reads
+from neuronjax.nki.late_loads import LOADS, PREPARATIONS, with_late
+from neuronjax.nki.loops import Rolling
+from neuronjax.nki.queues import in_turn
+from neuronjax.nki.trace import Trace
+from neuronjax.program import program
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.operand import Buffer
+from neuronjax.program.verify import verify
+
+_MOST_FINDINGS = 10
+
+
+@dataclass(frozen=True)
+class _Measures:
+    """What is done for tiles that do not fit in the kernel's own order."""
+
+    #: Instructions that wait until their results are used.
+    late: tuple[type[Instruction], ...] = ()
+    #: Tiles of few partitions lie beside each other.
+    is_beside: bool = False
+    #: What reads PSUM comes as soon as it can.
+    is_early: bool = False
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to say about them."""
+        taken = (bool(self.late), self.is_beside, self.is_early)
+        return tuple(note for note, holds in zip(_NOTES, taken, strict=True) if holds)
+
+
+_NOTES = (
+    "loads wait until they are used, since the tiles would not fit into SBUF otherwise",
+    "tiles of few partitions lie beside each other, since they would not fit into SBUF otherwise",
+    "results leave PSUM as soon as they are complete, since the tiles would not fit into it "
+    "otherwise",
+)
+_FOR_SBUF = (
+    _Measures(late=LOADS),
+    _Measures(late=PREPARATIONS),
+    _Measures(is_beside=True),
+    _Measures(late=PREPARATIONS, is_beside=True),
+)
+"""What is tried where SBUF is short, one after the other."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All programs of a kernel; `buffers` lie in HBM."""
+
+    name: str
+    traces: Sequence[Trace]
+    buffers: tuple[Buffer, ...]
+    aliases: tuple[program.Alias, ...]
+    declared: Mapping[str, str]
+    #: Tensors of private memory that are returned, as results.
+    promoted: Mapping[str, Buffer]
+
+    def written_out(self, measures: _Measures) -> program.Program:
+        """The program without addresses, semaphores, and loops but those over registers."""
+        kernels = []
+        for trace in self.traces:
+            order = with_early_reads(trace) if measures.is_early else trace.instructions
+            if measures.late:
+                order = with_late(measures.late, order, trace, self.traces)
+            body = Rolling(trace, closed_groups(order), slots=0).body()
+            tiles = tuple(buffer for buffer in trace.buffers if buffer.on_chip)
+            kernel = self._kernel(trace, body, tiles)
+            kernels.append(beside(kernel, trace) if measures.is_beside else kernel)
+        return self._program(kernels)
+
+    def rolled(self, slots: int) -> tuple[program.Program | None, tuple[str, ...]]:
+        """The same with loops, and what to note; None: no loop is one."""
+        kernels, notes, has_loops = [], {}, False
+        for trace in self.traces:
+            rolling = Rolling(trace, closed_groups(trace.instructions), slots)
+            body = rolling.body()
+            notes.update(dict.fromkeys(rolling.notes))
+            has_loops |= any(isinstance(node, program.Loop) for node in body)
+            kernels.append(self._kernel(trace, body, rolling.buffers(body)))
+        return self._program(kernels) if has_loops else None, tuple(notes)
+
+    def _kernel(
+        self, trace: Trace, nodes: tuple[program.Node, ...], tiles: tuple[Buffer, ...]
+    ) -> program.Kernel:
+        kernel = program.Kernel(
+            name=f"{self.name} {trace.program}" if len(self.traces) > 1 else self.name,
+            body=in_turn(nodes),
+            buffers=tiles,
+            parts=tuple(program.Part(self.name, sources=(line,)) for line in trace.lines),
+        )
+        return on_buffers(kernel, self.promoted) if self.promoted else kernel
+
+    def _program(self, kernels: Sequence[program.Kernel]) -> program.Program:
+        registers = {register for trace in self.traces for register in trace.registers}
+        split = program.Split(name=self.name, kernels=tuple(kernels))
+        return program.Program(
+            name=self.name,
+            target=program.Target(self.traces[0].chip, len(self.traces)),
+            body=(split,) if len(kernels) > 1 else tuple(kernels),
+            buffers=self.buffers,
+            registers=tuple(sorted(registers, key=lambda register: register.name)),
+            aliases=self.aliases,
+            ranks=max(trace.ranks for trace in self.traces),
+        )
+
+
+_PAUSES = (128, 32, 8)
+"""How many instructions a tile's memory best rests before another tile lies there: engines and
+queues run so far ahead of each other."""
+
+_SLOTS = (4, 2, 1)
+"""Places for a tile that a round of a loop makes: the most for which there is room."""
+
+
+def assembled(grid: Grid) -> tuple[program.Program, tuple[str, ...]]:
+    """The program with loops if the chip takes it, else without, and notes why."""
+    notes: tuple[str, ...] = ()
+    has_loops = any(trace.loops for trace in grid.traces)
+    if has_loops and any(trace.aliases for trace in grid.traces):
+        notes = (f"{grid.name}: loops are written out: a tile is viewed as another width",)
+        has_loops = False
+    for slots in _SLOTS if has_loops else ():
+        rolled, notes = grid.rolled(slots)
+        if rolled is None:
+            break
+        try:
+            finished = synchronise(allocate(rolled, pauses=_PAUSES))
+        except OnChipMemoryError as error:
+            notes = (f"{grid.name}: loops are written out: {error}",)
+            continue
+        findings, advice = _refused(grid, finished)
+        if not findings:
+            return finished, (*notes, *advice)
+        notes = (f"{grid.name}: loops are written out: {findings[0]}",)
+        break
+    with _lines_in_errors(grid.declared):
+        allocated, measures = _allocated(grid)
+        finished = synchronise(allocated)
+    notes += tuple(f"{grid.name}: {note}" for note in measures.notes)
+    findings, advice = _refused(grid, finished)
+    if findings:
+        shown = "\n".join(f"  {finding}" for finding in findings[:_MOST_FINDINGS])
+        raise KernelError(
+            f"{grid.name} is not a valid program for {finished.target.chip}:\n{shown}"
+        )
+    return finished, (*notes, *advice)
+
+
+def _allocated(grid: Grid) -> tuple[program.Program, _Measures]:
+    """The program that is written out, with addresses, and what was done for that. Raises
+    ``OnChipMemoryError``: what was short in the kernel's own order."""
+    measures, others = _Measures(), list(_FOR_SBUF)
+    first: OnChipMemoryError | None = None
+    while True:
+        try:
+            return allocate(grid.written_out(measures), pauses=_PAUSES), measures
+        except OnChipMemoryError as error:
+            first = first or error
+            if isinstance(error, SbufOverflowError) and others:
+                measures = dataclasses.replace(others.pop(0), is_early=measures.is_early)
+            elif isinstance(error, PsumOverflowError) and not measures.is_early:
+                measures = dataclasses.replace(measures, is_early=True)
+            else:
+                raise first from None
+
+
+_ADVICE: Mapping[str, str] = {
+    "written once": "results depend on their order unless values agree",
+    "uninitialised": "such values are arbitrary, and results must not depend on them",
+}
+"""Rule that no compiler checks, and that right programs may break -> what to mind."""
+
+
+def _refused(grid: Grid, finished: program.Program) -> tuple[list[str], list[str]]:
+    """What the chip would refuse, and what to note, by the kernel's lines."""
+    lines = {**lines_by_path(finished), **grid.declared}
+    refused, advice = [], []
+    for finding in verify(finished):
+        if finding.rule in _ADVICE:
+            what = f"{finding.path}: {finding.actual}; {_ADVICE[finding.rule]}."
+            advice.append(with_lines(f"{grid.name}: {what}", lines))
+        else:
+            refused.append(with_lines(str(finding), lines))
+    return refused, advice[:_MOST_FINDINGS]
+
+
+@contextmanager
+def _lines_in_errors(declared: Mapping[str, str]) -> Iterator[None]:
+    try:
+        yield
+    except OnChipMemoryError as error:
+        raise type(error)(with_lines(str(error), declared)) from None
