@@ -5,6 +5,7 @@
   python -m tests.conformance.nki_library --library=DIR --sample=8 --test_seconds=120
   python -m tests.conformance.nki_library --library=DIR --file_seconds=60 --go_on
   python -m tests.conformance.nki_library --library=DIR --sample=3 --platform_target=trn3
+  python -m tests.conformance.nki_library --library=DIR --files=test_moe_tkg --go_on --explain
 
 DIR is a checkout of aws-neuron/nki-library. Its simulation harness compares each kernel with a
 reference in torch and leaves out tests with large shapes; `nki_library_plugin` gives it `nki`. It
@@ -12,7 +13,10 @@ needs torch and the packages of its extra `test`; --python names an interpreter 
 records of a file have the message of each failure; the most frequent ones are printed at the end.
 
 The scoreboard has the counts of each file by the order of the run, with the platform where that is
-not the library's default, and says by hand what is behind failures (`explained`).
+not the library's default, and says by hand what is behind failures (`explained`). `--explain` runs
+tests that failed once more, with FP32 numbers in the place of BF16 and FP8. What passes then has
+`failed by rounding`: references are FP32, and rounding decides between experts with nearly the same
+score.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from absl import app, flags
@@ -41,6 +46,7 @@ _BUDGET = flags.DEFINE_integer(
     "file_seconds", 0, "CPU seconds for the tests of a file, evenly spread; 0: any."
 )
 _GO_ON = flags.DEFINE_bool("go_on", False, "Keep the records there are; run what they lack.")
+_EXPLAIN = flags.DEFINE_bool("explain", False, "Run failures again with NKI_PRECISE_FP=0.")
 _TEST = flags.DEFINE_integer("test_seconds", 600, "CPU seconds that a test may take.")
 _TIMEOUT = flags.DEFINE_float("timeout", 7200.0, "Seconds that a file may take.")
 _MEMORY = flags.DEFINE_integer("memory_gb", 8, "GiB that the tests of a file may take.")
@@ -73,8 +79,15 @@ def causes(records: Iterable[Record]) -> Counter[str]:
     return Counter(re.sub(r"\d+", "#", " ".join(message.split()))[:300] for message in messages)
 
 
-def run(file: Path, library: Path, records: Path) -> None:
-    """Runs one file of tests; what came of it is added to ``records``."""
+def run(
+    file: Path,
+    library: Path,
+    records: Path,
+    only: Path | None = None,
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Runs one file of tests, or of them the ones that ``only`` lists; what came of it is added to
+    ``records``. ``settings`` are variables of the environment."""
     paths = (_ROOT, library, library / "src", os.environ.get("PYTHONPATH", ""))
     environment = {
         **os.environ,
@@ -82,6 +95,7 @@ def run(file: Path, library: Path, records: Path) -> None:
         "JAX_PLATFORMS": "cpu",
         "NKI_LIBRARY_ORDER": _ORDER.value,
         "NEURON_PYTHONHASHSEED": "0",  # of the tests that the library chooses at random
+        **settings,
     }
     command = [
         *("prlimit", f"--data={_MEMORY.value << 30}"),
@@ -91,6 +105,7 @@ def run(file: Path, library: Path, records: Path) -> None:
         *("-p", "no:cacheprovider", f"--output-directory={records.parent / 'output'}"),
         *(f"--records={records}", f"--sample={_SAMPLE.value}", f"--test-seconds={_TEST.value}"),
         f"--file-seconds={_BUDGET.value}",
+        *([f"--only={only}"] if only is not None else []),
     ]
     with records.with_suffix(".log").open("w") as log:
         try:
@@ -108,6 +123,18 @@ def run(file: Path, library: Path, records: Path) -> None:
         else:
             if ended.returncode < 0:
                 _add(records, f"{file.name} was ended by signal {-ended.returncode}")
+
+
+def failed_by_rounding(file: Path, library: Path, records: Path) -> int:
+    """How many of the tests that failed pass with FP32 numbers in the place of BF16 and FP8."""
+    failed = [line["id"] for line in read(records) if line.get("outcome") == "failed"]
+    if not failed:
+        return 0
+    only, again = records.with_suffix(".failed"), records.with_suffix(".unrounded.jsonl")
+    only.write_text("\n".join(failed))
+    again.write_text("")
+    run(file, library, again, only, {"NKI_PRECISE_FP": "0"})
+    return counts(read(again)).get("passed", 0)
 
 
 def _add(records: Path, message: str) -> None:
@@ -147,6 +174,8 @@ def main(arguments: Sequence[str]) -> None:
         lines = read(records)
         everything += lines
         result = counts(lines)
+        if _EXPLAIN.value and (rounded := failed_by_rounding(file, library, records)):
+            result["failed by rounding"] = rounded
         print(name, result, flush=True)
         score.setdefault(name, {})[column] = {"commit": commit, **result}
         if _SCORE.value:

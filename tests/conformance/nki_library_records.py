@@ -29,6 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("records")
     group.addoption("--records", type=Path, help="File to which a line is added for each outcome.")
     group.addoption("--sample", type=int, default=0, help="Tests of each file; 0: all.")
+    group.addoption("--only", type=Path, help="File with the tests to run, one per line.")
     group.addoption("--test-seconds", type=int, default=0, help="CPU seconds of a test; 0: any.")
     group.addoption("--file-seconds", type=int, default=0, help="CPU seconds of a file; 0: any.")
 
@@ -67,6 +68,7 @@ class Records:
 
     def __init__(self, config: pytest.Config) -> None:
         self._file: Path | None = config.getoption("records")
+        self._only: Path | None = config.getoption("only")
         self._sample: int = config.getoption("sample")
         self._seconds: int = config.getoption("test_seconds")
         self._budget: int = config.getoption("file_seconds")
@@ -81,6 +83,9 @@ class Records:
         done = self._done()
         if done is None:
             self._add({"collected": len(items), "left_out": len(items) - len(chosen)})
+        if self._only is not None:
+            listed = set(self._only.read_text().splitlines())
+            chosen = [item for item in chosen if item.nodeid in listed]
         chosen = spread_first(chosen) if self._budget else evenly(chosen, self._sample)
         items[:] = [item for item in chosen if item.nodeid not in (done or ())]
         self._begin = time.process_time()
