@@ -53,6 +53,8 @@ class _Reports:
 
     program: Program
     declared: Mapping[str, str]
+    #: What has been said.
+    said: set[str] = field(default_factory=set)
 
     @cached_property
     def lines(self) -> Mapping[str, str]:
@@ -60,9 +62,14 @@ class _Reports:
         return {**lines_by_path(self.program), **self.declared}
 
     def report(self, finding: Finding) -> None:
-        """Ends a run, unless the finding is a read of what nothing has written."""
+        """Ends a run, unless the finding is a read of what nothing has written, of which it warns
+        once for every line."""
         if finding.kind is not checks.Kind.UNINITIALISED:
             checks.fail(finding)
+        place = without_names(finding.message, self.lines)
+        if place in self.said:
+            return
+        self.said.add(place)
         places = [self.lines[path] for path in finding.paths if path in self.lines]
         file, _, line = (places or [f"{self.program.name}:0"])[0].rpartition(":")
         warned(with_lines(finding.message, self.lines), KernelWarning, file, int(line))
@@ -242,10 +249,19 @@ def lines_by_path(program: Program) -> dict[str, str]:
     }
 
 
+_NAMES = re.compile(r"[^\s(]*\w(?: \d+/[^\s(]*\w)?")
+"""Tensors, and paths of instructions: those of a grid's kernels have the number of a program behind
+the kernel's name."""
+
+
 def with_lines(message: str, lines: Mapping[str, str]) -> str:
     """The message, with the line before every path and tensor that it names."""
-    return re.sub(
-        r"[^\s(]*\w",
-        lambda match: f"{lines[match[0]]}: {match[0]}" if match[0] in lines else match[0],
-        message,
+    return _NAMES.sub(
+        lambda match: f"{lines[match[0]]}: {match[0]}" if match[0] in lines else match[0], message
     )
+
+
+def without_names(message: str, lines: Mapping[str, str]) -> str:
+    """The message with lines in place of paths and tensors: the same for every iteration of a loop
+    that is written out."""
+    return _NAMES.sub(lambda match: lines.get(match[0], match[0]), message)

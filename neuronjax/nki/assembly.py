@@ -17,7 +17,7 @@ from neuronjax.errors import (
 from neuronjax.lower.memory.allocate import allocate
 from neuronjax.lower.sync.synchronise import synchronise
 from neuronjax.lower.write.rebuild import on_buffers
-from neuronjax.native_kernels import lines_by_path, with_lines
+from neuronjax.native_kernels import lines_by_path, with_lines, without_names
 from neuronjax.nki.beside import beside
 from neuronjax.nki.building import closed_groups
 from neuronjax.nki.early_reads import with_early_reads
@@ -197,14 +197,17 @@ _ADVICE: Mapping[str, str] = {
 def _refused(grid: Grid, finished: program.Program) -> tuple[list[str], list[str]]:
     """What the chip would refuse, and what to note, by the kernel's lines."""
     lines = {**lines_by_path(finished), **grid.declared}
-    refused, advice = [], []
+    refused: dict[str, str] = {}
+    advice: dict[str, str] = {}
     for finding in verify(finished):
-        if finding.rule in _ADVICE:
+        is_advice = finding.rule in _ADVICE
+        text = str(finding)
+        if is_advice:
             what = f"{finding.path}: {finding.actual}; {_ADVICE[finding.rule]}."
-            advice.append(with_lines(f"{grid.name}: {what}", lines))
-        else:
-            refused.append(with_lines(str(finding), lines))
-    return refused, advice[:_MOST_FINDINGS]
+            text = f"{grid.name}: {what}"
+        place = without_names(text, lines)
+        (advice if is_advice else refused).setdefault(place, with_lines(text, lines))
+    return list(refused.values()), list(advice.values())[:_MOST_FINDINGS]
 
 
 @contextmanager

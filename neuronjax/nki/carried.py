@@ -1,4 +1,4 @@
-"""Loops of `nl.affine_range` in which an iteration needs what an earlier one has written.
+"""Loops of `nl.affine_range` whose iterations depend on each other.
 
 The compiler may change the order of such iterations; sums that every iteration adds to are allowed
 (NKI language, affine_range). Here they keep their order, so values alone do not show the mistake.
@@ -6,36 +6,37 @@ The compiler may change the order of such iterations; sums that every iteration 
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from neuronjax.nki.trace import LoopMarks, Trace
+from neuronjax.nki.trace import SHARED, LoopMarks, Trace
 from neuronjax.program.footprint import Footprint, footprint
-from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access
 
 
 @dataclass(frozen=True)
 class Carried:
-    """What a loop hands from one iteration to the next."""
+    """What a loop hands from one iteration to the next, or its last iteration to what follows."""
 
     loop: str
-    #: The line that reads, and the one that wrote before.
-    reads: str
-    writes: str
+    #: The line that reads, or that writes a result which several iterations write.
+    place: str
+    what: str
 
     def __str__(self) -> str:
         return (
-            f"{self.reads}: reads what an earlier iteration of nl.affine_range ({self.loop}) has "
-            f"written in {self.writes}, but iterations may run in any order; use "
-            "nl.sequential_range"
+            f"{self.place}: {self.what}, but iterations of nl.affine_range ({self.loop}) may run "
+            "in any order; use nl.sequential_range"
         )
 
 
 def carried(trace: Trace) -> list[Carried]:
     """The first such place of every loop."""
-    ages = {buffer.name: age for age, buffer in enumerate(trace.buffers)}
-    return [place for loop in _affine(trace.loops) for place in _in_loop(loop, trace, ages)]
+    uses = _Uses(trace)
+    return [place for loop in _affine(trace.loops) for place in _in_loop(loop, uses)]
 
 
 def _affine(loops: Sequence[LoopMarks]) -> Iterator[LoopMarks]:
@@ -46,18 +47,53 @@ def _affine(loops: Sequence[LoopMarks]) -> Iterator[LoopMarks]:
             yield from _affine(mark.loops)
 
 
-@dataclass
+@dataclass(frozen=True)
+class _Uses:
+    """What the instructions of a trace read and write."""
+
+    trace: Trace
+
+    def of(self, number: int) -> tuple[list[Access], list[Access]]:
+        """What an instruction reads, and what it writes."""
+        reads: list[Access] = []
+        writes: list[Access] = []
+        for use in self.trace.instructions[number].uses():
+            if isinstance(use.operand, Access):
+                if use.role.is_read:
+                    reads.append(use.operand)
+                if use.role.is_write:
+                    writes.append(use.operand)
+        return reads, writes
+
+    def line(self, number: int) -> str:
+        """Where an instruction is written."""
+        return self.trace.lines[self.trace.instructions[number].part or 0]
+
+    @cached_property
+    def by_tensor(self) -> Mapping[str, list[int]]:
+        """Name of a tensor -> the instructions that touch it."""
+        numbers: dict[str, list[int]] = defaultdict(list)
+        for number, instruction in enumerate(self.trace.instructions):
+            for name in {access.buffer.name for access in instruction.accesses()}:
+                numbers[name].append(number)
+        return numbers
+
+
+@dataclass(frozen=True)
 class _Written:
-    """The last value of some elements: the first iteration that has a part in it."""
+    """The last value of some elements."""
 
     touched: Footprint
+    #: The instruction that wrote it.
+    number: int
+    #: The first iteration that has a part in it, and the last.
     first: int
-    line: str
+    last: int
 
 
 @dataclass
 class _Tile:
-    """What a loop has written to a tensor that is older than it, the latest last."""
+    """What a loop has written to a tensor, the latest last."""
 
     values: dict[Access, _Written] = field(default_factory=dict)
 
@@ -71,40 +107,91 @@ class _Tile:
         return next((value for value in values if value.touched.meets(touched)), None)
 
 
-def _in_loop(loop: LoopMarks, trace: Trace, ages: Mapping[str, int]) -> Iterator[Carried]:
-    """`ages` are the numbers of all buffers."""
-    begun = loop.rounds[0].buffers
-    tiles: dict[str, _Tile] = {}
+def _in_loop(loop: LoopMarks, uses: _Uses) -> Iterator[Carried]:
+    so_far = _SoFar(uses)
     ends = [*loop.rounds[1:], loop.end]
-    for number, (begin, end) in enumerate(zip(loop.rounds, ends, strict=True)):
-        for instruction in trace.instructions[begin.instructions : end.instructions]:
-            reads, writes = _accesses(instruction, ages, begun)
-            line = trace.lines[instruction.part or 0]
-            for access in reads:
-                value = (
-                    tiles[access.buffer.name].read(access) if access.buffer.name in tiles else None
-                )
-                if value is not None and value.first < number and access not in writes:
-                    yield Carried(loop.line, line, value.line)
-                    return
-            for access in writes:
-                tile = tiles.setdefault(access.buffer.name, _Tile())
-                before = tile.read(access) if access in reads else None
-                first = number if before is None else before.first
-                tile.write(access, _Written(footprint(access, {}), first, line))
+    for iteration, (begin, end) in enumerate(zip(loop.rounds, ends, strict=True)):
+        for number in range(begin.instructions, end.instructions):
+            value = so_far.from_earlier(iteration, number)
+            if value is not None:
+                what = f"reads what an earlier iteration has written in {uses.line(value.number)}"
+                yield Carried(loop.line, uses.line(number), what)
+                return
+            so_far.write(iteration, number)
+    yield from _used_afterwards(loop, so_far.overwritten, uses)
 
 
-def _accesses(
-    instruction: Instruction, ages: Mapping[str, int], begun: int
-) -> tuple[list[Access], list[Access]]:
-    """What it reads and writes of tensors of an age below `begun`, older than a loop."""
-    reads: list[Access] = []
-    writes: list[Access] = []
-    for use in instruction.uses():
-        operand = use.operand
-        if isinstance(operand, Access) and ages[operand.buffer.name] < begun:
-            if use.role.is_read:
-                reads.append(operand)
-            if use.role.is_write:
-                writes.append(operand)
-    return reads, writes
+@dataclass
+class _SoFar:
+    """What a loop has written so far."""
+
+    uses: _Uses
+    tiles: dict[str, _Tile] = field(default_factory=lambda: defaultdict(_Tile))
+    #: What several iterations have written, each over the one before -> the last to do so.
+    overwritten: dict[Access, int] = field(default_factory=dict)
+
+    def from_earlier(self, iteration: int, number: int) -> _Written | None:
+        """What an instruction reads of an earlier iteration, and does not only add to."""
+        reads, writes = self.uses.of(number)
+        for access in reads:
+            value = self.tiles[access.buffer.name].read(access)
+            if value is not None and value.first < iteration and access not in writes:
+                return value
+        return None
+
+    def write(self, iteration: int, number: int) -> None:
+        """Notes what an instruction writes."""
+        reads, writes = self.uses.of(number)
+        for access in writes:
+            tile, first = self.tiles[access.buffer.name], iteration
+            if access in reads:
+                before = tile.read(access)
+                first = iteration if before is None else before.first
+            elif not access.registers and self._overwrites(access, iteration, number):
+                self.overwritten[access] = number
+            tile.write(access, _Written(footprint(access, {}), number, first, iteration))
+
+    def _overwrites(self, access: Access, iteration: int, number: int) -> bool:
+        """Whether an instruction overwrites what an earlier iteration wrote, perhaps with another
+        value."""
+        before = self.tiles[access.buffer.name].values.get(access)
+        if before is None or before.last == iteration:
+            return False
+        instructions = self.uses.trace.instructions
+        reads, _ = self.uses.of(number)
+        return instructions[number] != instructions[before.number] or any(
+            self.tiles[read.buffer.name].values for read in reads
+        )
+
+
+def _used_afterwards(
+    loop: LoopMarks, overwritten: Mapping[Access, int], uses: _Uses
+) -> Iterator[Carried]:
+    """The first use of what several iterations have written, each over the one before."""
+    for access, writer in overwritten.items():
+        user = _user(access, writer, loop.end.instructions, uses)
+        if user is not None:
+            what = f"reads what several iterations have written in {uses.line(writer)}"
+            if user == writer:
+                what = "several iterations write to the same place of a result"
+            yield Carried(loop.line, uses.line(user), what)
+            return
+
+
+def _user(access: Access, writer: int, end: int, uses: _Uses) -> int | None:
+    """The instruction behind a loop that reads what `writer` has written there, or `writer` itself
+    if it is a result; None: nothing needs it."""
+    touched, numbers = footprint(access, {}), uses.by_tensor[access.buffer.name]
+    later = _Tile()
+    for number in numbers[bisect_left(numbers, end) :]:
+        reads, writes = uses.of(number)
+        for read in reads:
+            is_same = read.buffer == access.buffer and footprint(read, {}).meets(touched)
+            if is_same and later.read(read) is None:
+                return number
+        if access in writes:
+            return None
+        for write in writes:
+            if write.buffer == access.buffer:
+                later.write(write, _Written(footprint(write, {}), number, 0, 0))
+    return writer if access.buffer.kind in SHARED else None

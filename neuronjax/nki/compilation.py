@@ -60,13 +60,14 @@ def compiled(
     buffers = _shared_buffers(name, traces)
     written = _written(traces, returned)
     private = _private(returned) if programs == 1 else []
-    _check_results(function, returned, {*written.values(), *private}, buffers)
+    declared = {tensor: line for trace in traces for tensor, line in trace.declared.items()}
+    _check_results(_place(function), returned, {*written.values(), *private}, buffers, declared)
     grid_of_traces = Grid(
         name,
         traces,
         buffers=_with_results(buffers, written, private),
         aliases=_aliases(traces, written),
-        declared={tensor: line for trace in traces for tensor, line in trace.declared.items()},
+        declared=declared,
         promoted={buffer.name: _as_result(buffer) for buffer in private},
     )
     advice = list(dict.fromkeys(part for trace in traces for part in _advice(trace)))
@@ -85,7 +86,7 @@ def compiled(
 
 def _advice(trace: Trace) -> Iterator[tuple[str, str]]:
     """Lines of the kernel, and what to mind there."""
-    yield from ((place.reads, str(place)) for place in carried(trace))
+    yield from ((loop.place, str(loop)) for loop in carried(trace))
     yield from ((line, f"{line}: {text}") for line, text in trace.advice.items())
 
 
@@ -97,8 +98,9 @@ def _warn(advice: Sequence[tuple[str, str]]) -> None:
 
 
 def _place(function: Callable[..., Any]) -> str:
+    """The name of a kernel behind its line."""
     code = function.__code__
-    return f"{code.co_filename}:{code.co_firstlineno}"
+    return f"{code.co_filename}:{code.co_firstlineno}: {function.__name__}"
 
 
 def _traced(function: Callable[..., Any], call: Call, trace: Trace) -> Any:
@@ -198,15 +200,18 @@ def _argument(trace: Trace, place: str, value: Any) -> Tensor:
 
 
 def _check_results(
-    function: Callable[..., Any], returned: Any, others: Set[Buffer], buffers: Sequence[Buffer]
+    kernel: str,
+    returned: Any,
+    others: Set[Buffer],
+    buffers: Sequence[Buffer],
+    declared: Mapping[str, str],
 ) -> None:
-    """Raises unless the kernel returns whole tensors, results among `buffers` or `others`, or
-    writes to an argument.
+    """Raises unless the kernel, of which `kernel` says where it is, returns whole tensors, results
+    among `buffers` or `others`, or writes to an argument.
 
     Raises: ``UnsupportedProgramError``: it returns something else; ``KernelError``: it has no
     result.
     """
-    name = function.__name__
     results = {*others, *(buffer for buffer in buffers if buffer.kind is Kind.RESULT)}
     values = jax.tree.leaves(returned)
     for value in values:
@@ -214,16 +219,19 @@ def _check_results(
             value.is_contiguous() and value.size == math.prod(value.storage.shape)
         )
         if not is_whole or value.storage.on_chip:
+            made = declared.get(value.storage.name) if isinstance(value, Tensor) else None
             raise UnsupportedProgramError(
-                f"{name} returns {quoted(value)}; return whole tensors of nl.shared_hbm."
+                f"{kernel} returns {quoted(value)}{f' of {made}' if made else ''}; return whole "
+                "tensors of nl.shared_hbm."
             )
         if value.storage not in results:
             raise UnsupportedProgramError(
-                f"{name} returns a tensor of private memory, of which each program has its own; "
-                "declare one in nl.shared_hbm, or return an argument."
+                f"{kernel} returns a tensor of private memory, of {declared[value.storage.name]}, "
+                "of which each program has its own; declare one in nl.shared_hbm, or return an "
+                "argument."
             )
     if not values and not any(buffer.kind is Kind.ARGUMENT for buffer in others):
         raise KernelError(
-            f"{_place(function)}: {name} returns no tensor and writes to none of its arguments, so "
-            "it has no results; return a tensor of nl.shared_hbm."
+            f"{kernel} returns no tensor and writes to none of its arguments, so it has no "
+            "results; return a tensor of nl.shared_hbm."
         )

@@ -40,10 +40,9 @@ def with_early_reads(trace: Trace) -> Sequence[Instruction]:
         reads, writes = _names(instruction.reads()), _names(instruction.writes())
         place = number
         if _reads_psum(instruction):
-            before = [last_write.get(name, _START) for name in reads | writes]
-            before += [last_touch.get(name, _START) for name in writes]
-            last = max(before)
-            place = places[last] if last >= 0 else _START
+            before = {last_write[name] for name in reads | writes if name in last_write}
+            before |= {last_touch[name] for name in writes if name in last_touch}
+            place = max((places[other] for other in before), default=_START)
         places.append(place)
         last_write |= dict.fromkeys(writes, number)
         last_touch |= dict.fromkeys(reads | writes, number)

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from neuronjax.errors import UnsupportedProgramError, quoted
+from neuronjax.errors import KernelError, UnsupportedProgramError, quoted
 from neuronjax.nki import isa
 from neuronjax.nki.constants import OPERATORS, MemoryRegion
 from neuronjax.nki.dtypes import DType, element_type
 from neuronjax.nki.tensor import Tensor, whole
+from neuronjax.nki.tile_size import TileSize
 from neuronjax.nki.trace import current
 from neuronjax.program.dma import DevicePrint
 from neuronjax.program.element_types import element_type_named
@@ -22,6 +23,9 @@ _MEMORIES: Mapping[MemoryRegion, tuple[Memory, Kind]] = {
     MemoryRegion.private_hbm: (Memory.HBM, Kind.SCRATCH),
     MemoryRegion.shared_hbm: (Memory.HBM, Kind.RESULT),
 }
+
+_BANK = TileSize.psum_bank_fmax_bytes
+"""Tiles of PSUM begin with a bank (NKI migration guide, "Improved allocation API")."""
 
 
 def ndarray(
@@ -38,13 +42,20 @@ def ndarray(
     of a tile; without one the compiler chooses. Tiles may lie at the same place: what uses one then
     waits for what uses the other.
 
-    UnsupportedProgramError: an address in HBM.
+    Raises:
+      UnsupportedProgramError: an address in HBM.
+      KernelError: an address in PSUM at which no bank begins.
     """
     memory, kind = _MEMORIES[_region(buffer)]
     if address is not None and memory is Memory.HBM:
         raise UnsupportedProgramError(
             f"{current().line()}: address={address} cannot be chosen in HBM; pass address for "
             "nl.sbuf and nl.psum only."
+        )
+    if address is not None and memory is Memory.PSUM and address[1] % _BANK:
+        raise KernelError(
+            f"{current().line()}: address={address} is {address[1] % _BANK} bytes into a bank of "
+            f"PSUM; a tile there begins with a bank, so pass a multiple of {_BANK} bytes."
         )
     number = element_type(dtype)
     made = current().buffer(memory, number, _sizes(shape), kind, address=address, label=name)

@@ -47,12 +47,17 @@ def touches(nodes: Iterable[Node]) -> list[Touch]:
 def _touches(nodes: Iterable[Node], trips: Mapping[str, int | None]) -> Iterator[Touch]:
     for node in nodes:
         if isinstance(node, Instruction):
-            for use in node.uses():
-                if isinstance(use.operand, Access) and use.operand.memory is Memory.HBM:
-                    yield _touch(use, use.operand, trips)
+            yield from touches_of(node, trips)
         else:
             own = {node.variable: node.most_trips} if isinstance(node, Loop) else {}
             yield from _touches(children(node), {**trips, **own})
+
+
+def touches_of(instruction: Instruction, trips: Mapping[str, int | None]) -> Iterator[Touch]:
+    """The touches of HBM by an instruction in loops of so many trips."""
+    for use in instruction.uses():
+        if isinstance(use.operand, Access) and use.operand.memory is Memory.HBM:
+            yield _touch(use, use.operand, trips)
 
 
 def _touch(use: Use, access: Access, trips: Mapping[str, int | None]) -> Touch:

@@ -82,6 +82,7 @@ MEMORY: tuple[Rule, ...] = (
 RULES: tuple[Rule, ...] = (
     Rule("start partition", InstructionCheck(access.start_partition), _ARCH, "Move the tile."),
     Rule("partitions", InstructionCheck(access.partitions), _ARCH, "Split the access."),
+    Rule("writable", InstructionCheck(access.writable), _FORM, "Write to another tensor."),
     Rule("bounds", InstructionCheck(access.bounds), _ARCH, "Peel the remainder off the loop."),
     Rule("access pattern", InstructionCheck(access.pattern), _ARCH, "Split the access."),
     *MEMORY,

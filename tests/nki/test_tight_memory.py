@@ -114,8 +114,9 @@ def test_tiles_of_few_partitions_lie_beside_each_other(order: core.Order | None)
     assert {tile.partition for tile in compiled.program.body[0].buffers} == {0, 64}
 
 
-def many_products(x: Tensor, count: int) -> Tensor:
-    """Twice as many products as PSUM has banks, before the first result leaves it."""
+def many_products(x: Tensor, count: int, has_one_tile: bool = False) -> Tensor:
+    """More products than PSUM has banks, before the first result leaves it, perhaps by way of one
+    tile for all."""
     number, products = (
         loaded(x),
         [nl.ndarray((128, 512), nl.float32, nl.psum) for _ in range(count)],
@@ -123,18 +124,25 @@ def many_products(x: Tensor, count: int) -> Tensor:
     for place, product in enumerate(products):
         nisa.nc_matmul(product, number[:, 128 * place : 128 * (place + 1)], number[:, :512])
     out = nl.ndarray((count, 128, 512), nl.float32, nl.shared_hbm)
+    every = tile((128, count, 512))
     for place, product in enumerate(products):
-        result = tile((128, 512))
+        result = every[:, place] if has_one_tile else tile((128, 512))
         nisa.tensor_copy(result, product)
-        nisa.dma_copy(out[place], result)
+        if not has_one_tile:
+            nisa.dma_copy(out[place], result)
+    if has_one_tile:
+        nisa.dma_copy(out.permute((1, 0, 2)), every)
     return out
 
 
 @pytest.mark.parametrize("order", [None, core.DataflowOrder(seed=1, adversarial=True)])
-def test_results_leave_psum_as_soon_as_they_are_complete(order: core.Order | None) -> None:
+@pytest.mark.parametrize("has_one_tile", [False, True])
+def test_results_leave_psum_as_soon_as_they_are_complete(
+    has_one_tile: bool, order: core.Order | None
+) -> None:
     kernel, count = nki.jit(many_products), 16
     x = np.random.default_rng(3).integers(-4, 5, (128, 128 * count)).astype(np.float32)
     expected = x.T.reshape(count, 128, 128) @ x[:, :512]
-    np.testing.assert_array_equal(nki.simulate(kernel, order)(x, count), expected)
+    np.testing.assert_array_equal(nki.simulate(kernel, order)(x, count, has_one_tile), expected)
     assert any("leave PSUM as soon as" in note for note in kernel.trace(x, count).notes)
     assert not any("leave PSUM" in note for note in kernel.trace(x, 8).notes)

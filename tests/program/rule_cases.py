@@ -203,6 +203,10 @@ CASES = [
          bad_tiles="sbuf %t : float32[128, 1] @6"),
     Case("slots", "", "", tiles="sbuf %t : float32[128, 2] slots 2 stride 8", fill="",
          bad_tiles="sbuf %t : float32[128, 2] slots 2 stride 4"),
+    Case("writable", "dma_copy dst=%a<0, 2>[0; 1:1] src=%c[0; 1:2]",
+         "dma_copy dst=%c[0; 1:2] src=%a<0, 2>[0; 1:1]",
+         good_outer='hbm %c : float32[2] constant data "0102030401020304"',
+         bad_outer='hbm %c : float32[2] constant data "0102030401020304"'),
     Case("constants", "", "", good_outer='hbm %c : int8[2] constant data "0102"',
          bad_outer='hbm %c : int8[2] constant data "01"'),
     Case("constants", "", "", bad_outer='hbm %c : int8[2] data "0102"'),
@@ -319,8 +323,11 @@ CASES = [
          f"dma_copy priority=4 dst={A} src={TABLE}", chip="trainium3"),
     Case("pairs of cores", "core_barrier data=%y[0; 1:8]", "core_barrier data=%y[0; 1:8]",
          lnc=2, bad_lnc=1),
-    Case("pairs of cores", f"sendrecv src={A} dst={B} send_to_rank=1 recv_from_rank=1",
-         f"sendrecv src={A} dst={B} send_to_rank=2 recv_from_rank=1", lnc=2),
+    *(
+        Case("pairs of cores", f"sendrecv src={A} dst={B} send_to_rank=1 recv_from_rank=1",
+             f"sendrecv src={A} dst={B} send_to_rank={to} recv_from_rank={of}", lnc=2)
+        for to, of in ((2, 2), (2, 1), (0, 1))
+    ),
     Case("shapes", COPY.format(B), COPY.format("%b<0, 128>[0; 1:511]")),
     Case("shapes", COPY.format(B), "tensor_copy dst=%a<0, 32>[0; 1:8] src=%b<0, 64>[0; 1:8]"),
     Case("shapes", f"tensor_scalar dst={A} data={B} op0=add operand0={V}",

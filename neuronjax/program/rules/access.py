@@ -57,6 +57,14 @@ def partitions(site: Site) -> Iterator[Complaint]:
             )
 
 
+def writable(site: Site) -> Iterator[Complaint]:
+    """Constants keep their values."""
+    for use in site.instruction.uses():
+        access = use.operand
+        if use.role.is_write and isinstance(access, Access) and access.buffer.data is not None:
+            yield f"{use.field} writes to the constant {access.buffer.name}", "another tensor"
+
+
 def bounds(site: Site) -> Iterator[Complaint]:
     """An access stays within one slot of its buffer, in every iteration."""
     for name, access in site.accesses():

@@ -8,9 +8,10 @@ Source: Neuron docs, "Logical NeuronCore": cores share HBM, and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import combinations
 
-from neuronjax.program.conflicts import Touch, conflicts, touches
+from neuronjax.program.conflicts import Touch, conflicts, touches, touches_of
 from neuronjax.program.control import Host
 from neuronjax.program.gpsimd_engine import CoreBarrier
 from neuronjax.program.instruction import Instruction
@@ -41,13 +42,12 @@ def apart(program: Program) -> Iterator[Violation]:
     The rule is silent about accesses that depend on registers or indices, and about what the one
     that reads has written itself, which is for `written_once`.
     """
-    for place, names, stretches, meets in _pairs(program):
-        for mine, theirs in stretches:
+    for pair in _pairs(program):
+        for mine, theirs in pair.stretches:
             sides = ((_written(mine), _read(theirs)), (_read(mine), _written(theirs)))
-            met = next((pair for pair in sides if meets(*pair)), None)
+            met = next((side for side in sides if pair.meets(*side)), None)
             if met is not None:
-                actual = f"{names} touch the same elements of HBM, in {_shared(*met, meets)}"
-                yield Violation(place.path, actual, "elements of their own, or core_barrier")
+                yield pair.violation(program, "touches", *met)
                 break
 
 
@@ -56,44 +56,61 @@ def written_once(program: Program) -> Iterator[Violation]:
 
     The rule is silent about accesses that depend on registers or indices.
     """
-    for place, names, stretches, meets in _pairs(program):
-        for mine, theirs in stretches:
+    for pair in _pairs(program):
+        for mine, theirs in pair.stretches:
             written = _written(mine), _written(theirs)
-            if meets(*written):
-                actual = f"{names} write the same elements of HBM, in {_shared(*written, meets)}"
-                yield Violation(place.path, actual, "elements of their own, or core_barrier")
+            if pair.meets(*written):
+                yield pair.violation(program, "writes", *written)
                 break
 
 
-_Meets = Callable[[list[Touch], list[Touch]], bool | None]
-_Stretches = list[tuple[list[Touch], list[Touch]]]
+@dataclass(frozen=True)
+class _Pair:
+    """Two concurrent kernels."""
+
+    first: Kernel
+    second: Kernel
+    #: Whether touches conflict.
+    meets: Callable[[list[Touch], list[Touch]], bool | None]
+
+    @property
+    def stretches(self) -> Iterator[tuple[list[Touch], list[Touch]]]:
+        """What both touch between the same two barriers; nothing if barriers are within loops,
+        where the emulator alone sees races."""
+        if not _has_barriers(self.first) and not _has_barriers(self.second):
+            yield from zip(_between(self.first.body), _between(self.second.body), strict=False)
+
+    def violation(
+        self, program: Program, verb: str, mine: list[Touch], theirs: list[Touch]
+    ) -> Violation:
+        """The first of these touches that conflict, and where."""
+        own, other = next((a, b) for a in mine for b in theirs if self.meets([a], [b]))
+        place, beside = (
+            _place(program, kernel, touched)
+            for kernel, touched in ((self.first, own), (self.second, other))
+        )
+        actual = f"{verb} the same elements of HBM, in {own.buffer.name}, as {beside}"
+        return Violation(place, actual, "elements of their own, or core_barrier")
 
 
-def _pairs(program: Program) -> Iterator[tuple[Place, str, _Stretches, _Meets]]:
-    """Pairs of concurrent kernels: their names, what both touch between the same two barriers, and
-    whether touches conflict."""
+def _place(program: Program, kernel: Kernel, touched: Touch) -> str:
+    """The path of the first instruction of a kernel that touches so."""
+    return next(
+        place.path
+        for place, instruction in instructions(program)
+        if place.kernel is kernel and touched in touches_of(instruction, place.trips)
+    )
+
+
+def _pairs(program: Program) -> Iterator[_Pair]:
     roots = {alias.buffer: alias.of for alias in program.aliases}
 
     def meets(mine: list[Touch], theirs: list[Touch]) -> bool | None:
         return conflicts(mine, theirs, lambda a, b: _root(a, roots) == _root(b, roots))
 
-    for place, node in _splits(program):
+    for _, node in _splits(program):
         for first, second in combinations(node.kernels, 2):
-            names = f"{first.name} and {second.name}"
-            yield place, names, _stretches(first, second), meets
-
-
-def _shared(mine: list[Touch], theirs: list[Touch], meets: _Meets) -> str:
-    """The buffer in which touches conflict."""
-    return next(own.buffer.name for own in mine for other in theirs if meets([own], [other]))
-
-
-def _stretches(first: Kernel, second: Kernel) -> _Stretches:
-    """What two kernels touch between the same two barriers; none if barriers are within loops,
-    where the emulator alone sees races."""
-    if any(_has_barriers(kernel) for kernel in (first, second)):
-        return []
-    return list(zip(_between(first.body), _between(second.body), strict=False))
+            yield _Pair(first, second, meets)
 
 
 def _has_barriers(kernel: Kernel) -> bool:

@@ -191,11 +191,11 @@ def pairs_of_cores(site: Site) -> Iterator[Complaint]:
         return
     if site.program.target.lnc != 2:
         yield f"{instruction.mnemonic} at LNC {site.program.target.lnc}", "LNC 2"
-    ranks = (
-        instruction.cores
-        if isinstance(instruction, CoreBarrier)
-        else tuple(sorted((instruction.send_to_rank, instruction.recv_from_rank)))
-    )
-    allowed = {(0, 1)} if isinstance(instruction, CoreBarrier) else {(0, 0), (0, 1), (1, 1)}
-    if ranks not in allowed:
-        yield f"cores {ranks}", "0 and 1"
+    if isinstance(instruction, CoreBarrier):
+        if instruction.cores != (0, 1):
+            yield f"cores {instruction.cores}", "0 and 1"
+        return
+    sent_to, got_from = instruction.send_to_rank, instruction.recv_from_rank
+    if sent_to != got_from or sent_to not in (0, 1):
+        actual = f"sends to core {sent_to} and receives from core {got_from}"
+        yield actual, "0 or 1, the same for both, as each core sends to one and gets from one"

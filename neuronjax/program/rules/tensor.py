@@ -150,11 +150,12 @@ def matmul_types(site: Site) -> Iterator[Complaint]:
         yield actual, "float32 and tfloat32 with each other only"
     if {FLOAT8_E4M3, FLOAT8_E4M3FN} == set(pair):
         yield actual, "one of both FP8 E4M3 formats"
+    results = _RESULTS.get(site.version, ())
     if product.is_transpose:
         if double:
             yield "transpose in double row", "one of both"
-        return
-    results = _RESULTS.get(site.version, ())
+        narrow = any(type_.storage_bits == 8 for type_ in pair)
+        results = (*results, *pair, *((FLOAT16, BFLOAT16) if narrow else ()))
     if product.dst.element_type not in results:
         yield f"dst of {product.dst.element_type.name}", ", ".join(type_.name for type_ in results)
 

@@ -1,0 +1,206 @@
+"""Mistakes that authors of kernels make: each is found, with the line where it is made."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from neuronjax import nki
+from neuronjax.errors import KernelWarning, NeuronError
+from neuronjax.nki import isa as nisa
+from neuronjax.nki import language as nl
+from neuronjax.nki.tensor import Tensor
+from tests.nki.kernels import loaded, stored, tile
+
+X = np.random.default_rng(0).standard_normal((128, 64), np.float32)
+
+
+def last_product_only(x: Tensor) -> Tensor:
+    """Every product overwrites the one before."""
+    product = tile((64, 64), buffer=nl.psum)
+    for half in nl.affine_range(2):
+        rows = loaded(x[nl.ds(64 * half, 64)])
+        nisa.nc_matmul(product, rows, rows, accumulate=False)
+    out = tile((64, 64))
+    nisa.tensor_copy(out, product)  # mistake
+    return stored(out)
+
+
+def one_tile_for_all(x: Tensor) -> Tensor:
+    """The list has the same tile twice."""
+    rows, parts = tile((64, 64)), []
+    for half in nl.affine_range(2):
+        nisa.dma_copy(rows, x[nl.ds(64 * half, 64)])
+        parts.append(rows)
+    out = tile((64, 64))
+    nisa.tensor_tensor(out, parts[0], parts[1], nl.add)  # mistake
+    return stored(out)
+
+
+def one_place_for_all(x: Tensor) -> Tensor:
+    out = nl.ndarray((64, 64), x.dtype, buffer=nl.shared_hbm)
+    for half in nl.affine_range(2):
+        nisa.dma_copy(out, loaded(x[nl.ds(64 * half, 64)]))  # mistake
+    return out
+
+
+def begun_in_the_first_iteration(x: Tensor) -> Tensor:
+    """The running sum is a tile of the first iteration."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for half in nl.affine_range(2):
+        part = loaded(x[:, nl.ds(32 * half, 32)])
+        total = nl.zeros((128, 32), x.dtype) if half == 0 else total  # noqa: F821
+        both = tile((128, 32))
+        nisa.tensor_tensor(both, total, part, nl.add)  # mistake
+        nisa.tensor_copy(total, both)
+        nisa.dma_copy(out[:, nl.ds(32 * half, 32)], both)
+    return out
+
+
+def returned_from_sbuf(x: Tensor) -> Tensor:  # mistake
+    return loaded(x)
+
+
+def returned_from_private_memory(x: Tensor) -> Tensor:  # mistake
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm)
+    nisa.dma_copy(out, loaded(x))
+    return out
+
+
+def within_a_bank(x: Tensor) -> Tensor:
+    product = nl.ndarray((64, 64), nl.float32, buffer=nl.psum, address=(0, 1024))  # mistake
+    nisa.nc_matmul(product, loaded(x), loaded(x))
+    return stored(product)
+
+
+def into_a_constant(x: Tensor) -> Tensor:
+    scale = nl.shared_constant(np.ones((128, 64), np.float32))
+    nisa.dma_copy(scale, loaded(x))  # mistake
+    return stored(loaded(scale))
+
+
+def transposed_to_a_narrower_type(x: Tensor) -> Tensor:
+    turned = tile((64, 128), nl.bfloat16, nl.psum)
+    identity = nl.shared_identity_matrix(128, nl.float32)
+    nisa.nc_matmul(turned, loaded(x), identity, is_transpose=True)  # mistake
+    out = tile((64, 128))
+    nisa.tensor_copy(out, turned)
+    return stored(out)
+
+
+def sent_to_one_received_from_another(x: Tensor) -> Tensor:
+    mine, theirs = loaded(x), tile(x.shape)
+    other = 1 - nl.program_id(0)
+    nisa.sendrecv(mine, theirs, send_to_rank=other, recv_from_rank=0)  # mistake
+    return _in_turn(theirs)
+
+
+def received_by_half(x: Tensor) -> Tensor:
+    mine, theirs = loaded(x), nl.zeros(x.shape, x.dtype)
+    other = 1 - nl.program_id(0)
+    nisa.sendrecv(mine, theirs[0:64], other, other)  # mistake
+    return _in_turn(theirs)
+
+
+def never_received(x: Tensor) -> Tensor:
+    mine, theirs = loaded(x), tile(x.shape)
+    nisa.tensor_tensor(mine, mine, theirs, nl.add)  # mistake
+    return _in_turn(mine)
+
+
+def beyond_the_end_at_run_time(x: Tensor) -> Tensor:
+    row, register = nl.full((1, 1), 100, nl.int32), nisa.register_alloc()
+    nisa.register_load(register, row)
+    part = tile((64, 64))
+    nisa.dma_copy(part, x[nl.ds(register, 64)])  # mistake
+    return _in_turn(part)
+
+
+def _in_turn(x: Tensor) -> Tensor:
+    out = nl.ndarray((2, *x.shape), x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(out[nl.program_id(0)], x)
+    return out
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What is said, at the marked line; how many programs there are."""
+
+    said: str
+    programs: int | None = None
+
+
+MISTAKES: Mapping[Callable[..., Tensor], Mistake] = {
+    last_product_only: Mistake("reads what several iterations have written in .*affine_range"),
+    one_tile_for_all: Mistake("reads what several iterations have written in"),
+    one_place_for_all: Mistake("several iterations write to the same place of a result"),
+    begun_in_the_first_iteration: Mistake("reads what an earlier iteration has written in"),
+    returned_from_sbuf: Mistake(r"returns a tensor .* in sbuf of .*kernels.py:\d+; return whole"),
+    returned_from_private_memory: Mistake(r"of .*test_mistakes.py:\d+, of which each", 2),
+    within_a_bank: Mistake("is 1024 bytes into a bank of PSUM"),
+    into_a_constant: Mistake("dst writes to the constant"),
+    transposed_to_a_narrower_type: Mistake("dst of bfloat16; allowed: float32"),
+    sent_to_one_received_from_another: Mistake("sends to core 1 and receives from core 0", 2),
+    received_by_half: Mistake("src of 128 partitions", 2),
+    never_received: Mistake("data2 reads .*that nothing has written", 2),
+    beyond_the_end_at_run_time: Mistake("src reaches .*elements 6400 to 10495", 2),
+}
+
+
+@pytest.mark.parametrize("function", MISTAKES, ids=lambda function: function.__name__)
+def test_mistakes_are_found(function: Callable[..., Tensor]) -> None:
+    mistake, kernel = MISTAKES[function], nki.jit(function)
+    text, first = inspect.getsourcelines(function)
+    line = first + next(number for number, line in enumerate(text) if "# mistake" in line)
+    said = _said(kernel if mistake.programs is None else kernel[mistake.programs])
+    assert re.search(rf"test_mistakes.py:{line}: .*{mistake.said}", said, re.DOTALL), said
+
+
+def _said(kernel: nki.Kernel) -> str:
+    """What is said when a kernel is run."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", KernelWarning)
+        try:
+            nki.simulate(kernel)(X)
+        except NeuronError as error:
+            return str(error)
+    return "\n".join(str(warning.message) for warning in warned)
+
+
+def test_a_loop_that_is_written_out_is_reported_once() -> None:
+    """Each line once, however many iterations read there what nothing has written."""
+
+    def unwritten(x: Tensor) -> Tensor:
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        for number in range(8):
+            part = tile((128, 8))
+            nisa.tensor_scalar(part, part, nl.multiply, 2.0)
+            nisa.dma_copy(out[:, nl.ds(8 * number, 8)], part)
+        return out
+
+    kernel = nki.jit(unwritten)
+    assert _said(kernel).count("that nothing has written") == 1
+    assert len(kernel.trace(X).notes) == 1
+
+
+def repeated(x: Tensor) -> Tensor:
+    """Iterations that write the same values to the same place, or use a place anew."""
+    scale, part, out = tile((128, 1)), tile((128, 32)), loaded(x)
+    for half in nl.affine_range(2):
+        nisa.memset(scale, 2.0)
+        nisa.dma_copy(part, x[:, nl.ds(32 * half, 32)])
+        nisa.tensor_scalar(out[:, nl.ds(32 * half, 32)], part, nl.multiply, scale)
+    nisa.tensor_scalar(out, out, nl.multiply, scale)
+    return stored(out)
+
+
+def test_places_that_are_used_again_are_none() -> None:
+    kernel = nki.jit(repeated)
+    assert kernel.trace(X).notes == ()
+    np.testing.assert_array_equal(nki.simulate(kernel)(X), 4 * X)
