@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from neuronjax.errors import UnsupportedProgramError, quoted
+from neuronjax.machine.chips import CHIPS
 from neuronjax.machine.specs import Engine
 from neuronjax.nki import constants
-from neuronjax.nki.tensor import Tensor
+from neuronjax.nki.tensor import Tensor, walk
 from neuronjax.nki.trace import Trace
 from neuronjax.program.operand import Dim
-from neuronjax.program.operators import DescriptorMode
+from neuronjax.program.operators import BITVECTOR, AluOp, DescriptorMode
 
 Arguments = dict[str, Any]
 
@@ -27,15 +28,22 @@ def copy(trace: Trace, arguments: Arguments) -> Arguments:
     mode, chosen = _mode(trace, arguments.pop("dge_mode")), arguments.pop("engine")
     _check_starter(trace, mode, chosen)
     if mode is constants.dge_mode.unknown:
-        # Addresses from registers need descriptors that are made when the program runs.
-        is_dynamic = any(getattr(value, "dynamic", None) for value in arguments.values())
-        mode = constants.dge_mode.hwdge if is_dynamic else constants.dge_mode.none
+        mode = _chosen(trace, arguments)
     queue = _queue(arguments)
     if mode is constants.dge_mode.swdge:
         queue = queue | {"engine": Engine.GPSIMD}
     elif mode is constants.dge_mode.hwdge:
         queue = queue | {"engine": chosen.value or Engine.SYNC}
     return {**arguments, **queue, "descriptors": DescriptorMode(mode.name)}
+
+
+def _chosen(trace: Trace, arguments: Arguments) -> constants.dge_mode:
+    """The compiler's choice: addresses from registers need descriptors that are made when the
+    program runs, by hardware where the core has it."""
+    if not any(getattr(value, "dynamic", None) for value in arguments.values()):
+        return constants.dge_mode.none
+    has_hardware = CHIPS[trace.chip].core.version >= constants.nc_version.gen3
+    return constants.dge_mode.hwdge if has_hardware else constants.dge_mode.swdge
 
 
 def _mode(trace: Trace, mode: Any) -> constants.dge_mode:
@@ -116,6 +124,25 @@ def transpose(trace: Trace, arguments: Arguments) -> Arguments:
     return arguments
 
 
+def tensor_tensor(trace: Trace, arguments: Arguments) -> Arguments:
+    """Of `tensor_tensor`: GpSimd has the power, and the exact arithmetic of 32-bit integers, which
+    it is left if no tile lies in PSUM, that it cannot reach (NKI ISA, tensor_tensor)."""
+    if arguments["engine"] is not constants.engine.unknown:
+        return arguments
+    tiles = [arguments[name] for name in ("dst", "data1", "data2")]
+    op = getattr(arguments["op"], "name", None)
+    is_exact = op not in _BIT_OPERATORS and all(
+        tile.dtype.name in ("int32", "uint32") and tile.buffer is constants.MemoryRegion.sbuf
+        for tile in tiles
+    )
+    if is_exact or op == AluOp.POWER.value:
+        return {**arguments, "engine": constants.engine.gpsimd}
+    return arguments
+
+
+_BIT_OPERATORS = frozenset(op.value for op in BITVECTOR)
+
+
 def reduce(trace: Trace, arguments: Arguments) -> Arguments:
     """Of `tensor_reduce`: `axes` counts the last dimensions."""
     arguments.pop("keepdims")  # the shape of dst says it
@@ -125,11 +152,13 @@ def reduce(trace: Trace, arguments: Arguments) -> Arguments:
 
 def last_axes(trace: Trace, axis: int | Sequence[int], rank: int) -> int:
     """How many of the last dimensions `axis` names; ``UnsupportedProgramError`` for others."""
-    axes = sorted(a % rank for a in ((axis,) if isinstance(axis, int) else axis))
+    given = axis if isinstance(axis, list | tuple) else (axis,)
+    is_known = all(isinstance(a, int) and -rank <= a < rank for a in given)
+    axes = sorted(a % rank for a in given) if is_known else []
     if not axes or axes != list(range(axes[0], rank)) or axes[0] == 0:
         raise UnsupportedProgramError(
-            f"{trace.line()}: cannot reduce axis={axis} of a tensor with {rank} dimensions; "
-            "reduce the last dimensions, but never dimension 0 (partitions)."
+            f"{trace.line()}: cannot reduce axis={quoted(axis)} of a tensor with {rank} "
+            "dimensions; reduce the last dimensions, but never dimension 0 (partitions)."
         )
     return len(axes)
 
@@ -146,8 +175,8 @@ def scalar_reduce(trace: Trace, arguments: Arguments) -> Arguments:
 
 def pattern(trace: Trace, arguments: Arguments) -> Arguments:
     """Of `iota` and `affine_select`: [step, count] of every dimension."""
-    dims = tuple(Dim(step, count) for step, count in arguments["pattern"])
-    return {**arguments, "pattern": dims}
+    dims = [Dim(step, count) for step, count in zip(*walk(arguments["pattern"]), strict=True)]
+    return {**arguments, "pattern": tuple(dims)}
 
 
 _TRANSPOSED_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}

@@ -4,11 +4,11 @@ semaphores."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from neuronjax.errors import (
+    DeviceMemoryError,
     KernelError,
     OnChipMemoryError,
     PsumOverflowError,
@@ -136,7 +136,18 @@ _SLOTS = (4, 2, 1)
 
 
 def assembled(grid: Grid) -> tuple[program.Program, tuple[str, ...]]:
-    """The program with loops if the chip takes it, else without, and notes why."""
+    """The program with loops if the chip takes it, else without, and notes why.
+
+    Raises: KernelError: the chip refuses it; OnChipMemoryError, DeviceMemoryError: its tensors do
+    not fit.
+    """
+    try:
+        return _assembled(grid)
+    except (OnChipMemoryError, DeviceMemoryError) as error:
+        raise type(error)(with_lines(str(error), grid.declared)) from None
+
+
+def _assembled(grid: Grid) -> tuple[program.Program, tuple[str, ...]]:
     notes: tuple[str, ...] = ()
     has_loops = any(trace.loops for trace in grid.traces)
     if has_loops and any(trace.aliases for trace in grid.traces):
@@ -156,9 +167,8 @@ def assembled(grid: Grid) -> tuple[program.Program, tuple[str, ...]]:
             return finished, (*notes, *advice)
         notes = (f"{grid.name}: loops are written out: {findings[0]}",)
         break
-    with _lines_in_errors(grid.declared):
-        allocated, measures = _allocated(grid)
-        finished = synchronise(allocated)
+    allocated, measures = _allocated(grid)
+    finished = synchronise(allocated)
     notes += tuple(f"{grid.name}: {note}" for note in measures.notes)
     findings, advice = _refused(grid, finished)
     if findings:
@@ -208,11 +218,3 @@ def _refused(grid: Grid, finished: program.Program) -> tuple[list[str], list[str
         place = without_names(text, lines)
         (advice if is_advice else refused).setdefault(place, with_lines(text, lines))
     return list(refused.values()), list(advice.values())[:_MOST_FINDINGS]
-
-
-@contextmanager
-def _lines_in_errors(declared: Mapping[str, str]) -> Iterator[None]:
-    try:
-        yield
-    except OnChipMemoryError as error:
-        raise type(error)(with_lines(str(error), declared)) from None

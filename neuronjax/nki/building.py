@@ -9,9 +9,12 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from neuronjax.errors import UnsupportedProgramError, quoted
 from neuronjax.nki import arguments as prepared
@@ -19,6 +22,7 @@ from neuronjax.nki import constants
 from neuronjax.nki.arguments import Arguments
 from neuronjax.nki.constants import Operator
 from neuronjax.nki.dynamic_loops import VirtualRegister
+from neuronjax.nki.signatures import signature
 from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.trace import Trace
 from neuronjax.program import (
@@ -32,7 +36,7 @@ from neuronjax.program import (
 )
 from neuronjax.program.affine import Affine, affine
 from neuronjax.program.instruction import Instruction
-from neuronjax.program.operand import Access, Immediate
+from neuronjax.program.operand import Access, Immediate, Register
 from neuronjax.program.operators import Activation, AluOp, PartitionReduction
 
 Prepare = Callable[[Trace, Arguments], Arguments]
@@ -59,18 +63,68 @@ def build(trace: Trace, name: str, arguments: Arguments) -> Instruction:
       UnsupportedProgramError: an argument that the instruction does not take; the text names the
         kernel's line.
     """
-    builder = ON_ENGINE.get((name, arguments.get("engine")), BUILDERS[name])
+    usual = BUILDERS[name]
+    builder = ON_ENGINE.get((name, arguments.get("engine")), usual)
+    kind: Any = usual.instruction
+    hints = _hints(kind)
     for parameter, value in arguments.items():
+        hint = hints.get(usual.renamed.get(parameter, parameter))
+        if hint is not None:
+            _check_given(trace, name, parameter, hint, value)
         if isinstance(value, Tensor) and value.index is not None:
             builder = INDEXED.get((name, parameter), builder)
     given = {key: value for key, value in arguments.items() if key not in _WITHOUT_EFFECT}
-    kind: Any = builder.instruction
+    kind = builder.instruction
     hints, fields = _hints(kind), {}
     for parameter, value in builder.prepare(trace, given).items():
         key = builder.renamed.get(parameter, parameter)
         if value is not None and value is not constants.engine.unknown:
             fields[key] = _converted(trace, name, parameter, hints[key], value)
     return builder.instruction(**fields)
+
+
+def _check_given(trace: Trace, function: str, parameter: str, hint: Any, value: Any) -> None:
+    """Raises ``UnsupportedProgramError`` for a tensor, register or None where the instruction takes
+    none, and for anything else where it takes nothing but a tensor or a register."""
+    kinds = _kinds(hint)
+    if value is None:
+        default = signature(function).parameters[parameter].default
+        is_taken = default is None or types.NoneType in kinds
+    else:
+        found = next((kind for given, kind in _ONLY if isinstance(value, given)), None)
+        is_taken = not kinds <= _PLACES if found is None else found in kinds
+    if not is_taken:
+        raise _refused(trace, function, parameter, tuple(kinds), value)
+
+
+@functools.cache
+def _kinds(hint: Any) -> frozenset[Any]:
+    """What a field takes."""
+    return frozenset(typing.get_args(hint) or (hint,))
+
+
+_ONLY = ((Tensor, Access), (VirtualRegister, Register))
+"""What kernels give, and what it is in an instruction."""
+_PLACES = {Access, Register, types.NoneType}
+"""What a field takes that takes nothing but what `_ONLY` has."""
+
+
+def _refused(
+    trace: Trace, function: str, parameter: str, kinds: Sequence[Any], value: Any
+) -> UnsupportedProgramError:
+    """The error for a value that a function does not take."""
+    classes = [kind for kind in kinds if isinstance(kind, type)]
+    hint = _ARRAY if isinstance(value, np.ndarray) and Access in classes else ""
+    return UnsupportedProgramError(
+        f"{trace.line()}: nki.isa.{function} takes no {parameter}={quoted(value)}; pass "
+        f"{_wanted(classes)}.{hint}"
+    )
+
+
+_ARRAY = (
+    " Arrays become tensors as arguments of the kernel, and those that are always the same by "
+    "nl.shared_constant."
+)
 
 
 @functools.cache
@@ -83,9 +137,9 @@ def _converted(trace: Trace, function: str, parameter: str, hint: Any, value: An
         return value.access()
     if isinstance(value, VirtualRegister):
         return value.register
+    kinds = (hint, *typing.get_args(hint))
     if isinstance(value, list | tuple):
         return tuple(v.access() if isinstance(v, Tensor) else v for v in value)
-    kinds = (hint, *typing.get_args(hint))
     if isinstance(value, Operator):
         for kind in _OPERATORS:
             name = _OTHER_NAMES.get((kind, value.name), value.name)
@@ -99,7 +153,7 @@ def _converted(trace: Trace, function: str, parameter: str, hint: Any, value: An
     if Affine in kinds and isinstance(value, int):
         return affine(value)
     if Immediate in kinds and isinstance(value, int | float):
-        return Immediate(float(value))
+        return _immediate(trace, function, parameter, value)
     classes = tuple(kind for kind in kinds if isinstance(kind, type))
     for kind in classes if isinstance(value, str) else ():
         is_option = issubclass(kind, enum.Enum) and kind not in _OPERATORS
@@ -107,11 +161,18 @@ def _converted(trace: Trace, function: str, parameter: str, hint: Any, value: An
             return kind(value)
     only_names = all(issubclass(kind, enum.Enum) for kind in classes)
     if classes and not isinstance(value, classes if only_names else (*classes, int, float)):
-        raise UnsupportedProgramError(
-            f"{trace.line()}: nki.isa.{function} takes no {parameter}={quoted(value)}; pass "
-            f"{_wanted(classes)}."
-        )
+        raise _refused(trace, function, parameter, classes, value)
     return value
+
+
+def _immediate(trace: Trace, function: str, parameter: str, value: float) -> Immediate:
+    try:
+        return Immediate(float(value))
+    except OverflowError:
+        raise UnsupportedProgramError(
+            f"{trace.line()}: nki.isa.{function} takes no {parameter}={quoted(value)}, which is "
+            "beyond float32; pass a smaller number."
+        ) from None
 
 
 def _wanted(classes: Sequence[type]) -> str:
@@ -120,7 +181,16 @@ def _wanted(classes: Sequence[type]) -> str:
     names = [member.name for kind in classes if issubclass(kind, enum.Enum) for member in kind]
     if names:
         return f"one of {', '.join(names)}"
-    return "a tensor" if Access in classes else f"a value of type {classes[0].__name__}"
+    known = [text for kind, text in _WANTED if kind in classes]
+    return " or ".join(known) if known else f"a value of type {classes[0].__name__}"
+
+
+_WANTED: Sequence[tuple[type, str]] = (
+    (Access, "a tensor"),
+    (Immediate, "a number"),
+    (Register, "a register, of nisa.register_alloc"),
+)
+"""Class of a field -> what to pass."""
 
 
 _OPERATORS: tuple[type[enum.Enum], ...] = (AluOp, Activation, PartitionReduction)
@@ -158,7 +228,7 @@ BUILDERS: Mapping[str, Builder] = {
     ),
     "nc_matmul_mx": Builder(tensor_engine.MatmulMX, prepared.matmul),
     "nc_transpose": Builder(tensor_engine.TensorTranspose, prepared.transpose),
-    "tensor_tensor": Builder(vector_engine.TensorTensor),
+    "tensor_tensor": Builder(vector_engine.TensorTensor, prepared.tensor_tensor),
     "tensor_scalar": Builder(vector_engine.TensorScalar),
     "scalar_tensor_tensor": Builder(vector_engine.ScalarTensorTensor),
     "tensor_reduce": Builder(vector_engine.TensorReduce, prepared.reduce),

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import numpy as np
 
 from neuronjax.errors import KernelError
+from neuronjax.nki.arrays import from_torch, is_array, of_torch
+from neuronjax.nki.refusal import misfit
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,11 +25,18 @@ class Call:
     structure: Any
     #: For every leaf, the parameter and where in it, such as `caches[0]`.
     places: tuple[str, ...]
+    #: Whether it was called with tensors of torch, which results then are, too.
+    is_torch: bool = False
 
     @property
     def arrays(self) -> list[Any]:
         """The arrays, in the order of the parameters."""
         return [leaf for leaf in self.leaves if is_array(leaf)]
+
+    def place_of(self, position: int) -> str:
+        """The parameter of an array, by its position among the arrays."""
+        pairs = zip(self.places, self.leaves, strict=True)
+        return [place for place, leaf in pairs if is_array(leaf)][position]
 
     def of_rank(self, rank: int) -> Call:
         """The call of one rank, where arrays have one of each along their first dimension."""
@@ -45,26 +53,33 @@ class Call:
         return full.args, full.kwargs
 
 
-def is_array(value: Any) -> bool:
-    """Whether an argument is an array, of numpy or JAX; scalars of numpy are numbers."""
-    return (
-        hasattr(value, "dtype")
-        and hasattr(value, "shape")
-        and not isinstance(value, type | np.generic)
-    )
+def line_of(function: Callable[..., Any]) -> str:
+    """``file:line`` where a kernel begins."""
+    code = function.__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"
 
 
 def call(
     function: Callable[..., Any], positional: Sequence[Any], keywords: Mapping[str, Any]
 ) -> Call:
-    """The call of `function`; ``KernelError`` if its parameters are others."""
+    """The call of `function`; ``KernelError`` if its parameters are others, or no array has the
+    memory of a device."""
     signature = inspect.signature(function)
-    try:
-        bound = signature.bind(*positional, **keywords)
-    except TypeError as error:
-        raise KernelError(f"{function.__name__}{signature}: {error}.") from None
+    wrong = misfit(signature, positional, keywords)
+    if wrong is not None:
+        raise KernelError(f"{line_of(function)}: {function.__name__}{signature}: {wrong}")
+    bound = signature.bind(*positional, **keywords)
     values = list(bound.arguments.values())
-    paths, structure = jax.tree_util.tree_flatten_with_path(values)
+    try:
+        paths, structure = jax.tree_util.tree_flatten_with_path(values)
+    except (TypeError, ValueError) as error:
+        raise KernelError(
+            f"{line_of(function)}: the arguments of {function.__name__} are no tuples, lists and "
+            f"dicts of arrays: {error}"
+        ) from None
     names = list(bound.arguments)
     places = tuple(names[path[0].idx] + jax.tree_util.keystr(path[1:]) for path, _ in paths)
-    return Call(bound, tuple(leaf for _, leaf in paths), structure, places)
+    leaves = [leaf for _, leaf in paths]
+    is_torch = any(of_torch(leaf) for leaf in leaves)
+    arrays = tuple(from_torch(leaf) if of_torch(leaf) else leaf for leaf in leaves)
+    return Call(bound, arrays, structure, places, is_torch)

@@ -14,7 +14,7 @@ from typing import Any
 from neuronjax.errors import KernelError, UnsupportedProgramError, quoted
 from neuronjax.nki.constants import Operator
 from neuronjax.nki.dynamic_loops import VirtualRegister
-from neuronjax.nki.refusal import refusing, unknown
+from neuronjax.nki.refusal import checked, refusing, unknown
 from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.trace import Trace, current
 from neuronjax.program.collective import (
@@ -82,6 +82,7 @@ class ReplicaGroup:
         object.__setattr__(self, "groups", members)
 
 
+@checked("nki.collectives.all_reduce")
 def all_reduce(
     srcs: Tensors,
     dsts: Tensors,
@@ -95,6 +96,7 @@ def all_reduce(
     _exchange(AllReduce, srcs, dsts, replica_group, priority, op=_reduction("all_reduce", op))
 
 
+@checked("nki.collectives.all_gather")
 def all_gather(
     srcs: Tensors,
     dsts: Tensors,
@@ -108,6 +110,7 @@ def all_gather(
     _exchange(AllGather, srcs, dsts, replica_group, priority, dimension=collective_dim)
 
 
+@checked("nki.collectives.reduce_scatter")
 def reduce_scatter(
     srcs: Tensors,
     dsts: Tensors,
@@ -124,6 +127,7 @@ def reduce_scatter(
     )
 
 
+@checked("nki.collectives.all_to_all")
 def all_to_all(
     srcs: Tensors,
     dsts: Tensors,
@@ -137,6 +141,7 @@ def all_to_all(
     _exchange(AllToAll, srcs, dsts, replica_group, priority, dimension=collective_dim)
 
 
+@checked("nki.collectives.collective_permute")
 def collective_permute(
     srcs: Tensors,
     dsts: Tensors,
@@ -157,6 +162,7 @@ def collective_permute(
     _add(Permute, ranks, srcs, dsts, pairs=pairs, priority=priority)
 
 
+@checked("nki.collectives.rank_id")
 def rank_id(name: str | None = None) -> VirtualRegister:
     """A register with the number of the rank that runs the kernel."""
     trace = current()

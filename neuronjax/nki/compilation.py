@@ -17,16 +17,17 @@ from neuronjax.errors import (
     quoted,
 )
 from neuronjax.machine.chips import CHIPS
+from neuronjax.nki.arrays import is_array
 from neuronjax.nki.assembly import Grid, assembled
-from neuronjax.nki.calls import Call, is_array
+from neuronjax.nki.calls import Call, line_of
 from neuronjax.nki.carried import carried
 from neuronjax.nki.compiled import Compiled
+from neuronjax.nki.dtypes import element_type, stored
 from neuronjax.nki.endless import Watch
 from neuronjax.nki.tensor import Tensor, whole
 from neuronjax.nki.trace import Trace, ended, tracing
 from neuronjax.notices import warned
 from neuronjax.program import program
-from neuronjax.program.element_types import element_type_named
 from neuronjax.program.operand import Access, Buffer, Kind, Memory
 
 
@@ -61,7 +62,7 @@ def compiled(
     written = _written(traces, returned)
     private = _private(returned) if programs == 1 else []
     declared = {tensor: line for trace in traces for tensor, line in trace.declared.items()}
-    _check_results(_place(function), returned, {*written.values(), *private}, buffers, declared)
+    _check_results(_named(function), returned, {*written.values(), *private}, buffers, declared)
     grid_of_traces = Grid(
         name,
         traces,
@@ -97,17 +98,16 @@ def _warn(advice: Sequence[tuple[str, str]]) -> None:
         warned(f"{text}.", KernelWarning, file, int(line))
 
 
-def _place(function: Callable[..., Any]) -> str:
+def _named(function: Callable[..., Any]) -> str:
     """The name of a kernel behind its line."""
-    code = function.__code__
-    return f"{code.co_filename}:{code.co_firstlineno}: {function.__name__}"
+    return f"{line_of(function)}: {function.__name__}"
 
 
 def _traced(function: Callable[..., Any], call: Call, trace: Trace) -> Any:
     """What the kernel returns; `trace` has what it does."""
     tensors = [
-        _argument(trace, f"{function.__name__}({place})", leaf)
-        for place, leaf in zip(call.places, call.leaves, strict=True)
+        _argument(trace, f"{_named(function)}({parameter})", leaf)
+        for parameter, leaf in zip(call.places, call.leaves, strict=True)
         if is_array(leaf)
     ]
     positional, keywords = call.replaced(tensors)
@@ -190,13 +190,19 @@ def _written(traces: Sequence[Trace], returned: Any) -> dict[int, Buffer]:
     return {place: buffer for place, buffer in enumerate(arguments) if buffer.name in names}
 
 
-def _argument(trace: Trace, place: str, value: Any) -> Tensor:
-    """The tensor of an array; `place` names kernel and parameter."""
+def _argument(trace: Trace, where: str, value: Any) -> Tensor:
+    """The tensor of an array; `where` names kernel and parameter."""
     try:
-        dtype = element_type_named(value.dtype.name)
+        dtype = element_type(value.dtype.name)
     except UnknownFormatError as error:
-        raise KernelError(f"{place}: {error} Convert the array with astype.") from None
-    return whole(trace.buffer(Memory.HBM, dtype, tuple(value.shape), Kind.ARGUMENT))
+        raise KernelError(f"{where}: {error} Convert the array with astype.") from None
+    shape = tuple(value.shape)
+    if not math.prod(shape):
+        raise KernelError(
+            f"{where}: the array has the shape {list(shape)}, and no elements; a kernel takes "
+            "tensors that have some. Leave the call out for such arrays."
+        )
+    return whole(trace.buffer(Memory.HBM, stored(dtype), shape, Kind.ARGUMENT), dtype)
 
 
 def _check_results(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from neuronjax.machine.specs import Engine
+from neuronjax.nki.refusal import unknown
 from neuronjax.program.operators import (
     Activation,
     AluOp,
@@ -15,6 +17,18 @@ from neuronjax.program.operators import (
     PerformanceMode,
     ReduceCommand,
 )
+
+
+class _Names(enum.EnumMeta):
+    """The class of enumerations, which says what is near to a member that does not exist."""
+
+    def __getattr__(cls, name: str) -> Any:
+        members = vars(cls).get("_member_map_", {})  # Python 3.11 asks here for those that exist
+        if name in members:
+            return members[name]
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise unknown(f"nki.isa.{cls.__name__}", name, members)
 
 
 class MemoryRegion(enum.Enum):
@@ -26,7 +40,7 @@ class MemoryRegion(enum.Enum):
     shared_hbm = "shared_hbm"
 
 
-class engine(enum.Enum):
+class engine(enum.Enum, metaclass=_Names):
     """Engines; `unknown` leaves the choice to the compiler."""
 
     unknown = None
@@ -37,7 +51,7 @@ class engine(enum.Enum):
     sync = Engine.SYNC
 
 
-class reduce_cmd(enum.Enum):
+class reduce_cmd(enum.Enum, metaclass=_Names):
     """What an instruction does with the accumulator registers of its engine."""
 
     idle = ReduceCommand.IDLE
@@ -47,28 +61,28 @@ class reduce_cmd(enum.Enum):
     load_reduce = ReduceCommand.LOAD_REDUCE
 
 
-class matmul_perf_mode(enum.Enum):
+class matmul_perf_mode(enum.Enum, metaclass=_Names):
     """Performance modes of `nc_matmul`."""
 
     none = PerformanceMode.NONE
     double_row = PerformanceMode.DOUBLE_ROW
 
 
-class oob_mode(enum.Enum):
+class oob_mode(enum.Enum, metaclass=_Names):
     """What happens to indices outside of a tensor."""
 
     error = OutOfBounds.ERROR
     skip = OutOfBounds.SKIP
 
 
-class dma_engine(enum.Enum):
+class dma_engine(enum.Enum, metaclass=_Names):
     """What moves the data of `sendrecv`."""
 
     dma = ExchangeEngine.DMA
     gpsimd_dma = ExchangeEngine.GPSIMD_DMA
 
 
-class nc_version(enum.IntEnum):
+class nc_version(enum.IntEnum, metaclass=_Names):
     """Generations of the NeuronCore; their order is that of their numbers."""
 
     gen2 = 2
@@ -76,7 +90,7 @@ class nc_version(enum.IntEnum):
     gen4 = 4
 
 
-class dge_mode(enum.IntEnum):
+class dge_mode(enum.IntEnum, metaclass=_Names):
     """Who makes the descriptors of a copy; kernels also pass the numbers."""
 
     unknown = 0
@@ -85,11 +99,14 @@ class dge_mode(enum.IntEnum):
     none = 3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Operator:
     """An operator or a function of `nki.language`, as instructions take it."""
 
     name: str
+
+    def __repr__(self) -> str:
+        return f"nl.{self.name}"
 
 
 ENUMS: Mapping[str, type[enum.Enum]] = {

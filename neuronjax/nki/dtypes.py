@@ -8,10 +8,18 @@ import numpy as np
 
 from neuronjax.errors import UnknownFormatError, quoted
 from neuronjax.nki.trace import current, is_tracing
-from neuronjax.program.element_types import ElementType, element_type_named
+from neuronjax.program.element_types import INTEGERS, ElementType, Integer, element_type_named
 
 DType = Any
 """An `ElementType` such as `nl.float32`, its name, or a dtype of numpy."""
+
+BOOL = Integer("bool", 8, False)
+"""Truth values: what kernels call `nl.bool_`. Programs have bytes, of which 0 is false."""
+
+
+def stored(dtype: ElementType) -> ElementType:
+    """What a program has in the place of a kernel's type."""
+    return INTEGERS["uint8"] if dtype == BOOL else dtype
 
 
 def element_type(dtype: DType) -> ElementType:
@@ -20,7 +28,8 @@ def element_type(dtype: DType) -> ElementType:
         return dtype
     place = f"{current().line()}: " if is_tracing() else ""
     try:
-        return element_type_named(dtype if isinstance(dtype, str) else np.dtype(dtype).name)
+        name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+        return BOOL if name in ("bool", "bool_") else element_type_named(name)
     except UnknownFormatError as error:
         raise UnknownFormatError(f"{place}{error}") from None
     except TypeError:

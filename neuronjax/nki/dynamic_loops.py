@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import itertools
 import linecache
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +18,7 @@ from typing import Any, SupportsIndex
 
 from neuronjax.errors import UnsupportedProgramError, quoted
 from neuronjax.nki.loops import loop_range
+from neuronjax.nki.refusal import checked, misfit
 from neuronjax.nki.trace import LoopMarks, Trace, current, is_tracing, kernel_frame
 from neuronjax.program.affine import Affine, affine
 from neuronjax.program.control import RegisterArithmetic, RegisterMove, RegisterValue
@@ -103,6 +105,7 @@ def _whiles(source: str) -> frozenset[Position]:
     )
 
 
+@checked("nki.language.dynamic_range")
 def dynamic_range(
     start: int | VirtualRegister, stop: int | VirtualRegister | None = None, step: int = 1
 ) -> Iterable[Any]:
@@ -126,6 +129,7 @@ def fori_loop(
 
     Raises as `dynamic_range` does.
     """
+    _check_body(body_fun)
     for number in _counted(lower, upper, step):
         body_fun(number)
 
@@ -138,6 +142,7 @@ def while_loop(
     UnsupportedProgramError: `init` or what `body_fun` returns is no register, or never changes.
     """
     trace = current()
+    _check_body(body_fun)
     state, shown = trace.register(), trace.register()
     _move(trace, state, _register(trace, init, "init"))
     marks = _begin_while(trace, state)
@@ -147,6 +152,15 @@ def while_loop(
     _check_written(trace, begun, after)
     _move(trace, state, after)
     _end_while(trace, marks, state)
+
+
+def _check_body(body_fun: Any) -> None:
+    """UnsupportedProgramError: it is no function of one register."""
+    wrong = f"{quoted(body_fun)} is no function."
+    if callable(body_fun):
+        wrong = misfit(inspect.signature(body_fun), (None,), {}) or ""
+    if wrong:
+        raise UnsupportedProgramError(f"{current().line()}: body_fun takes one register: {wrong}")
 
 
 def _counted(

@@ -17,6 +17,7 @@ from neuronjax.errors import UnsupportedProgramError
 from neuronjax.nki import isa
 from neuronjax.nki.constants import OPERATORS, Operator
 from neuronjax.nki.dtypes import DType
+from neuronjax.nki.refusal import checked
 from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.tiles import copy, full, ndarray
 from neuronjax.nki.trace import current
@@ -25,14 +26,17 @@ from neuronjax.program.operators import UNARY, Activation, AluOp
 Operand = Tensor | float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Function(Operator):
     """An operator of instructions that is a function of tiles as well."""
 
     compute: Callable[..., Tensor] = field(compare=False)
 
     def __call__(self, *operands: Any, **options: Any) -> Tensor:
-        return self.compute(*operands, **options)
+        return checked(f"nki.language.{self.name}")(self.compute)(*operands, **options)
+
+    def __repr__(self) -> str:
+        return f"nl.{self.name}"
 
 
 def broadcast_to(x: Tensor, shape: tuple[int, ...], dtype: DType = None) -> Tensor:
@@ -80,8 +84,7 @@ def binary(name: str, x: Operand, y: Operand, dtype: DType = None) -> Tensor:
     if isinstance(x, Tensor) and isinstance(y, Tensor):
         x, y = broadcast_operands(x, y)
         result = ndarray(x.shape, dtype or x.dtype)
-        engine = _ENGINES.get(name, isa.engine.unknown)
-        isa.tensor_tensor(result, x, y, operator, engine=engine)
+        isa.tensor_tensor(result, x, y, operator)
         return result
     tile, number = (x, y) if isinstance(x, Tensor) else (y, x)
     if not isinstance(tile, Tensor):
@@ -92,10 +95,6 @@ def binary(name: str, x: Operand, y: Operand, dtype: DType = None) -> Tensor:
     result = ndarray(tile.shape, dtype or tile.dtype)
     isa.tensor_scalar(result, tile, operator, number, reverse0=tile is y)
     return result
-
-
-_ENGINES = {"power": isa.engine.gpsimd}
-"""Operator of two tiles -> the engine that has it, where it is not Vector."""
 
 
 def unary(name: str, x: Tensor, dtype: DType = None) -> Tensor:

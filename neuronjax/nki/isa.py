@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,7 +20,7 @@ from neuronjax.nki.constants import (
 )
 from neuronjax.nki.dtypes import element_type
 from neuronjax.nki.dynamic_loops import VirtualRegister
-from neuronjax.nki.refusal import refusing, removed, unknown
+from neuronjax.nki.refusal import checked, misfit, refusing, removed, unknown
 from neuronjax.nki.signatures import SIGNATURES, bound, signature
 from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.trace import Trace, current
@@ -97,6 +98,13 @@ def __getattr__(name: str) -> Callable[..., None]:
             raise removed("nki.isa", name, REMOVED[name])
         raise unknown("nki.isa", name, __dir__())
 
+    return _function(name)
+
+
+@functools.cache
+def _function(name: str) -> Callable[..., None]:
+    """A function of `SIGNATURES`."""
+
     def call(*arguments: Any, **keywords: Any) -> None:
         trace = current()
         if "dtype" in keywords and "dst" in keywords and "dtype" not in signature(name).parameters:
@@ -104,14 +112,16 @@ def __getattr__(name: str) -> Callable[..., None]:
         try:
             given = bound(name, arguments, keywords)
         except TypeError as error:
+            wrong = misfit(signature(name), arguments, keywords) or str(error)
             raise UnsupportedProgramError(
-                f"{trace.line()}: nki.isa.{name}({SIGNATURES[name]}): {error}."
-                f"{_hint(name, keywords)}"
+                f"{trace.line()}: nki.isa.{name}({SIGNATURES[name]}): {wrong}"
+                f"{_hint(name, keywords, wrong)}"
             ) from None
         trace.add(build(trace, name, given))
 
     call.__name__ = call.__qualname__ = name
-    return call
+    call.__signature__ = signature(name)  # type: ignore[attr-defined]
+    return checked(f"nki.isa.{name}")(call)
 
 
 def _compare_dtypes(trace: Trace, dtype: Any, dst: Any) -> None:
@@ -123,13 +133,14 @@ def _compare_dtypes(trace: Trace, dtype: Any, dst: Any) -> None:
         trace.advice[trace.line()] = f"dtype={given.name} has no effect: dst is {dst.dtype.name}"
 
 
-def _hint(name: str, keywords: Mapping[str, Any]) -> str:
+def _hint(name: str, keywords: Mapping[str, Any], wrong: str) -> str:
     """What to do about arguments that a function does not take."""
     known = signature(name).parameters
     older = [text for key, text in _REMOVED_PARAMETERS.items() if key in keywords.keys() - known]
     if older:
         return " " + " ".join(older)
-    return _WRITES if SIGNATURES[name].startswith("dst, ") else ""
+    is_short = "unexpected" not in wrong and SIGNATURES[name].startswith("dst, ")
+    return _WRITES if is_short else ""
 
 
 def __dir__() -> list[str]:

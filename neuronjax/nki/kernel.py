@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +17,14 @@ import numpy as np
 from neuronjax import options
 from neuronjax.emulate import core
 from neuronjax.emulate.element_types import numpy_dtype
-from neuronjax.errors import KernelError
+from neuronjax.errors import KernelError, quoted
 from neuronjax.jaxlib_api import kernel_calls
 from neuronjax.jaxlib_api.tracing import varying_as
-from neuronjax.nki.calls import Call, call, is_array
+from neuronjax.nki import arrays
+from neuronjax.nki.calls import Call, call, line_of
 from neuronjax.nki.compilation import compiled
 from neuronjax.nki.compiled import Compiled
+from neuronjax.nki.dtypes import stored
 from neuronjax.nki.precision import widened_arrays
 from neuronjax.nki.targets import chip_of
 from neuronjax.nki.trace import is_tracing
@@ -75,16 +78,21 @@ class Kernel:
         traced = self.compile(called, ranks=_ranks_of_mesh())
         for position in traced.unreturned():
             raise KernelError(
-                f"{self.function.__name__} writes to {_place(called, position)} and does not "
+                f"{self.function.__name__} writes to {called.place_of(position)} and does not "
                 "return it; JAX arrays are immutable, so return the tensor."
             )
         results = jax.tree.map(
-            lambda tensor: jax.ShapeDtypeStruct(tensor.shape, numpy_dtype(tensor.dtype)),
+            lambda tensor: jax.ShapeDtypeStruct(tensor.shape, numpy_dtype(stored(tensor.dtype))),
             traced.returned,
         )
         types, form = jax.tree.flatten(results)
-        values = kernel_calls.call(traced.native, called.arrays, types)
-        return varying_as(called.arrays, jax.tree.unflatten(form, values))
+        given = [arrays.stored(array) for array in called.arrays]
+        values = jax.tree.unflatten(form, kernel_calls.call(traced.native, given, types))
+        restored = jax.tree.map(
+            lambda tensor, value: arrays.restored(value, tensor.dtype), traced.returned, values
+        )
+        varying = varying_as(called.arrays, restored)
+        return jax.tree.map(arrays.to_torch, varying) if called.is_torch else varying
 
     def trace(self, *arguments: Any, target: str | None = None, **keywords: Any) -> Compiled:
         """The program for arrays of those shapes and dtypes, and the tensors it returns; `target`
@@ -108,14 +116,6 @@ def _ranks_of_mesh() -> int | None:
     return mesh.size if mesh.manual_axes else None
 
 
-def _place(called: Call, position: int) -> str:
-    """The parameter of an array, by its position among the arrays."""
-    places = [
-        place for place, leaf in zip(called.places, called.leaves, strict=True) if is_array(leaf)
-    ]
-    return places[position]
-
-
 _OPTIONS = (
     "mode", "compile_config", "specialization_config", "debug_kernel", "show_compiler_tb",
     "experimental_flags",
@@ -132,7 +132,7 @@ def jit(
     """Marks a function as a kernel, as `@nki.jit` or `@nki.jit(…)`. `platform_target` is what it is
     compiled for, such as `trn2`; options of the Neuron compiler have no effect.
 
-    KernelError: there is no such option.
+    KernelError: there is no such option, or it is no function.
     """
     for name in options:
         if name not in _OPTIONS:
@@ -141,12 +141,28 @@ def jit(
             raise KernelError(f"nki.jit has no option {name!r}.{hint}")
     if function is None:
         return functools.partial(jit, platform_target=platform_target)
-    return Kernel(function, target=platform_target)
+    kernel = kernel_of(function)
+    return dataclasses.replace(kernel, target=platform_target or kernel.target)
 
 
 def kernel_of(function: Callable[..., Any]) -> Kernel:
-    """A kernel as it is, and a function as one."""
-    return function if isinstance(function, Kernel) else Kernel(function)
+    """A kernel as it is, and a function as one.
+
+    KernelError: it is no function of Python, or one that does not return its results.
+    """
+    if isinstance(function, Kernel):
+        return function
+    if not hasattr(function, "__code__"):
+        raise KernelError(
+            f"{quoted(function)} cannot be a kernel; pass a function that is written with def or "
+            "lambda."
+        )
+    if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
+        raise KernelError(
+            f"{line_of(function)}: {function.__name__} is a generator or a coroutine, which "
+            "returns no tensor when it is called; use return in the place of yield, and def alone."
+        )
+    return Kernel(function)
 
 
 def simulate(
@@ -185,15 +201,17 @@ def simulate(
             _check_stacked(called, ranks)
         traced = kernel.compile(called if ranks is None else called.of_rank(0), target, ranks)
         _check_ranks(kernel, traced.program.ranks, ranks)
-        arrays = called.arrays
+        passed = called.arrays
+        for position, array in enumerate(passed):
+            arrays.check_values(f"{kernel.function.__name__}({called.place_of(position)})", array)
         for position in traced.changed:
-            array = arrays[position]
+            array = passed[position]
             if not (isinstance(array, np.ndarray) and array.flags.writeable):
                 raise KernelError(
-                    f"{kernel.function.__name__} writes to {_place(called, position)}, which is "
+                    f"{kernel.function.__name__} writes to {called.place_of(position)}, which is "
                     "immutable; pass a writable NumPy array."
                 )
-        given = [np.asarray(array) for array in arrays]
+        given = [arrays.stored(np.asarray(array)) for array in passed]
         if not is_precise:
             traced, given = traced.widened(), widened_arrays(given)
         if ranks is None:
@@ -203,8 +221,8 @@ def simulate(
             results = traced.run_in_place(by_rank, order, record_to)
             returned, written = jax.tree.map(lambda *values: np.stack(values), *results)
         for position, value in written.items():
-            arrays[position][...] = value
-        return returned
+            passed[position][...] = value
+        return jax.tree.map(arrays.to_torch, returned) if called.is_torch else returned
 
     return simulated
 
@@ -224,6 +242,6 @@ def _check_stacked(called: Call, ranks: int) -> None:
     for position, array in enumerate(called.arrays):
         if not array.shape or array.shape[0] != ranks:
             raise KernelError(
-                f"{_place(called, position)} has the shape {list(array.shape)}; with ranks={ranks} "
-                f"its first dimension is {ranks}, one entry for each rank."
+                f"{called.place_of(position)} has the shape {list(array.shape)}; with "
+                f"ranks={ranks} its first dimension is {ranks}, one entry for each rank."
             )

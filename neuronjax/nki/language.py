@@ -6,16 +6,17 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from neuronjax.errors import KernelError
+from neuronjax.errors import KernelError, quoted
 from neuronjax.nki import dynamic_loops, elementwise, reductions, tiles
-from neuronjax.nki.constants import OPERATORS, MemoryRegion
+from neuronjax.nki.constants import OPERATORS, MemoryRegion, Operator
+from neuronjax.nki.dtypes import BOOL
 from neuronjax.nki.dynamic_loops import VirtualRegister
 from neuronjax.nki.loops import affine_range as affine_range
 from neuronjax.nki.loops import loop_range
@@ -46,9 +47,9 @@ DTYPES: Mapping[str, ElementType] = {
             *("float8_e5m2_x4", "float8_e4m3fn_x4", "float4_e2m1fn_x4"),
         )
     },
-    "bool_": element_type_named("uint8"),
+    "bool_": BOOL,
 }
-"""Name -> dtype; truth values are stored as bytes."""
+"""Name -> dtype."""
 
 NOT_BUILT: Mapping[str, str] = {
     "fmod": "no sequence of instructions gives the exact remainder; use floor and divide",
@@ -93,11 +94,13 @@ def is_on_chip(buffer: MemoryRegion | str) -> bool:
     return not is_hbm(buffer)
 
 
+@checked("nki.language.ds")
 def ds(start: int | VirtualRegister, size: int) -> slice | DynamicSlice:
     """The `size` elements from `start` on, which may be a register."""
     if isinstance(start, VirtualRegister):
-        return DynamicSlice(start.register, size)
-    return slice(start, start + size)
+        return DynamicSlice(start.register, operator.index(size))
+    first = operator.index(start)
+    return slice(first, first + operator.index(size))
 
 
 def nc(cores: int) -> int:
@@ -105,6 +108,7 @@ def nc(cores: int) -> int:
     return cores
 
 
+@checked("nki.language.program_id")
 def program_id(axis: int = 0) -> int:
     """The place of the program in its grid, along an axis: 0 without a grid."""
     trace = current()
@@ -112,6 +116,7 @@ def program_id(axis: int = 0) -> int:
     return int(np.unravel_index(trace.program, trace.grid)[axis]) if trace.grid else 0
 
 
+@checked("nki.language.num_programs")
 def num_programs(axes: int | Sequence[int] = 0) -> int:
     """The programs of the grid along axes: 1 without a grid."""
     grid = current().grid
@@ -123,10 +128,10 @@ def num_programs(axes: int | Sequence[int] = 0) -> int:
 
 def _check_axis(axis: int) -> None:
     grid = current().grid
-    if grid and not -len(grid) <= axis < len(grid):
+    if not isinstance(axis, int) or (grid and not -len(grid) <= axis < len(grid)):
         raise KernelError(
-            f"{current().line()}: the grid {list(grid)} has no axis {axis}; call the kernel with "
-            f"{axis + 1} numbers in brackets, or use an axis below {len(grid)}."
+            f"{current().line()}: the grid {list(grid)} has no axis {quoted(axis)}; use an axis "
+            f"below {max(len(grid), 1)}, or call the kernel with more numbers in brackets."
         )
 
 
@@ -156,7 +161,7 @@ LOOPS: Mapping[str, Any] = {"range": range}
 
 
 _CHECKED: Mapping[str, Any] = {
-    name: checked(f"nki.language.{name}", function) if inspect.isfunction(function) else function
+    name: function if isinstance(function, Operator) else checked(f"nki.language.{name}")(function)
     for name, function in FUNCTIONS.items()
 }
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from neuronjax.errors import UnsupportedProgramError
+from neuronjax.nki.refusal import checked
 from neuronjax.nki.trace import LoopMarks, Trace, current, is_tracing
 from neuronjax.program.affine import Affine, First, Last, affine
 from neuronjax.program.instruction import Instruction
@@ -50,13 +51,14 @@ class LoopRange:
             trace.end_loop(marks)
 
 
+@checked("nki.language.sequential_range")
 def loop_range(start: int, stop: int | None = None, step: int = 1) -> LoopRange:
     """The numbers of `range`, for a loop that may stay one.
 
     UnsupportedProgramError: a bound is no integer.
     """
-    for bound in (start, stop, step):
-        if bound is not None and not hasattr(bound, "__index__"):
+    for bound in (start, 0 if stop is None else stop, step):
+        if not hasattr(bound, "__index__"):
             raise UnsupportedProgramError(
                 f"{current().line()}: {bound!r} cannot be a loop bound; bounds must be known when "
                 "the kernel is traced. Pass integers."
@@ -64,6 +66,7 @@ def loop_range(start: int, stop: int | None = None, step: int = 1) -> LoopRange:
     return LoopRange(range(start) if stop is None else range(start, stop, step))
 
 
+@checked("nki.language.affine_range")
 def affine_range(start: int, stop: int | None = None, step: int = 1) -> LoopRange:
     """The same for a loop whose iterations do not depend on each other, but for sums.
 

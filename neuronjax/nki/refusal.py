@@ -7,11 +7,20 @@ import dis
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar
 
-from neuronjax.errors import RemovedImportError, UnknownNameError, UnsupportedProgramError
+from neuronjax.errors import (
+    KernelError,
+    NeuronError,
+    RemovedImportError,
+    UnknownNameError,
+    UnsupportedProgramError,
+)
 from neuronjax.nki.trace import current, is_tracing
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def refusing(name: str, reason: str) -> Callable[..., Any]:
@@ -24,32 +33,76 @@ def refusing(name: str, reason: str) -> Callable[..., Any]:
     return refuse
 
 
-def checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which raises ``UnsupportedProgramError`` with the kernel's line for arguments
-    that it does not take; `name` is whole."""
+_OF_PYTHON = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, OSError)
+"""What Python raises for values that a function does not take."""
 
-    @functools.wraps(function)
-    def call(*arguments: Any, **keywords: Any) -> Any:
-        try:
-            return function(*arguments, **keywords)
-        except TypeError:
-            parameters = inspect.signature(function)
+
+def checked(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A function that raises an error with the kernel's line for arguments that it does not take;
+    `name` is whole. It must not call functions of the kernel's own.
+
+    Raises:
+      UnsupportedProgramError: it has other parameters.
+      KernelError: Python cannot do with a value what the function does with it.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def call(*arguments: P.args, **keywords: P.kwargs) -> R:
             try:
-                parameters.bind(*arguments, **keywords)
-            except TypeError as error:
-                taken = ", ".join(parameters.parameters)
-                raise UnsupportedProgramError(f"{_place()}{name}({taken}): {error}.") from None
-            raise
+                return function(*arguments, **keywords)
+            except NeuronError:
+                raise
+            except _OF_PYTHON as error:
+                parameters = inspect.signature(function)
+                taken = ", ".join(key for key in parameters.parameters if key != "self")
+                wrong = misfit(parameters, arguments, keywords)
+                if wrong is not None:
+                    raise UnsupportedProgramError(f"{_place()}{name}({taken}): {wrong}") from None
+                raise KernelError(
+                    f"{_place()}{name}({taken}) does not take these values: {_said(error)}."
+                ) from error
 
-    return call
+        return call
+
+    return decorate
 
 
-def unknown(module: str, name: str, names: Iterable[str]) -> UnknownNameError:
-    """The error for a name that a module does not have, with the nearest that it has; with the line
-    where a kernel is traced."""
+def _said(error: Exception) -> str:
+    """What Python says of a value."""
+    return str(error).rstrip(".") or type(error).__name__
+
+
+def misfit(
+    signature: inspect.Signature, positional: Sequence[Any], keywords: Mapping[str, Any]
+) -> str | None:
+    """What is wrong with the arguments of a call, with the parameter that is nearest to an unknown
+    one; None: nothing."""
+    parameters = signature.parameters
+    takes_all = any(kind.kind is kind.VAR_KEYWORD for kind in parameters.values())
+    for name in () if takes_all else keywords:
+        if name not in parameters:
+            hint = _nearest(name, parameters)
+            return f"got an unexpected keyword argument {name!r}.{hint}"
+    try:
+        signature.bind(*positional, **keywords)
+    except TypeError as error:
+        return f"{error}."
+    return None
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, list(names), 1)
-    hint = f" Did you mean {near[0]}?" if near else ""
-    return UnknownNameError(f"{_place()}{module} has no {name!r}.{hint}")
+    return f" Did you mean {near[0]}?" if near else ""
+
+
+def unknown(
+    owner: str, name: str, names: Iterable[str], instead: str | None = None
+) -> UnknownNameError:
+    """The error for a name that a module or an object does not have, with the nearest that it has
+    unless something else stands in its place; with the line where a kernel is traced."""
+    hint = f" Use {instead}." if instead else _nearest(name, names)
+    return UnknownNameError(f"{_place()}{owner} has no {name!r}.{hint}")
 
 
 def removed(module: str, name: str, instead: str) -> UnknownNameError | RemovedImportError:

@@ -10,10 +10,12 @@ from typing import Any
 
 from neuronjax.errors import OutOfBoundsError, UnsupportedProgramError, quoted
 from neuronjax.nki.constants import MemoryRegion
-from neuronjax.nki.dtypes import DType, element_type
+from neuronjax.nki.dtypes import DType, element_type, stored
 from neuronjax.nki.dynamic_loops import VirtualRegister
+from neuronjax.nki.refusal import checked, unknown
 from neuronjax.nki.trace import current
-from neuronjax.nki.unknown_values import UnknownValues, refuse_truth
+from neuronjax.nki.unknown_values import INSTEAD, refuse_truth
+from neuronjax.nki.views import Views
 from neuronjax.program.affine import Affine, affine
 from neuronjax.program.control import RegisterLoad
 from neuronjax.program.element_types import ElementType
@@ -21,7 +23,7 @@ from neuronjax.program.operand import Access, Buffer, Dim, Kind, Register, Regis
 
 
 @dataclass(frozen=True, repr=False)
-class Tensor(UnknownValues):
+class Tensor(Views):
     """A view of a buffer: `shape` and the stride in elements of every dimension.
 
     On chip, dimension 0 is the partition, whose entry of `strides` counts partitions.
@@ -50,6 +52,13 @@ class Tensor(UnknownValues):
         """
         return bool(refuse_truth(self)) if self.storage.on_chip and self.size == 1 else True
 
+    def __getattr__(self, name: str) -> Any:
+        """UnknownNameError: it has no such attribute; the text names the nearest, or what to use in
+        the place of one of numpy."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise unknown("a tensor", name, dir(self), INSTEAD.get(name))
+
     def __repr__(self) -> str:
         return f"a tensor {self.dtype.name}{list(self.shape)} in {self.buffer.value}"
 
@@ -67,18 +76,14 @@ class Tensor(UnknownValues):
         return MemoryRegion.private_hbm if is_private else MemoryRegion.shared_hbm
 
     @property
-    def ndim(self) -> int:
-        """The number of its dimensions."""
-        return len(self.shape)
-
-    @property
     def size(self) -> int:
         """The number of its elements."""
         return math.prod(self.shape)
 
     def __getitem__(self, index: Any) -> Tensor:
         """A slice of it. Integers keep dimension 0 of a tile and drop any other, except that a tile
-        keeps two dimensions, as instructions need: `tile[:, 3]` has one column.
+        keeps two dimensions, as instructions need: `tile[:, 3]` has one column; and a tensor in HBM
+        keeps one.
 
         OutOfBoundsError: an index lies outside; UnsupportedProgramError: a step on partitions.
         """
@@ -88,7 +93,7 @@ class Tensor(UnknownValues):
             rest = (slice(None),) * (len(self.shape) - len(entries) + 1)
             entries = (*entries[:place], *rest, *entries[place + 1 :])
         if len(entries) > len(self.shape):
-            raise IndexError(
+            raise OutOfBoundsError(
                 f"{current().line()}: {len(entries)} indices are too many for shape {self.shape}."
             )
         view, sizes, strides, kept = self, list(self.shape), list(self.strides), []
@@ -109,6 +114,8 @@ class Tensor(UnknownValues):
         kept.extend(range(len(entries), self.ndim))
         if on_chip and kept == [0] and self.ndim > 1:
             kept.append(self.ndim - 1)
+        if not kept and self.ndim:
+            kept.append(self.ndim - 1)
         return dataclasses.replace(
             view,
             shape=tuple([sizes[axis] for axis in kept]),
@@ -121,7 +128,11 @@ class Tensor(UnknownValues):
         """Start, size and step of a slice, or of one element, of a dimension."""
         size = self.shape[axis]
         start, stop, step = _bounds(entry, size)
-        if not 0 <= start <= stop <= size or step < 1:
+        if step < 1:
+            raise UnsupportedProgramError(
+                f"{current().line()}: the step of {_shown(entry)} is {step}; pass a positive one."
+            )
+        if not 0 <= start <= stop <= size:
             raise OutOfBoundsError(
                 f"{current().line()}: {_shown(entry)} is out of bounds for dimension {axis}, which "
                 f"has {size} elements."
@@ -142,10 +153,11 @@ class Tensor(UnknownValues):
             )
         return dataclasses.replace(self, dynamic=(register, stride))
 
+    @checked("tensor.ap")
     def ap(
         self,
         pattern: Sequence[Sequence[int]],
-        offset: int = 0,
+        offset: int | None = None,
         scalar_offset: Tensor | VirtualRegister | None = None,
         vector_offset: Tensor | None = None,
         indirect_dim: int = 0,
@@ -165,8 +177,17 @@ class Tensor(UnknownValues):
         """
         if dtype is not None:
             return self.view(dtype).ap(pattern, offset, scalar_offset, vector_offset, indirect_dim)
-        counts = tuple(count for _, count in pattern)
-        steps = tuple(step for step, _ in pattern)
+        steps, counts = walk(pattern)
+        offset = 0 if offset is None else _integer(offset)
+        if scalar_offset is not None and vector_offset is not None:
+            raise UnsupportedProgramError(
+                f"{current().line()}: tensor.ap takes scalar_offset or vector_offset, but not both."
+            )
+        if not self._has(indirect_dim):
+            raise UnsupportedProgramError(
+                f"{current().line()}: indirect_dim={indirect_dim} of a tensor with {self.ndim} "
+                f"dimensions; pass a number from 0 to {self.ndim - 1}."
+            )
         stride = math.prod(self.shape[indirect_dim + 1 :])
         view = dataclasses.replace(self, shape=counts, strides=steps, offset=self.offset + offset)
         if self.storage.on_chip:
@@ -218,6 +239,7 @@ class Tensor(UnknownValues):
                 f"{self.storage.shape}."
             )
 
+    @checked("tensor.view")
     def view(self, dtype: DType) -> Tensor:
         """The same bits as elements of another type; if that has another width, the last dimension
         has more or fewer of them.
@@ -229,6 +251,8 @@ class Tensor(UnknownValues):
         if kind.storage_bits != self.dtype.storage_bits:
             return self._of_width(kind)
         return dataclasses.replace(self, element_type=None if kind == self.storage.dtype else kind)
+
+    reinterpret_cast = view
 
     def _of_width(self, kind: ElementType) -> Tensor:
         old, new = self.dtype.storage_bits, kind.storage_bits
@@ -251,7 +275,8 @@ class Tensor(UnknownValues):
                 "fills whole elements."
             )
         return Tensor(
-            storage=current().alias(self.storage, kind),
+            storage=current().alias(self.storage, stored(kind)),
+            element_type=kind,
             shape=(*self.shape[:-1], self.shape[-1] * old // new),
             strides=(
                 *self.strides[:first],
@@ -294,6 +319,7 @@ class Tensor(UnknownValues):
         walk = [Dim(stride, size) for stride, size in zip(strides, shape, strict=True)]
         on_chip = self.storage.on_chip
         offset: Affine | RegisterOffset = affine(self.offset)
+        dtype = stored(self.dtype)
         if self.dynamic is not None:
             register, factor = self.dynamic
             offset = RegisterOffset(register, factor, affine(self.offset))
@@ -303,39 +329,48 @@ class Tensor(UnknownValues):
             partitions=shape[0] if on_chip else 1,
             offset=offset,
             dims=tuple(walk[1:] if on_chip else walk),
-            dtype=self.element_type,
+            dtype=None if dtype == self.storage.dtype else dtype,
         )
 
-    def permute(self, dims: tuple[int, ...]) -> Tensor:
-        """Its dimensions in the order `dims`; the partition stays the first."""
-        self._check(
-            sorted(dims) == list(range(self.ndim)) and not (self.storage.on_chip and dims[0]),
-            f"permute{tuple(dims)}",
-        )
-        return self._view([self.shape[d] for d in dims], [self.strides[d] for d in dims])
+    @checked("tensor.slice")
+    def slice(self, dim: int, start: int, end: int, step: int = 1) -> Tensor:
+        """From `start` to before `end` of a dimension, each `step`-th."""
+        self._check(self._has(dim), f"slice({dim}, {start}, {end}, {step})")
+        return self[(*[slice(None)] * dim, slice(start, end, step))]
 
-    def broadcast(self, dim: int, size: int) -> Tensor:
-        """Dimension `dim`, of size 1 and not the partition, repeated `size` times."""
-        self._check(
-            self.shape[dim] == 1 and not (self.storage.on_chip and dim == 0),
-            f"broadcast({dim}, {size})",
-        )
-        shape = (*self.shape[:dim], size, *self.shape[dim + 1 :])
-        return self._view(shape, (*self.strides[:dim], 0, *self.strides[dim + 1 :]))
+    @checked("tensor.select")
+    def select(self, dim: int, index: int | Tensor | VirtualRegister) -> Tensor:
+        """One element of a dimension, which is dropped; a tensor of one element or a register says
+        which when the program runs."""
+        self._check(self._has(dim), f"select({dim}, {index})")
+        before = [slice(None)] * dim
+        if not isinstance(index, Tensor | VirtualRegister):
+            return self[(*before, index)]
+        one = self[(*before, DynamicSlice(_register(index), 1))]
+        return one if dim == 0 and self.ndim == 1 else one.squeeze_dim(dim)
 
-    def expand_dim(self, dim: int) -> Tensor:
-        """A new dimension of size 1 before dimension `dim`, not before the partition."""
-        self._check(not (self.storage.on_chip and dim == 0), f"expand_dim({dim})")
-        shape = (*self.shape[:dim], 1, *self.shape[dim:])
-        return self._view(shape, (*self.strides[:dim], 0, *self.strides[dim:]))
-
-    def squeeze_dim(self, dim: int) -> Tensor:
-        """Without dimension `dim`, of size 1 and not the partition."""
-        self._check(
-            self.shape[dim] == 1 and not (self.storage.on_chip and dim == 0), f"squeeze_dim({dim})"
+    @checked("tensor.vector_select")
+    def vector_select(self, dim: int, vector_offset: Tensor) -> Tensor:
+        """In HBM, the rows that a tile [rows, 1] names, each on a partition of its own."""
+        is_table = dim == 0 and not self.storage.on_chip and not self.is_indirect()
+        self._check(is_table, f"vector_select({dim}, {vector_offset})")
+        return dataclasses.replace(
+            self,
+            shape=(vector_offset.shape[0], *self.shape[1:]),
+            strides=(0, *self.strides[1:]),
+            index=vector_offset,
+            row_count=self.shape[0],
+            row_stride=self.strides[0],
         )
-        shape = (*self.shape[:dim], *self.shape[dim + 1 :])
-        return self._view(shape, (*self.strides[:dim], *self.strides[dim + 1 :]))
+
+    @checked("tensor.indirect")
+    def indirect(self, index: Tensor, num_elem: int | None = None) -> Tensor:
+        """UnsupportedProgramError: operands whose columns a tile names are not built."""
+        raise UnsupportedProgramError(
+            f"{current().line()}: tensor.indirect is not built: no document says how long "
+            "instructions with such operands take; use nisa.nc_n_gather or nisa.local_gather, or "
+            "nisa.dma_copy with vector_offset."
+        )
 
     def is_contiguous(self) -> bool:
         """Whether its elements, those of one partition on chip, lie side by side."""
@@ -346,27 +381,48 @@ class Tensor(UnknownValues):
             for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True))
         )
 
-    def reshape(self, shape: tuple[int, ...]) -> Tensor:
-        """The same elements in another shape; they lie side by side, partitions are the same."""
-        first = 1 if self.storage.on_chip else 0
-        self._check(
-            self.is_contiguous()
-            and math.prod(shape) == self.size
-            and tuple(shape[:first]) == self.shape[:first],
-            f"reshape{tuple(shape)}",
-        )
-        strides = [math.prod(shape[axis + 1 :]) for axis in range(first, len(shape))]
-        return self._view(shape, (*self.strides[:first], *strides))
+    def get_pattern(self) -> list[list[int]]:
+        """[step, count] of every dimension, as `ap` takes them."""
+        steps = list(self.strides)
+        if self.storage.on_chip:
+            steps[0] *= self.storage.elements
+        return [list(pair) for pair in zip(steps, self.shape, strict=True)]
 
-    def _check(self, holds: bool, what: str) -> None:
-        if not holds:
-            raise UnsupportedProgramError(
-                f"{current().line()}: {what} of a tensor of shape {self.shape} and strides "
-                f"{self.strides} in {self.buffer.value} cannot be a view of it; copy it."
-            )
+    @property
+    def _keeps_first(self) -> bool:
+        """Whether dimension 0 stays what it is: partitions, or rows that an index chooses."""
+        return self.storage.on_chip or self.index is not None
+
+    def is_indirect(self) -> bool:
+        """Whether a register or a tile says where it lies."""
+        return self.dynamic is not None or self.index is not None
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.storage.name
 
     def _view(self, shape: Sequence[int], strides: Sequence[int]) -> Tensor:
         return dataclasses.replace(self, shape=tuple(shape), strides=tuple(strides))
+
+
+def walk(pattern: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The steps and the counts of a pattern. ``UnsupportedProgramError``: it is none."""
+    is_walk = isinstance(pattern, list | tuple) and all(
+        isinstance(pair, list | tuple)
+        and len(pair) == 2
+        and all(hasattr(number, "__index__") for number in pair)
+        for pair in pattern
+    )
+    if not pattern or not is_walk:
+        raise UnsupportedProgramError(
+            f"{current().line()}: {quoted(pattern)} is no pattern; pass [step, count] of every "
+            "dimension, such as [[64, 128], [1, 64]]."
+        )
+    steps, counts = (
+        [_integer(number) for number in numbers] for numbers in zip(*pattern, strict=True)
+    )
+    return tuple(steps), tuple(counts)
 
 
 @dataclass(frozen=True)
@@ -419,9 +475,9 @@ def _integer(index: Any) -> int:
     return index.__index__()
 
 
-def whole(buffer: Buffer) -> Tensor:
-    """All of a buffer."""
+def whole(buffer: Buffer, dtype: ElementType | None = None) -> Tensor:
+    """All of a buffer, as elements of a type that is stored as the buffer's."""
     first = 1 if buffer.on_chip else 0
     shape = buffer.shape
     strides = [math.prod(shape[axis + 1 :]) for axis in range(first, len(shape))]
-    return Tensor(buffer, shape, (*([1] * first), *strides))
+    return Tensor(buffer, shape, (*([1] * first), *strides), element_type=dtype)

@@ -9,12 +9,11 @@ import numpy as np
 from neuronjax.errors import KernelError, UnsupportedProgramError, quoted
 from neuronjax.nki import isa
 from neuronjax.nki.constants import OPERATORS, MemoryRegion
-from neuronjax.nki.dtypes import DType, element_type
+from neuronjax.nki.dtypes import DType, element_type, stored
 from neuronjax.nki.tensor import Tensor, whole
 from neuronjax.nki.tile_size import TileSize
 from neuronjax.nki.trace import current
 from neuronjax.program.dma import DevicePrint
-from neuronjax.program.element_types import element_type_named
 from neuronjax.program.operand import Kind, Memory
 
 _MEMORIES: Mapping[MemoryRegion, tuple[Memory, Kind]] = {
@@ -43,10 +42,20 @@ def ndarray(
     waits for what uses the other.
 
     Raises:
-      UnsupportedProgramError: an address in HBM.
+      UnsupportedProgramError: an address in HBM, or another that is no pair; a name that is no
+        string; a tile without dimensions.
       KernelError: an address in PSUM at which no bank begins.
     """
     memory, kind = _MEMORIES[_region(buffer)]
+    if not isinstance(name, str):
+        raise UnsupportedProgramError(
+            f"{current().line()}: name={quoted(name)} is no name of a tensor; pass a string."
+        )
+    if address is not None and not _is_address(address):
+        raise UnsupportedProgramError(
+            f"{current().line()}: address={quoted(address)} is no place of a tile; pass its first "
+            "partition and its first byte there, such as (0, 1024)."
+        )
     if address is not None and memory is Memory.HBM:
         raise UnsupportedProgramError(
             f"{current().line()}: address={address} cannot be chosen in HBM; pass address for "
@@ -58,8 +67,22 @@ def ndarray(
             f"PSUM; a tile there begins with a bank, so pass a multiple of {_BANK} bytes."
         )
     number = element_type(dtype)
-    made = current().buffer(memory, number, _sizes(shape), kind, address=address, label=name)
-    return whole(made)
+    sizes, trace = _sizes(shape), current()
+    if not sizes and memory is not Memory.HBM:
+        raise UnsupportedProgramError(
+            f"{trace.line()}: a tile has one dimension at least, its partitions; pass a shape such "
+            "as (128, 1)."
+        )
+    made = trace.buffer(memory, stored(number), sizes, kind, address=address, label=name)
+    return whole(made, number)
+
+
+def _is_address(address: object) -> bool:
+    return (
+        isinstance(address, tuple | list)
+        and len(address) == 2
+        and all(isinstance(place, int) and place >= 0 for place in address)
+    )
 
 
 def _region(buffer: MemoryRegion | str) -> MemoryRegion:
@@ -183,8 +206,9 @@ def converted(x: Tensor, dtype: DType) -> Tensor:
 def shared_constant(constant: np.ndarray | str) -> Tensor:
     """A tensor in HBM with the values of an array or of a file ``.npy``."""
     array = np.load(constant) if isinstance(constant, str) else np.asarray(constant)
-    dtype = element_type_named(array.dtype.name)
-    return whole(current().buffer(Memory.HBM, dtype, array.shape, Kind.CONSTANT, array.tobytes()))
+    dtype, data = element_type(array.dtype), array.tobytes()
+    made = current().buffer(Memory.HBM, stored(dtype), array.shape, Kind.CONSTANT, data)
+    return whole(made, dtype)
 
 
 def shared_identity_matrix(n: int, dtype: DType = "uint8", dst: Tensor | None = None) -> Tensor:

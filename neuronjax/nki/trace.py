@@ -10,6 +10,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import FrameType
 
+import jax
+import numpy as np
+
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.program.element_types import ElementType, bytes_of
 from neuronjax.program.instruction import Instruction
@@ -51,9 +54,9 @@ class LoopMarks:
         self.rounds.append(trace.mark())
 
 
-_OWN = (os.path.dirname(__file__) + os.sep, "<")
-"""What the file names of frames begin with that are no kernel's: those of this package, and of code
-that Python has generated."""
+_OWN = (*(os.path.dirname(file) + os.sep for file in (__file__, jax.__file__, np.__file__)), "<")
+"""What the file names of frames begin with that are no kernel's: those of this package, of JAX and
+numpy, and of code that Python has generated."""
 
 
 _MOST_INSTRUCTIONS = 1_000_000

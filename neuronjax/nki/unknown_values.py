@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from neuronjax.errors import UnsupportedProgramError
@@ -61,3 +61,21 @@ class UnknownValues:
     )
     __array__ = _refused("is no array of numpy", _INSTRUCTIONS)
     __array_ufunc__ = __array_function__ = _refused("is no array of numpy", _INSTRUCTIONS)
+
+
+INSTEAD: Mapping[str, str] = {
+    "T": "permute, nl.transpose or nisa.nc_transpose",
+    "transpose": "permute, nl.transpose or nisa.nc_transpose",
+    "swapaxes": "permute",
+    "astype": "nl.copy(tensor, dtype), or view(dtype) for its bits",
+    "copy": "nl.copy or nisa.tensor_copy",
+    "flatten": "reshape or flatten_dims",
+    "ravel": "reshape or flatten_dims",
+    "squeeze": "squeeze_dim",
+    "broadcast_to": "broadcast or nl.broadcast_to",
+    "item": "nisa.register_load",
+    "numpy": "the kernel's result",
+    "tolist": "the kernel's result",
+    **{name: f"nl.{name}" for name in ("sum", "max", "min", "mean", "prod", "all", "var")},
+}
+"""Attribute of numpy's arrays -> what to use in its place."""

@@ -110,7 +110,9 @@ def on_two_axes(x: Tensor) -> Tensor:
 
 
 def test_axes_that_a_grid_does_not_have() -> None:
-    with pytest.raises(KernelError, match=r"test_grids.py:\d+: the grid \[2\] has no axis 1; call"):
+    with pytest.raises(
+        KernelError, match=r"test_grids.py:\d+: the grid \[2\] has no axis 1; use an"
+    ):
         nki.simulate(on_two_axes[2])(X)
 
 

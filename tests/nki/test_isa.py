@@ -500,3 +500,34 @@ def test_lines_of_a_kernel_in_an_installed_library() -> None:
     exec(compile(code, file, "exec"), names)
     with pytest.raises(NeuronError, match=rf"{re.escape(file)}:2: nki.isa has no 'tensor_tensr'"):
         nki.jit(names["misspelt"]).trace(X)
+
+
+INTEGERS = np.random.default_rng(1).integers(-(2**30), 2**30, (2, 128, 16), np.int32)
+
+
+@pytest.mark.parametrize("op", ["add", "subtract", "multiply", "maximum"])
+def test_words_are_exact_where_no_engine_is_named(op: str) -> None:
+    """NKI ISA, tensor_tensor: the default is GpSimd's integer arithmetic, unless a tile lies in
+    PSUM."""
+
+    def kernel(x: Tensor, y: Tensor) -> Tensor:
+        result = tile(x.shape, nl.int32)
+        nisa.tensor_tensor(result, loaded(x), loaded(y), getattr(nl, op))
+        return stored(result)
+
+    with np.errstate(over="ignore"):
+        expected = getattr(np, op)(*INTEGERS)
+    np.testing.assert_array_equal(nki.simulate(kernel)(*INTEGERS), expected)
+
+
+def test_words_in_psum_are_rounded_as_vector_does() -> None:
+    def kernel(x: Tensor, y: Tensor) -> Tensor:
+        there = tile(x.shape, nl.int32, nl.psum)
+        nisa.tensor_copy(there, loaded(x))
+        nisa.tensor_tensor(there, there, loaded(y), nl.add)
+        return stored(nl.copy(there))
+
+    x, y = (number >> 1 for number in INTEGERS)
+    result = nki.simulate(kernel)(x, y)
+    np.testing.assert_allclose(result, x + y, rtol=0, atol=64)
+    assert (result != x + y).any()

@@ -1,0 +1,88 @@
+"""Arrays that kernels are called with: of numpy, JAX or torch, and truth values among them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import jax
+import numpy as np
+
+from neuronjax.emulate.element_types import numpy_dtype
+from neuronjax.errors import KernelError
+from neuronjax.nki.dtypes import BOOL, element_type
+from neuronjax.program.element_types import ElementType
+
+
+def is_array(value: Any) -> bool:
+    """Whether an argument is an array; scalars of numpy are numbers."""
+    return (
+        hasattr(value, "dtype")
+        and hasattr(value, "shape")
+        and not isinstance(value, type | np.generic)
+    )
+
+
+def of_torch(value: Any) -> bool:
+    """Whether an argument is a tensor of torch."""
+    return type(value).__module__.partition(".")[0] == "torch" and is_array(value)
+
+
+def from_torch(tensor: Any) -> np.ndarray:
+    """A tensor of torch as an array of numpy on the same memory.
+
+    KernelError: its memory is not the host's.
+    """
+    if tensor.device.type != "cpu":
+        raise KernelError(
+            f"a tensor of torch on {tensor.device} cannot be an argument; pass tensor.cpu()."
+        )
+    name = str(tensor.dtype).removeprefix("torch.")
+    words = _words(name)
+    if words is None:
+        return tensor.detach().numpy()
+    return tensor.detach().view(words).numpy().view(numpy_dtype(element_type(name)))
+
+
+def to_torch(array: Any) -> Any:
+    """An array as a tensor of torch."""
+    torch, values = sys.modules["torch"], np.array(array)
+    words = _words(values.dtype.name)
+    if words is None:
+        return torch.from_numpy(values)
+    return torch.from_numpy(values.view(_name(words))).view(getattr(torch, values.dtype.name))
+
+
+def _words(name: str) -> Any:
+    """Integers of the width of a floating-point type that torch has and numpy has not."""
+    torch = sys.modules["torch"]
+    if name == "bfloat16":
+        return torch.int16
+    return torch.uint8 if name.startswith("float8") and hasattr(torch, name) else None
+
+
+def _name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def stored(array: Any) -> Any:
+    """An array as a kernel takes it: truth values as bytes, on the same memory in numpy."""
+    if array.dtype != np.bool_:
+        return array
+    return array.view(np.uint8) if isinstance(array, np.ndarray) else array.astype(np.uint8)
+
+
+def restored(array: Any, dtype: ElementType) -> Any:
+    """A result of a kernel that has elements of `dtype` in it."""
+    return array != 0 if dtype == BOOL else array
+
+
+def check_values(place: str, array: Any) -> None:
+    """KernelError: an argument of a run has no values, or some of them do not count."""
+    if isinstance(array, jax.ShapeDtypeStruct | jax.core.Tracer):
+        raise KernelError(
+            f"{place} is a {type(array).__name__}, which has no values; pass an array. Within "
+            "jax.jit call the kernel itself; kernel.trace takes shapes."
+        )
+    if isinstance(array, np.ma.MaskedArray):
+        raise KernelError(f"{place} is a masked array; pass array.filled(value).")
