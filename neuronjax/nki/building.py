@@ -91,8 +91,8 @@ def _check_given(trace: Trace, function: str, parameter: str, hint: Any, value: 
         default = signature(function).parameters[parameter].default
         is_taken = default is None or types.NoneType in kinds
     else:
-        found = next((kind for given, kind in _ONLY if isinstance(value, given)), None)
-        is_taken = not kinds <= _PLACES if found is None else found in kinds
+        place = next((kind for given, kind in _ONLY if isinstance(value, given)), None)
+        is_taken = not kinds <= _PLACES if place is None else place in kinds
     if not is_taken:
         raise _refused(trace, function, parameter, tuple(kinds), value)
 

@@ -346,8 +346,8 @@ class Tensor(Views):
         before = [slice(None)] * dim
         if not isinstance(index, Tensor | VirtualRegister):
             return self[(*before, index)]
-        one = self[(*before, DynamicSlice(_register(index), 1))]
-        return one if dim == 0 and self.ndim == 1 else one.squeeze_dim(dim)
+        element = self[(*before, DynamicSlice(_register(index), 1))]
+        return element if dim == 0 and self.ndim == 1 else element.squeeze_dim(dim)
 
     @checked("tensor.vector_select")
     def vector_select(self, dim: int, vector_offset: Tensor) -> Tensor:

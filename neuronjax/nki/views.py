@@ -87,10 +87,10 @@ class Views(UnknownValues):
         """Dimensions by name, as in einops: `tile.rearrange(("b", ("h", "w")), ("b", "w", "h"),
         {"h": 4})` splits the second dimension and changes the order."""
         what = f"rearrange({src_pattern}, {dst_pattern}, {fixed_sizes})"
-        found = rearranged(self.shape, src_pattern, dst_pattern, fixed_sizes or {})
-        if found is None:
+        fitting = rearranged(self.shape, src_pattern, dst_pattern, fixed_sizes or {})
+        if fitting is None:
             raise self._no_view(what)
-        split, order, shape = found
+        split, order, shape = fitting
         return self._reshaped(split, what).permute(order)._reshaped(shape, what)
 
     def _has(self, dim: int) -> bool:
