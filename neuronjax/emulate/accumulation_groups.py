@@ -62,7 +62,8 @@ class Groups:
         state = self._state(window, values)
         if starts and np.any(state == _OPEN):
             self._report(step, window, "starts a group before the last one ended", "Set stop first")
-        if not starts and np.any(state != _OPEN) and self._version < _ADDS_TO_ANYTHING_SINCE:
+        missing = state == _FOREIGN if product.resumes else state != _OPEN
+        if not starts and np.any(missing) and self._version < _ADDS_TO_ANYTHING_SINCE:
             self._report(step, window, "adds where no group has started", "Set start first")
         state[...] = _CLOSED if stops else _OPEN
         self._latest.pop(window.storage, None)

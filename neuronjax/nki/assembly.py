@@ -19,11 +19,11 @@ from neuronjax.lower.sync.synchronise import synchronise
 from neuronjax.lower.write.rebuild import on_buffers
 from neuronjax.native_kernels import lines_by_path, with_lines, without_names
 from neuronjax.nki.beside import beside
-from neuronjax.nki.building import closed_groups
 from neuronjax.nki.early_reads import with_early_reads
 from neuronjax.nki.late_loads import LOADS, PREPARATIONS, with_late
 from neuronjax.nki.loops import Rolling
 from neuronjax.nki.queues import in_turn
+from neuronjax.nki.sums import with_groups
 from neuronjax.nki.trace import Trace
 from neuronjax.program import program
 from neuronjax.program.instruction import Instruction
@@ -85,7 +85,7 @@ class Grid:
             order = with_early_reads(trace) if measures.is_early else trace.instructions
             if measures.late:
                 order = with_late(measures.late, order, trace, self.traces)
-            body = Rolling(trace, closed_groups(order), slots=0).body()
+            body = Rolling(trace, with_groups(order), slots=0).body()
             tiles = tuple(buffer for buffer in trace.buffers if buffer.on_chip)
             kernel = self._kernel(trace, body, tiles)
             kernels.append(beside(kernel, trace) if measures.is_beside else kernel)
@@ -95,7 +95,7 @@ class Grid:
         """The same with loops, and what to note; None: no loop is one."""
         kernels, notes, has_loops = [], {}, False
         for trace in self.traces:
-            rolling = Rolling(trace, closed_groups(trace.instructions), slots)
+            rolling = Rolling(trace, with_groups(trace.instructions), slots)
             body = rolling.body()
             notes.update(dict.fromkeys(rolling.notes))
             has_loops |= any(isinstance(node, program.Loop) for node in body)

@@ -197,20 +197,6 @@ _OPERATORS: tuple[type[enum.Enum], ...] = (AluOp, Activation, PartitionReduction
 _OTHER_NAMES: Mapping[tuple[type[enum.Enum], str], str] = {(PartitionReduction, "maximum"): "max"}
 
 
-def closed_groups(instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
-    """The instructions, in which a product that another one is added to does not end its group."""
-    closed: list[Instruction] = []
-    continued: set[Access] = set()
-    for instruction in reversed(instructions):
-        if isinstance(instruction, tensor_engine.Matmul | tensor_engine.MatmulMX):
-            destination = instruction.dst
-            if destination in continued:
-                instruction = dataclasses.replace(instruction, stop=False)
-            (continued.discard if instruction.start else continued.add)(destination)
-        closed.append(instruction)
-    return tuple(reversed(closed))
-
-
 BUILDERS: Mapping[str, Builder] = {
     "dma_copy": Builder(dma.DmaCopy, prepared.copy, {"oob_mode": "out_of_bounds"}),
     "dma_transpose": Builder(dma.DmaTranspose, prepared.dma_transpose),

@@ -24,6 +24,7 @@ from neuronjax.nki.carried import carried
 from neuronjax.nki.compiled import Compiled
 from neuronjax.nki.dtypes import element_type, stored
 from neuronjax.nki.endless import Watch
+from neuronjax.nki.sums import unfinished
 from neuronjax.nki.tensor import Tensor, whole
 from neuronjax.nki.trace import Trace, ended, tracing
 from neuronjax.notices import warned
@@ -87,7 +88,11 @@ def compiled(
 
 def _advice(trace: Trace) -> Iterator[tuple[str, str]]:
     """Lines of the kernel, and what to mind there."""
-    yield from ((loop.place, str(loop)) for loop in carried(trace))
+    handed_on = {loop.place: str(loop) for loop in carried(trace)}
+    yield from handed_on.items()
+    for line, text in unfinished(trace):
+        if line not in handed_on:
+            yield line, f"{line}: {text}"
     yield from ((line, f"{line}: {text}") for line, text in trace.advice.items())
 
 

@@ -18,8 +18,9 @@ class Matmul(Instruction):
     """dst = stationaryᵀ @ moving, or added to dst unless `start`.
 
     stationary [K, M], moving [K, N], dst [M, N] in PSUM; with double row [K/2, 2, M], [K/2, 2, N].
-    `start` opens an accumulation group and overwrites; `stop` marks its last product. `tile_size`
-    and `tile_position` (rows, columns) select a part of the array; None: all of it.
+    `start` opens an accumulation group and overwrites; `stop` marks its last product, and a product
+    that `resumes` may be added to a group that has ended. `tile_size` and `tile_position` (rows,
+    columns) select a part of the array; None: all of it.
     """
 
     mnemonic: ClassVar[str] = "nc_matmul"
@@ -31,6 +32,7 @@ class Matmul(Instruction):
     moving: Access = field(metadata=READ)
     start: Flag = True
     stop: Flag = True
+    resumes: bool = False
     stationary_onezero: bool = False
     moving_onezero: bool = False
     is_transpose: bool = False
@@ -65,6 +67,7 @@ class MatmulMX(Instruction):
     moving_scale: Access = field(metadata=READ)
     start: Flag = True
     stop: Flag = True
+    resumes: bool = False
     tile_position: tuple[int, int] | None = None
     tile_size: tuple[int, int] | None = None
 

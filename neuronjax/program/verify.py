@@ -31,6 +31,7 @@ from neuronjax.program.walk import instructions
 _ARCH = 'Neuron docs, "Trainium/Inferentia2 architecture guide"'
 _ISA = "NKI ISA, the page of the instruction"
 _LNC = 'Neuron docs, "Logical NeuronCore"'
+_GROUPS = "Set start and stop; in NKI, accumulate=False on the first product of a sum."
 _FORM = "the form of a program"
 
 
@@ -119,7 +120,7 @@ RULES: tuple[Rule, ...] = (
     Rule("cores' registers", cores.registers, _LNC, "Set it in all kernels."),
     Rule("uninitialised", dataflow.uninitialised, "NKI simulator guide", "Write it, or memset it."),
     Rule("registers", dataflow.registers, "NKI ISA register_alloc", "Load or move into it."),
-    Rule("accumulation", accumulation.accumulation, "NKI ISA nc_matmul", "Set start and stop."),
+    Rule("accumulation", accumulation.accumulation, "NKI ISA nc_matmul", _GROUPS),
     Rule("semaphores", semaphores.semaphores, _ARCH, "Match signals and waits."),
     Rule("deadlock", semaphores.deadlock, _ARCH, "Remove the circular wait."),
     Rule("overlaps", neighbours.overlaps, _ARCH, "Start it after all before it end."),

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from neuronjax import nki
+from neuronjax.emulate import core
 from neuronjax.errors import KernelWarning, NeuronError
 from neuronjax.nki import isa as nisa
 from neuronjax.nki import language as nl
@@ -61,6 +62,25 @@ def begun_in_the_first_iteration(x: Tensor) -> Tensor:
         nisa.tensor_copy(total, both)
         nisa.dma_copy(out[:, nl.ds(32 * half, 32)], both)
     return out
+
+
+def added_up_in_one_tile(x: Tensor) -> Tensor:
+    """Products that are read one by one, and were meant to be products by themselves."""
+    sums, out = tile((64, 64), buffer=nl.psum), nl.ndarray((2, 64, 64), x.dtype, nl.shared_hbm)
+    for half in range(2):
+        rows, read = loaded(x[nl.ds(64 * half, 64)]), tile((64, 64))
+        nisa.nc_matmul(sums, rows, rows)
+        nisa.tensor_copy(read, sums)  # mistake
+        nisa.dma_copy(out[half], read)
+    return out
+
+
+def never_begun(x: Tensor) -> Tensor:
+    product, rows = tile((64, 64), buffer=nl.psum), loaded(x)
+    nisa.nc_matmul(product, rows, rows, accumulate=True)  # mistake
+    out = tile((64, 64))
+    nisa.tensor_copy(out, product)
+    return stored(out)
 
 
 def returned_from_sbuf(x: Tensor) -> Tensor:  # mistake
@@ -141,6 +161,8 @@ MISTAKES: Mapping[Callable[..., Tensor], Mistake] = {
     one_tile_for_all: Mistake("reads what several iterations have written in"),
     one_place_for_all: Mistake("several iterations write to the same place of a result"),
     begun_in_the_first_iteration: Mistake("reads what an earlier iteration has written in"),
+    added_up_in_one_tile: Mistake("reads a sum in PSUM to which .* adds afterwards"),
+    never_begun: Mistake("added to unwritten PSUM; .*accumulate=False on the first product"),
     returned_from_sbuf: Mistake(r"returns a tensor .* in sbuf of .*kernels.py:\d+; return whole"),
     returned_from_private_memory: Mistake(r"of .*test_mistakes.py:\d+, of which each", 2),
     within_a_bank: Mistake("is 1024 bytes into a bank of PSUM"),
@@ -187,6 +209,16 @@ def test_a_loop_that_is_written_out_is_reported_once() -> None:
     kernel = nki.jit(unwritten)
     assert _said(kernel).count("that nothing has written") == 1
     assert len(kernel.trace(X).notes) == 1
+
+
+@pytest.mark.parametrize("chip", ["trn2", "trn3"])
+@pytest.mark.parametrize("order", [None, core.DataflowOrder(seed=1, adversarial=True)])
+@pytest.mark.filterwarnings("ignore::neuronjax.errors.KernelWarning")
+def test_sums_may_be_read_before_they_are_complete(order: core.Order | None, chip: str) -> None:
+    first, second = X.astype(np.float64).reshape(2, 64, 64)
+    expected = np.stack([first.T @ first, first.T @ first + second.T @ second])
+    result = nki.simulate(added_up_in_one_tile, order, chip)(X)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-3)
 
 
 def repeated(x: Tensor) -> Tensor:
