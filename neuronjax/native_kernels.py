@@ -82,6 +82,11 @@ class NativeKernel(SerializedKernel):
     meetings: Meetings = field(default_factory=Meetings, repr=False)
     """Where the ranks meet, if there are several."""
 
+    @property
+    def name(self) -> str:
+        """What the kernel is called."""
+        return self.program.name
+
     def run(
         self,
         arrays: Sequence[Sequence[np.ndarray]],

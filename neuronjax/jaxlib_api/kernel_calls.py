@@ -12,7 +12,9 @@ from typing import Any
 
 import jax
 from jax._src import core, dispatch
-from jax._src.interpreters import batching, mlir
+from jax._src.interpreters import ad, batching, mlir
+
+from neuronjax.errors import KernelError
 
 KERNEL_CALL = core.Primitive("nki_kernel")
 """Its parameters are ``function``, and ``results``, their abstract values."""
@@ -53,8 +55,17 @@ def _one_by_one(
     return results, [0] * len(results)
 
 
+def _without_gradient(primals: Sequence[Any], tangents: Sequence[Any], **parameters: Any) -> Any:
+    name = getattr(parameters["function"], "name", "the kernel")
+    raise KernelError(
+        f"{name} has no derivative, as no kernel has; give it a gradient with jax.custom_vjp, of "
+        "which another kernel or JAX functions compute the parts."
+    )
+
+
 KERNEL_CALL.multiple_results = True
 KERNEL_CALL.def_impl(partial(dispatch.apply_primitive, KERNEL_CALL))
 KERNEL_CALL.def_abstract_eval(lambda *arrays, function, results: list(results))
 batching.primitive_batchers[KERNEL_CALL] = _one_by_one
+ad.primitive_jvps[KERNEL_CALL] = _without_gradient
 mlir.register_lowering(KERNEL_CALL, mlir.lower_fun(_callback, multiple_results=True))

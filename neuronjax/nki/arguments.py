@@ -10,7 +10,7 @@ from neuronjax.machine.chips import CHIPS
 from neuronjax.machine.specs import Engine
 from neuronjax.nki import constants
 from neuronjax.nki.tensor import Tensor, walk
-from neuronjax.nki.trace import Trace
+from neuronjax.nki.tracing import Trace
 from neuronjax.program.operand import Dim
 from neuronjax.program.operators import BITVECTOR, AluOp, DescriptorMode
 
@@ -241,10 +241,52 @@ def _transposed_axes(trace: Trace, arguments: Arguments) -> tuple[int, ...]:
 
 def dma_compute(trace: Trace, arguments: Arguments) -> Arguments:
     """Of `dma_compute`, without indices."""
-    for name in ("unique_indices", "oob_mode"):
-        arguments.pop(name)
-    if any(scale != 1 for scale in arguments.pop("scales") or ()):
+    arguments.pop("oob_mode")
+    return _unscaled(trace, arguments)
+
+
+def _unscaled(trace: Trace, arguments: Arguments) -> Arguments:
+    srcs, scales = arguments["srcs"], arguments.pop("scales")
+    if not isinstance(srcs, list | tuple) or not all(isinstance(src, Tensor) for src in srcs):
+        raise UnsupportedProgramError(
+            f"{trace.line()}: nki.isa.dma_compute takes no srcs={quoted(srcs)}; pass a list of "
+            "tensors."
+        )
+    if scales is not None and (
+        not isinstance(scales, list | tuple) or any(scale != 1 for scale in scales)
+    ):
         raise UnsupportedProgramError(
             f"{trace.line()}: scales of dma_compute must be 1.0; scale with tensor_scalar."
         )
+    if not arguments.pop("unique_indices"):
+        raise UnsupportedProgramError(
+            f"{trace.line()}: dma_compute takes no unique_indices=False; add what has the same "
+            "index before, or in several instructions."
+        )
     return arguments
+
+
+def gather_sum(trace: Trace, arguments: Arguments) -> Arguments:
+    """Of `dma_compute` that adds rows which a tile names to `dst`."""
+    return _indexed(arguments, _added(trace, arguments, arguments["dst"]))
+
+
+def scatter_sum(trace: Trace, arguments: Arguments) -> Arguments:
+    """Of `dma_compute` that adds to rows which a tile names."""
+    rows = arguments.pop("dst")
+    arguments["src"] = _added(trace, arguments, rows)
+    return _indexed(arguments, rows)
+
+
+def _added(trace: Trace, arguments: Arguments, dst: Tensor) -> Tensor:
+    """The one of two sources that is added to the other, which is `dst`; `arguments` then say that
+    the instruction adds."""
+    srcs, op = _unscaled(trace, arguments).pop("srcs"), arguments.pop("reduce_op")
+    rest = [src for src in srcs if src != dst]
+    if len(srcs) != 2 or len(rest) != 1 or getattr(op, "name", None) != AluOp.ADD.value:
+        raise UnsupportedProgramError(
+            f"{trace.line()}: dma_compute with vector_offset adds one tensor to dst: pass "
+            "reduce_op=nl.add and two sources, of which one is dst itself."
+        )
+    arguments["accumulate"] = True
+    return rest[0]

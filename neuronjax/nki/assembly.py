@@ -24,7 +24,7 @@ from neuronjax.nki.late_loads import LOADS, PREPARATIONS, with_late
 from neuronjax.nki.loops import Rolling
 from neuronjax.nki.queues import in_turn
 from neuronjax.nki.sums import with_groups
-from neuronjax.nki.trace import Trace
+from neuronjax.nki.tracing import Trace
 from neuronjax.program import program
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer

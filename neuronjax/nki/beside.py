@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from neuronjax.lower.write.rebuild import on_buffers
-from neuronjax.nki.trace import Trace
+from neuronjax.nki.tracing import Trace
 from neuronjax.program import dma, scalar_engine, vector_engine
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer, Memory

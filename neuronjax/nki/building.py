@@ -22,9 +22,10 @@ from neuronjax.nki import constants
 from neuronjax.nki.arguments import Arguments
 from neuronjax.nki.constants import Operator
 from neuronjax.nki.dynamic_loops import VirtualRegister
+from neuronjax.nki.scheduling import NkiInstruction
 from neuronjax.nki.signatures import signature
 from neuronjax.nki.tensor import Tensor
-from neuronjax.nki.trace import Trace
+from neuronjax.nki.tracing import Trace
 from neuronjax.program import (
     control,
     dma,
@@ -64,14 +65,17 @@ def build(trace: Trace, name: str, arguments: Arguments) -> Instruction:
         kernel's line.
     """
     usual = BUILDERS[name]
-    builder = ON_ENGINE.get((name, arguments.get("engine")), usual)
+    first = ON_ENGINE.get((name, arguments.get("engine")), usual)
+    builder = first
     kind: Any = usual.instruction
     hints = _hints(kind)
     for parameter, value in arguments.items():
         hint = hints.get(usual.renamed.get(parameter, parameter))
         if hint is not None:
             _check_given(trace, name, parameter, hint, value)
-        if isinstance(value, Tensor) and value.index is not None:
+        operands = value if isinstance(value, list | tuple) else (value,)
+        is_indexed = any(isinstance(o, Tensor) and o.index is not None for o in operands)
+        if is_indexed and builder is first:
             builder = INDEXED.get((name, parameter), builder)
     given = {key: value for key, value in arguments.items() if key not in _WITHOUT_EFFECT}
     kind = builder.instruction
@@ -114,17 +118,23 @@ def _refused(
 ) -> UnsupportedProgramError:
     """The error for a value that a function does not take."""
     classes = [kind for kind in kinds if isinstance(kind, type)]
-    hint = _ARRAY if isinstance(value, np.ndarray) and Access in classes else ""
+    wants_tensor = Access in classes
+    hint = next((text for kind, text in _HINTS if wants_tensor and isinstance(value, kind)), "")
     return UnsupportedProgramError(
         f"{trace.line()}: nki.isa.{function} takes no {parameter}={quoted(value)}; pass "
         f"{_wanted(classes)}.{hint}"
     )
 
 
-_ARRAY = (
-    " Arrays become tensors as arguments of the kernel, and those that are always the same by "
-    "nl.shared_constant."
+_HINTS = (
+    (
+        np.ndarray,
+        " Arrays become tensors as arguments of the kernel, and those that are always the same by "
+        "nl.shared_constant.",
+    ),
+    (NkiInstruction, " Instructions write to their dst, a tile that you declare; pass that."),
 )
+"""What is given in the place of a tensor, and what to do about it."""
 
 
 @functools.cache
@@ -286,5 +296,11 @@ INDEXED: Mapping[tuple[str, str], Builder] = {
         dma.DmaGatherTranspose, prepared.gather_transpose, {"oob_mode": "out_of_bounds"}
     ),
     ("dma_copy", "dst"): Builder(dma.DmaScatter, prepared.scatter, {"oob_mode": "out_of_bounds"}),
+    ("dma_compute", "srcs"): Builder(
+        dma.DmaGather, prepared.gather_sum, {"oob_mode": "out_of_bounds"}
+    ),
+    ("dma_compute", "dst"): Builder(
+        dma.DmaScatter, prepared.scatter_sum, {"oob_mode": "out_of_bounds"}
+    ),
 }
 """Function and the parameter that has a `vector_offset` -> how."""

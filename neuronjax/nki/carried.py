@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from neuronjax.nki.trace import SHARED, LoopMarks, Trace
+from neuronjax.nki.tracing import SHARED, LoopMarks, Trace
 from neuronjax.program.footprint import Footprint, footprint
 from neuronjax.program.operand import Access
 

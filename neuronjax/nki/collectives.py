@@ -16,7 +16,7 @@ from neuronjax.nki.constants import Operator
 from neuronjax.nki.dynamic_loops import VirtualRegister
 from neuronjax.nki.refusal import checked, refusing, unknown
 from neuronjax.nki.tensor import Tensor
-from neuronjax.nki.trace import Trace, current
+from neuronjax.nki.tracing import Trace, current
 from neuronjax.program.collective import (
     AllGather,
     AllReduce,

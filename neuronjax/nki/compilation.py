@@ -17,6 +17,7 @@ from neuronjax.errors import (
     quoted,
 )
 from neuronjax.machine.chips import CHIPS
+from neuronjax.nki import scheduling
 from neuronjax.nki.arrays import is_array
 from neuronjax.nki.assembly import Grid, assembled
 from neuronjax.nki.calls import Call, line_of
@@ -26,7 +27,7 @@ from neuronjax.nki.dtypes import element_type, stored
 from neuronjax.nki.endless import Watch
 from neuronjax.nki.sums import unfinished
 from neuronjax.nki.tensor import Tensor, whole
-from neuronjax.nki.trace import Trace, ended, tracing
+from neuronjax.nki.tracing import Trace, ended, tracing
 from neuronjax.notices import warned
 from neuronjax.program import program
 from neuronjax.program.operand import Access, Buffer, Kind, Memory
@@ -38,10 +39,11 @@ def compiled(
     chip: str,
     grid: tuple[int, ...] = (),
     ranks: int | None = None,
+    schedule: scheduling.Edges = (),
 ) -> Compiled:
     """The kernel `function` for a call with arrays of those shapes and dtypes, whose values do not
     matter; `grid` are its programs, which run on physical cores beside each other, and `ranks` how
-    many logical cores run it, if the caller knows.
+    many logical cores run it, if the caller knows; `schedule` are dependencies of instructions.
 
     Raises: those of `Kernel.trace`.
     """
@@ -73,6 +75,9 @@ def compiled(
         promoted={buffer.name: _as_result(buffer) for buffer in private},
     )
     advice = list(dict.fromkeys(part for trace in traces for part in _advice(trace)))
+    names = {label: line for trace in traces for label, line in trace.names.items()}
+    asked = scheduling.notes(schedule, names, name)
+    remarks = dict.fromkeys((*(text for trace in traces for text in trace.remarks), *asked))
     assembled_program, notes = assembled(grid_of_traces)
     _warn(advice)
     return Compiled(
@@ -81,7 +86,7 @@ def compiled(
         declared=grid_of_traces.declared,
         written={position: _result_of(argument) for position, argument in written.items()},
         changed=frozenset(_written(traces, None)),
-        notes=(*notes, *(f"{text}." for _, text in advice)),
+        notes=(*notes, *(f"{text}." for _, text in advice), *remarks),
         grid=grid,
     )
 

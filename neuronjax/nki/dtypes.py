@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from neuronjax.errors import UnknownFormatError, quoted
-from neuronjax.nki.trace import current, is_tracing
+from neuronjax.nki.tracing import current, is_tracing
 from neuronjax.program.element_types import INTEGERS, ElementType, Integer, element_type_named
 
 DType = Any

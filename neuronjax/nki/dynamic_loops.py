@@ -19,7 +19,7 @@ from typing import Any, SupportsIndex
 from neuronjax.errors import UnsupportedProgramError, quoted
 from neuronjax.nki.loops import loop_range
 from neuronjax.nki.refusal import checked, misfit
-from neuronjax.nki.trace import LoopMarks, Trace, current, is_tracing, kernel_frame
+from neuronjax.nki.tracing import LoopMarks, Trace, current, is_tracing, kernel_frame
 from neuronjax.program.affine import Affine, affine
 from neuronjax.program.control import RegisterArithmetic, RegisterMove, RegisterValue
 from neuronjax.program.operand import Immediate, Register

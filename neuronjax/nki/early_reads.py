@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from neuronjax.nki.trace import Trace
+from neuronjax.nki.tracing import Trace
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Memory, Register
 from neuronjax.program.vector_engine import (

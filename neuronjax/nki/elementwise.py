@@ -20,7 +20,7 @@ from neuronjax.nki.dtypes import DType
 from neuronjax.nki.refusal import checked
 from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.tiles import copy, full, ndarray
-from neuronjax.nki.trace import current
+from neuronjax.nki.tracing import current
 from neuronjax.program.operators import UNARY, Activation, AluOp
 
 Operand = Tensor | float

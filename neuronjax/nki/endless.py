@@ -9,7 +9,7 @@ import time
 from types import TracebackType
 
 from neuronjax.errors import KernelError
-from neuronjax.nki.trace import Trace, line_in_kernel
+from neuronjax.nki.tracing import Trace, line_in_kernel
 
 PATIENCE_SECONDS = 60.0
 """Computing time of the process, which does not pass while the machine is suspended, within which a

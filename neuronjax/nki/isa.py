@@ -21,12 +21,14 @@ from neuronjax.nki.constants import (
 from neuronjax.nki.dtypes import element_type
 from neuronjax.nki.dynamic_loops import VirtualRegister
 from neuronjax.nki.refusal import checked, misfit, refusing, removed, unknown
+from neuronjax.nki.scheduling import NkiInstruction
 from neuronjax.nki.signatures import SIGNATURES, bound, signature
 from neuronjax.nki.tensor import Tensor
-from neuronjax.nki.trace import Trace, current
+from neuronjax.nki.tracing import Trace, current
 
 __all__ = [
     "NOT_BUILT",
+    "NkiInstruction",
     "NkiValidationError",
     "VirtualRegister",
     "dge_mode",
@@ -51,7 +53,6 @@ NkiValidationError = KernelError
 
 NOT_BUILT: Mapping[str, str] = {
     "sparse_matmul": "the form of its operands is not public; use nc_matmul",
-    "NkiInstruction": "calls return nothing here, since the compiler orders the engines",
 }
 """Instruction that raises ``UnsupportedProgramError`` on call -> the reason."""
 
@@ -68,7 +69,7 @@ _REMOVED_PARAMETERS: Mapping[str, str] = {
     "dtype": "Older versions of NKI had dtype: results have the dtype of dst.",
     "mask": "Older versions of NKI had mask: index what is meant with slices or nl.ds.",
 }
-_WRITES = " It writes to dst, a tile that you declare, and returns nothing."
+_WRITES = " It writes to dst, a tile that you declare, and returns no tile."
 
 
 def get_nc_version() -> nc_version:
@@ -89,7 +90,7 @@ def register_alloc(x: int | Tensor | None = None) -> VirtualRegister:
     return register
 
 
-def __getattr__(name: str) -> Callable[..., None]:
+def __getattr__(name: str) -> Callable[..., Any]:
     """A function by its name, with the signature of `SIGNATURES`."""
     if name in NOT_BUILT:
         return refusing(f"nki.isa.{name}", NOT_BUILT[name])
@@ -102,10 +103,10 @@ def __getattr__(name: str) -> Callable[..., None]:
 
 
 @functools.cache
-def _function(name: str) -> Callable[..., None]:
+def _function(name: str) -> Callable[..., NkiInstruction]:
     """A function of `SIGNATURES`."""
 
-    def call(*arguments: Any, **keywords: Any) -> None:
+    def call(*arguments: Any, **keywords: Any) -> NkiInstruction:
         trace = current()
         if "dtype" in keywords and "dst" in keywords and "dtype" not in signature(name).parameters:
             _compare_dtypes(trace, keywords.pop("dtype"), keywords["dst"])
@@ -118,6 +119,11 @@ def _function(name: str) -> Callable[..., None]:
                 f"{_hint(name, keywords, wrong)}"
             ) from None
         trace.add(build(trace, name, given))
+        line, label = trace.line(), given.get("name")
+        if label is not None:
+            trace.names[str(label)] = line
+        loop = next((loop for loop in reversed(trace.open_loops) if loop.trips is not None), None)
+        return NkiInstruction(name, line, len(trace.instructions) - 1, loop)
 
     call.__name__ = call.__qualname__ = name
     call.__signature__ = signature(name)  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,9 @@ from neuronjax.nki.compilation import compiled
 from neuronjax.nki.compiled import Compiled
 from neuronjax.nki.dtypes import stored
 from neuronjax.nki.precision import widened_arrays
+from neuronjax.nki.scheduling import Edges, edges_of
 from neuronjax.nki.targets import chip_of
-from neuronjax.nki.trace import is_tracing
+from neuronjax.nki.tracing import is_tracing
 
 __all__ = ["Kernel", "jit", "simulate"]
 
@@ -41,6 +42,8 @@ class Kernel:
     grid: tuple[int, ...] = ()
     #: What it is compiled for where a call does not say.
     target: str | None = None
+    #: Dependencies between its instructions.
+    schedule: Edges = ()
 
     def __post_init__(self) -> None:
         for name in functools.WRAPPER_ASSIGNMENTS:
@@ -54,15 +57,27 @@ class Kernel:
 
     def __getitem__(self, grid: int | tuple[int, ...]) -> Kernel:
         """The kernel with so many programs: `kernel[2](x)` runs on the two physical cores of a
-        logical core, which share HBM."""
+        logical core, which share HBM. ``KernelError``: that is no number."""
         programs = grid if isinstance(grid, tuple) else (grid,)
+        if not all(isinstance(count, int) and count > 0 for count in programs):
+            raise KernelError(
+                f"{self.function.__name__}[{quoted(grid)}] is no number of programs; write as many "
+                "as the logical core has physical cores, such as kernel[2]."
+            )
         return dataclasses.replace(self, grid=programs)
+
+    def with_schedule(self, schedule: Iterable[Any]) -> Kernel:
+        """The kernel with dependencies between instructions by their names:
+        `[("plus1", "recip"), ("sum", ["plus1", "recip"])]`. ``KernelError``: these are none."""
+        return dataclasses.replace(self, schedule=edges_of(schedule))
 
     def compile(
         self, called: Call, target: str | None = None, ranks: int | None = None
     ) -> Compiled:
         """The program for a call on so many ranks, if that is known. Raises as `trace` does."""
-        return compiled(self.function, called, chip_of(target or self.target), self.grid, ranks)
+        return compiled(
+            self.function, called, chip_of(target or self.target), self.grid, ranks, self.schedule
+        )
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """Its results for JAX arrays, within `jax.jit` or not: the emulator computes them when the
@@ -191,6 +206,11 @@ def simulate(
     FP32, and a kernel that reads their bits as another type is refused with a ``KernelError``. By
     default it is ``NKI_PRECISE_FP``, or else True.
     """
+    if not isinstance(order, core.Order | None):
+        raise KernelError(
+            f"order={quoted(order)} is no order of engines; pass one of neuronjax.emulate.core, "
+            "such as DataflowOrder(seed=1)."
+        )
     is_precise = options.load().precise_fp if precise_fp is None else precise_fp
 
     kernel = kernel_of(kernel)

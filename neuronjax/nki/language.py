@@ -24,7 +24,7 @@ from neuronjax.nki.objects import NKIObject as NKIObject
 from neuronjax.nki.refusal import checked, refusing, removed, unknown
 from neuronjax.nki.tensor import DynamicSlice, Tensor
 from neuronjax.nki.tile_size import TileSize
-from neuronjax.nki.trace import current
+from neuronjax.nki.tracing import current
 from neuronjax.program.element_types import ElementType, element_type_named
 
 NkiTensor = Tensor

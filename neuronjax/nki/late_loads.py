@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
-from neuronjax.nki.trace import Trace
+from neuronjax.nki.tracing import Trace
 from neuronjax.program.dma import DmaCopy, DmaGather, DmaTranspose
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Kind, Memory

@@ -15,7 +15,7 @@ from typing import Any
 
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.nki.refusal import checked
-from neuronjax.nki.trace import LoopMarks, Trace, current, is_tracing
+from neuronjax.nki.tracing import LoopMarks, Trace, current, is_tracing
 from neuronjax.program.affine import Affine, First, Last, affine
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Kind, Register

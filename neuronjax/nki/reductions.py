@@ -17,7 +17,7 @@ from neuronjax.nki.dtypes import DType
 from neuronjax.nki.elementwise import binary, divide, unary
 from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.tiles import converted, copy, ndarray
-from neuronjax.nki.trace import current
+from neuronjax.nki.tracing import current
 
 Axis = int | Sequence[int]
 

@@ -12,12 +12,13 @@ from typing import Any, ParamSpec, TypeVar
 
 from neuronjax.errors import (
     KernelError,
+    MalformedProgramError,
     NeuronError,
     RemovedImportError,
     UnknownNameError,
     UnsupportedProgramError,
 )
-from neuronjax.nki.trace import current, is_tracing
+from neuronjax.nki.tracing import current, is_tracing
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,9 +52,9 @@ def checked(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         def call(*arguments: P.args, **keywords: P.kwargs) -> R:
             try:
                 return function(*arguments, **keywords)
-            except NeuronError:
-                raise
-            except _OF_PYTHON as error:
+            except (NeuronError, *_OF_PYTHON) as error:
+                if isinstance(error, NeuronError) and not isinstance(error, MalformedProgramError):
+                    raise
                 parameters = inspect.signature(function)
                 taken = ", ".join(key for key in parameters.parameters if key != "self")
                 wrong = misfit(parameters, arguments, keywords)
@@ -82,7 +83,7 @@ def misfit(
     takes_all = any(kind.kind is kind.VAR_KEYWORD for kind in parameters.values())
     for name in () if takes_all else keywords:
         if name not in parameters:
-            hint = _nearest(name, parameters)
+            hint = nearest(name, parameters)
             return f"got an unexpected keyword argument {name!r}.{hint}"
     try:
         signature.bind(*positional, **keywords)
@@ -91,7 +92,8 @@ def misfit(
     return None
 
 
-def _nearest(name: str, names: Iterable[str]) -> str:
+def nearest(name: str, names: Iterable[str]) -> str:
+    """What to say of the name that is nearest to another, if one is near."""
     near = difflib.get_close_matches(name, list(names), 1)
     return f" Did you mean {near[0]}?" if near else ""
 
@@ -101,7 +103,7 @@ def unknown(
 ) -> UnknownNameError:
     """The error for a name that a module or an object does not have, with the nearest that it has
     unless something else stands in its place; with the line where a kernel is traced."""
-    hint = f" Use {instead}." if instead else _nearest(name, names)
+    hint = f" Use {instead}." if instead else nearest(name, names)
     return UnknownNameError(f"{_place()}{owner} has no {name!r}.{hint}")
 
 

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from neuronjax.nki.trace import Trace
+from neuronjax.nki.tracing import Trace
 from neuronjax.program.footprint import footprint
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Memory

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -132,6 +132,10 @@ def sweep(
     """
     kernel = kernel_of(kernel)
     name, parameters = kernel.function.__name__, inspect.signature(kernel.function).parameters
+    is_named = isinstance(over, Mapping) and all(
+        isinstance(values, Iterable) and not isinstance(values, str) for values in over.values()
+    )
+    over = {parameter: tuple(values) for parameter, values in over.items()} if is_named else {}
     if not over or not all(over.values()):
         raise KernelError(f"{name}: `over` has no values; pass lists by the names of parameters.")
     for unknown in over.keys() - parameters.keys():

@@ -13,7 +13,7 @@ from neuronjax.nki.constants import MemoryRegion
 from neuronjax.nki.dtypes import DType, element_type, stored
 from neuronjax.nki.dynamic_loops import VirtualRegister
 from neuronjax.nki.refusal import checked, unknown
-from neuronjax.nki.trace import current
+from neuronjax.nki.tracing import current
 from neuronjax.nki.unknown_values import INSTEAD, refuse_truth
 from neuronjax.nki.views import Views
 from neuronjax.program.affine import Affine, affine

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from neuronjax.machine.chips import CHIPS
 from neuronjax.machine.specs import CoreSpec
-from neuronjax.nki.trace import current
+from neuronjax.nki.tracing import current
 
 
 class TileSize:

@@ -12,7 +12,7 @@ from neuronjax.nki.constants import OPERATORS, MemoryRegion
 from neuronjax.nki.dtypes import DType, element_type, stored
 from neuronjax.nki.tensor import Tensor, whole
 from neuronjax.nki.tile_size import TileSize
-from neuronjax.nki.trace import current
+from neuronjax.nki.tracing import current
 from neuronjax.program.dma import DevicePrint
 from neuronjax.program.operand import Kind, Memory
 

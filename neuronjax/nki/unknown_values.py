@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from neuronjax.errors import UnsupportedProgramError
-from neuronjax.nki.trace import current, is_tracing
+from neuronjax.nki.tracing import current, is_tracing
 
 
 def _refused(what: str, instead: str) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ from typing import Self
 
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.nki.refusal import checked
-from neuronjax.nki.trace import current
+from neuronjax.nki.tracing import current
 from neuronjax.nki.unknown_values import UnknownValues
 
 Sizes = tuple[int, ...]

@@ -195,3 +195,31 @@ def test_errors_of_the_kernel_are_its_own(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError, match="no rows") as raised:
         nki.simulate(kernel)(X)
     assert raised.traceback[-1].path == Path(__file__)
+
+
+def test_gradients_that_a_kernel_does_not_have() -> None:
+    kernel = nki.jit(copied)
+    for derived in (jax.grad(lambda x: kernel(x).sum()), lambda x: jax.jvp(kernel, (x,), (x,))):
+        with pytest.raises(NeuronError, match=r"copied has no derivative.*jax.custom_vjp"):
+            jax.jit(derived)(jnp.asarray(X))
+
+
+@pytest.mark.parametrize("grid", [0, -1, 2.0, "2", None, (2, 0)], ids=str)
+def test_what_is_no_number_of_programs(grid: Any) -> None:
+    with pytest.raises(NeuronError, match=r"copied\[.*\] is no number of programs; write"):
+        nki.jit(copied)[grid]
+
+
+def test_what_is_no_order_and_no_sweep() -> None:
+    with pytest.raises(NeuronError, match="order='dataflow' is no order of engines; pass one of"):
+        nki.simulate(copied, order="dataflow")(X)  # type: ignore[arg-type]
+    over: Any
+    for over in ({"x": 3}, {"x": "ab"}, {}, {"x": []}, 3):
+        with pytest.raises(NeuronError, match="copied: `over` has no values; pass lists by"):
+            nki.sweep(copied, over=over)
+
+
+@pytest.mark.parametrize("name", ["trace", "baremetal", "simulate_kernel"])
+def test_doors_of_older_versions_name_their_successors(name: str) -> None:
+    with pytest.raises(NeuronError, match=rf"nki.{name} was removed from NKI: .*kernel"):
+        getattr(nki, name)

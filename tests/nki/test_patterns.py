@@ -264,3 +264,55 @@ def test_what_no_pattern_is(case: str) -> None:
     body, error, words = REFUSED[case]
     with pytest.raises(error, match=rf"test_patterns.py:\d+: .*{words}"):
         nki.simulate(nki.jit(body))(X)
+
+
+NAMED = RNG.permutation(256)[:100].astype(np.int32).reshape(100, 1)
+ADDED = RNG.standard_normal((100, 64), np.float32)
+
+
+def added_to_rows(table: Tensor, rows: Tensor, added: Tensor) -> Tensor:
+    there = table.ap([[64, 100], [1, 64]], vector_offset=loaded(rows))
+    nisa.dma_compute(dst=there, srcs=[there, loaded(added)], reduce_op=nl.add)
+    return table
+
+
+def rows_added(table: Tensor, rows: Tensor, added: Tensor) -> Tensor:
+    total = loaded(added)
+    there = table.ap([[64, 100], [1, 64]], vector_offset=loaded(rows))
+    nisa.dma_compute(dst=total, srcs=[there, total], reduce_op=nl.add, scales=[1.0, 1.0])
+    return stored(total)
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+@pytest.mark.parametrize("kernel", [added_to_rows, rows_added], ids=lambda k: k.__name__)
+def test_sums_at_rows_that_a_tile_names(
+    kernel: Callable[..., Tensor], order: core.Order | None
+) -> None:
+    expected = X.copy()
+    expected[NAMED[:, 0]] += ADDED
+    result = nki.simulate(kernel, order)(X.copy(), NAMED, ADDED)
+    np.testing.assert_array_equal(
+        result, expected if kernel is added_to_rows else expected[NAMED[:, 0]]
+    )
+
+
+SUMS: dict[str, tuple[Callable[[Tensor, Tensor], Any], str]] = {
+    "only sources": (lambda there, t: (t, [there]), "two sources, of which one is dst itself"),
+    "another place": (lambda there, t: (tile((100, 64)), [there, t]), "one is dst itself"),
+    "no list": (lambda there, t: (t, there), "no srcs=a tensor.*pass a list of tensors"),
+    "numbers": (lambda there, t: (t, [there, 3.0]), r"no srcs=\[.*pass a list of tensors"),
+}
+
+
+@pytest.mark.parametrize("case", SUMS)
+def test_sums_that_dma_does_not_make(case: str) -> None:
+    operands, words = SUMS[case]
+
+    def kernel(table: Tensor, rows: Tensor, added: Tensor) -> Tensor:
+        there = table.ap([[64, 100], [1, 64]], vector_offset=loaded(rows))
+        dst, srcs = operands(there, loaded(added))
+        nisa.dma_compute(dst, srcs, nl.add)
+        return table
+
+    with pytest.raises(NeuronError, match=rf"test_patterns.py:\d+: .*{words}"):
+        nki.simulate(kernel)(X, NAMED, ADDED)

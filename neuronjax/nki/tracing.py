@@ -81,6 +81,10 @@ class Trace:
     declared: dict[str, str] = field(default_factory=dict)
     #: Lines of the kernel, with what to mind there.
     advice: dict[str, str] = field(default_factory=dict)
+    #: What to note about the kernel, in order.
+    remarks: dict[str, None] = field(default_factory=dict)
+    #: What the kernel calls instructions, and their lines.
+    names: dict[str, str] = field(default_factory=dict)
     #: Name -> a tile that is another one read as another width, and the other one's name.
     aliases: dict[str, tuple[Buffer, str]] = field(default_factory=dict)
     registers: list[Register] = field(default_factory=list)
