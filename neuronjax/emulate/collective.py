@@ -13,6 +13,7 @@ from functools import reduce
 import numpy as np
 
 from neuronjax.emulate.arithmetic import ARITHMETIC
+from neuronjax.emulate.chunks import Chunks
 from neuronjax.emulate.exchange import Exchange, Sent
 from neuronjax.emulate.frame import Values
 from neuronjax.emulate.rule import Rules
@@ -27,6 +28,9 @@ from neuronjax.program.collective import (
     Permute,
     RankId,
     ReduceScatter,
+    RingPermute,
+    UnevenAllGather,
+    UnevenAllToAll,
 )
 from neuronjax.program.element_types import Integer
 from neuronjax.program.operand import Access
@@ -92,9 +96,51 @@ def permute(instruction: Permute, unit: Unit) -> Exchange:
     return _exchange(instruction, unit, members, combine, what)
 
 
+def ring_permute(instruction: RingPermute, unit: Unit) -> Exchange:
+    """Every rank gets what the rank before it in its group sends, or the reduction of that."""
+    op = instruction.op
+
+    def combine(sent: list[list[Array]], place: int) -> list[Array]:
+        received = sent[place - 1]
+        return received if op is None else [reduce(ARITHMETIC[op], received)]
+
+    what = "" if op is None else f" {op.value}"
+    return _in_group(instruction, unit, combine, what)
+
+
+def uneven(instruction: UnevenAllGather | UnevenAllToAll, unit: Unit) -> Exchange:
+    """Every rank gets chunks of other sizes from the ranks of its group."""
+    (src,), group = instruction.srcs, _group(instruction, unit)
+    read, counts = unit.bits(src), unit.part(instruction.counts)
+    chunks = Chunks(unit, instruction, len(group))
+    is_same = isinstance(instruction, UnevenAllGather)
+
+    def send(values: Values) -> list[Array]:
+        table = counts.bits(values, chunks.rows(2)).reshape(-1, len(group)).astype(np.int64)
+        source = read(values).reshape(-1)
+        columns = [0] * len(group) if is_same else range(len(group))
+        return [chunks.taken(source, int(table[0, c]), int(table[1, c])) for c in columns]
+
+    def combine(sent: Sent, receiver: int) -> list[Array]:
+        place = group.index(receiver)
+        return [sent[member][place].copy() for member in group]
+
+    return Exchange(
+        stream=_stream(instruction, unit),
+        members=group,
+        description=f"{instruction.mnemonic} of {_shown(instruction)} in {instruction.groups}",
+        send=send,
+        combine=combine,
+        receive=lambda values, results: chunks.put(values, results),
+    )
+
+
 def rank_id(instruction: RankId, unit: Unit) -> Run:
-    """dst = the rank."""
+    """dst = the rank, or one before it in its group."""
     place, rank = unit.frame.registers[instruction.dst.name], unit.core.rank
+    if instruction.groups:
+        group = _group(instruction, unit)
+        rank = group[(group.index(rank) - instruction.steps) % len(group)]
 
     def run(values: Values) -> None:
         values[place] = rank
@@ -103,6 +149,16 @@ def rank_id(instruction: RankId, unit: Unit) -> Run:
 
 
 def _in_group(instruction: GroupCollective, unit: Unit, combine: Combine, what: str) -> Exchange:
+    group = _group(instruction, unit)
+
+    def of_group(sent: Sent, receiver: int) -> list[Array]:
+        return combine([sent[member] for member in group], group.index(receiver))
+
+    return _exchange(instruction, unit, group, of_group, f"{what} in groups {instruction.groups}")
+
+
+def _group(instruction: GroupCollective | RankId, unit: Unit) -> tuple[int, ...]:
+    """The group of the rank that runs an instruction."""
     rank = unit.core.rank
     group = next((group for group in instruction.groups if rank in group), None)
     if group is None:
@@ -110,11 +166,16 @@ def _in_group(instruction: GroupCollective, unit: Unit, combine: Combine, what: 
             f"{unit.place.path}: rank {rank} takes part in {instruction.mnemonic}, whose groups"
             f" {instruction.groups} do not include it. List every rank once."
         )
+    return group
 
-    def of_group(sent: Sent, receiver: int) -> list[Array]:
-        return combine([sent[member] for member in group], group.index(receiver))
 
-    return _exchange(instruction, unit, group, of_group, f"{what} in groups {instruction.groups}")
+def _stream(instruction: CollectiveInstruction, unit: Unit) -> str:
+    stream = f"collectives {instruction.stream}"
+    return stream if unit.split_core is None else f"{stream} of core {unit.split_core}"
+
+
+def _shown(instruction: CollectiveInstruction) -> str:
+    return ", ".join(f"{a.element_type.name}{list(_shape(a))}" for a in instruction.srcs)
 
 
 def _exchange(
@@ -124,9 +185,10 @@ def _exchange(
     combine: Callable[[Sent, int], list[Array]],
     what: str,
 ) -> Exchange:
-    reads = [_source(unit, src, isinstance(instruction, Permute)) for src in instruction.srcs]
+    is_ring = isinstance(instruction, RingPermute) and instruction.op is None
+    moves = is_ring or isinstance(instruction, Permute)
+    reads = [_source(unit, src, moves) for src in instruction.srcs]
     writes = [unit.output(dst) for dst in instruction.dsts]
-    tensors = ", ".join(f"{a.element_type.name}{list(_shape(a))}" for a in instruction.srcs)
 
     def send(values: Values) -> list[Array]:
         return [read(values) for read in reads]
@@ -135,11 +197,10 @@ def _exchange(
         for write, result in zip(writes, results, strict=True):
             write(values, result)
 
-    stream = f"collectives {instruction.stream}"
     return Exchange(
-        stream=stream if unit.split_core is None else f"{stream} of core {unit.split_core}",
+        stream=_stream(instruction, unit),
         members=members,
-        description=f"{instruction.mnemonic} of {tensors}{what}",
+        description=f"{instruction.mnemonic} of {_shown(instruction)}{what}",
         send=send,
         combine=combine,
         receive=receive,
@@ -169,6 +230,9 @@ RULES: Rules = {
     ReduceScatter: reduce_scatter,
     AllToAll: all_to_all,
     Permute: permute,
+    RingPermute: ring_permute,
+    UnevenAllGather: uneven,
+    UnevenAllToAll: uneven,
     RankId: rank_id,
 }
 """Instruction -> rule that turns it into a function or an exchange."""

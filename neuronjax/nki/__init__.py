@@ -22,11 +22,15 @@ from neuronjax.nki.kernel import Kernel, jit, simulate
 from neuronjax.nki.profiling import benchmark, profile
 from neuronjax.nki.refusal import removed, unknown
 from neuronjax.nki.sweep import sweep
+from neuronjax.program.element_types import ElementType
 
 __all__ = [
-    "Kernel", "benchmark", "collectives", "install", "isa", "jit", "language", "profile",
+    "Kernel", "benchmark", "collectives", "dtype", "install", "isa", "jit", "language", "profile",
     "simulate", "sweep",
 ]  # fmt: skip
+
+dtype = ElementType
+"""What kernels annotate the dtypes of `nki.language` with."""
 
 REMOVED: Mapping[str, str] = {
     "baremetal": "call the kernel with arrays, nki.simulate(kernel) or nki.benchmark(kernel, …)",

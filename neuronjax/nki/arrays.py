@@ -10,8 +10,8 @@ import numpy as np
 
 from neuronjax.emulate.element_types import numpy_dtype
 from neuronjax.errors import KernelError
-from neuronjax.nki.dtypes import BOOL, element_type
-from neuronjax.program.element_types import ElementType
+from neuronjax.nki import dtypes
+from neuronjax.nki.tensor import Tensor
 
 
 def is_array(value: Any) -> bool:
@@ -41,7 +41,7 @@ def from_torch(tensor: Any) -> np.ndarray:
     words = _words(name)
     if words is None:
         return tensor.detach().numpy()
-    return tensor.detach().view(words).numpy().view(numpy_dtype(element_type(name)))
+    return tensor.detach().view(words).numpy().view(numpy_dtype(dtypes.element_type(name)))
 
 
 def to_torch(array: Any) -> Any:
@@ -72,9 +72,12 @@ def stored(array: Any) -> Any:
     return array.view(np.uint8) if isinstance(array, np.ndarray) else array.astype(np.uint8)
 
 
-def restored(array: Any, dtype: ElementType) -> Any:
-    """A result of a kernel that has elements of `dtype` in it."""
-    return array != 0 if dtype == BOOL else array
+def seen_as(tensor: Tensor, array: Any) -> Any:
+    """What memory of a kernel holds, as the tensor that the kernel returned sees it."""
+    dtype = numpy_dtype(dtypes.stored(tensor.dtype))
+    bits = array if array.dtype == dtype else array.view(dtype)
+    values = bits.reshape(tensor.shape)
+    return values != 0 if tensor.dtype == dtypes.BOOL else values
 
 
 def check_values(place: str, array: Any) -> None:

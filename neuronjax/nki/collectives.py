@@ -2,19 +2,18 @@
 
 All ranks run the same kernel; `rank_id` tells them apart. Replica groups name every rank once, so
 they also say how many there are. Under `jax.shard_map` a rank is a device, counted along the mesh.
-`NOT_BUILT` names the functions that only say so on call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from neuronjax.errors import KernelError, UnsupportedProgramError, quoted
 from neuronjax.nki.constants import Operator
 from neuronjax.nki.dynamic_loops import VirtualRegister
-from neuronjax.nki.refusal import checked, refusing, unknown
+from neuronjax.nki.refusal import checked, unknown
 from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.tracing import Trace, current
 from neuronjax.program.collective import (
@@ -27,31 +26,27 @@ from neuronjax.program.collective import (
     Permute,
     RankId,
     ReduceScatter,
+    RingPermute,
+    UnevenAllGather,
+    UnevenAllToAll,
 )
 from neuronjax.program.operand import Access
 from neuronjax.program.operators import AluOp
 
 __all__ = [
-    "NOT_BUILT",
     "ReplicaGroup",
     "all_gather",
+    "all_gather_v",
     "all_reduce",
     "all_to_all",
+    "all_to_all_v",
     "collective_permute",
+    "collective_permute_implicit",
+    "collective_permute_implicit_current_processing_rank_id",
+    "collective_permute_implicit_reduce",
     "rank_id",
     "reduce_scatter",
 ]
-
-_RING = "the order of a ring is decided by the runtime; use collective_permute with its pairs"
-_UNEVEN = "sizes that are known when the program runs have no instruction here"
-NOT_BUILT: Mapping[str, str] = {
-    "all_gather_v": _UNEVEN,
-    "all_to_all_v": _UNEVEN,
-    "collective_permute_implicit": _RING,
-    "collective_permute_implicit_reduce": _RING,
-    "collective_permute_implicit_current_processing_rank_id": _RING,
-}
-"""Function that raises ``UnsupportedProgramError`` on call -> the reason."""
 
 _REDUCTIONS = (AluOp.ADD, AluOp.MINIMUM, AluOp.MAXIMUM)
 
@@ -162,6 +157,105 @@ def collective_permute(
     _add(Permute, ranks, srcs, dsts, pairs=pairs, priority=priority)
 
 
+@checked("nki.collectives.collective_permute_implicit")
+def collective_permute_implicit(
+    srcs_by_channel: Sequence[Tensors],
+    dsts_by_channel: Sequence[Tensors],
+    replica_group: ReplicaGroup,
+    channel_ids: Sequence[int] = (0,),
+    priority: int | None = None,
+    name: str | None = None,
+) -> None:
+    """Every rank sends its source to the next rank of its group, in the group's order, the last one
+    to the first. Channels have a tensor each, and a stream of their own."""
+    given = {"srcs_by_channel": srcs_by_channel, "dsts_by_channel": dsts_by_channel}
+    _around(replica_group, channel_ids, given, priority=priority)
+
+
+@checked("nki.collectives.collective_permute_implicit_reduce")
+def collective_permute_implicit_reduce(
+    srcs0_by_channel: Sequence[Tensors],
+    srcs1_by_channel: Sequence[Tensors],
+    dsts_by_channel: Sequence[Tensors],
+    replica_group: ReplicaGroup,
+    op: Operator,
+    channel_ids: Sequence[int] = (0,),
+    priority: int | None = None,
+    name: str | None = None,
+) -> None:
+    """`collective_permute_implicit` of op(srcs0, srcs1), which is nl.add, nl.minimum or
+    nl.maximum."""
+    given = {
+        "srcs0_by_channel": srcs0_by_channel,
+        "srcs1_by_channel": srcs1_by_channel,
+        "dsts_by_channel": dsts_by_channel,
+    }
+    reduction = _reduction("collective_permute_implicit_reduce", op)
+    _around(replica_group, channel_ids, given, priority=priority, op=reduction)
+
+
+@checked("nki.collectives.collective_permute_implicit_current_processing_rank_id")
+def collective_permute_implicit_current_processing_rank_id(
+    iteration_id: int,
+    replica_group: ReplicaGroup,
+    channel_id: int = 0,
+    name: str | None = None,
+) -> VirtualRegister:
+    """A register with the rank whose data a rank has after `iteration_id` steps around the ring: at
+    0 its own, then that of the one before it.
+
+    UnsupportedProgramError: a number that is not known when the kernel is traced.
+    """
+    trace = current()
+    groups = _groups_of(replica_group)
+    for parameter, value in (("iteration_id", iteration_id), ("channel_id", channel_id)):
+        if not isinstance(value, int) or value < 0:
+            raise UnsupportedProgramError(
+                f"{trace.line()}: {parameter}={quoted(value)}; pass an integer from 0 on that is "
+                "known when the kernel is traced."
+            )
+    trace.exchanges_between(sum(map(len, groups)))
+    register = trace.register("rank")
+    trace.add(RankId(dst=register, groups=groups, steps=iteration_id))
+    return VirtualRegister(register)
+
+
+@checked("nki.collectives.all_gather_v")
+def all_gather_v(
+    srcs: Tensors,
+    dsts: Tensors,
+    replica_group: ReplicaGroup,
+    metadata_tensor: Tensor,
+    recv_counts_known: bool = False,
+    has_rdispls: bool = False,
+    priority: int | None = None,
+    name: str | None = None,
+) -> None:
+    """Every rank gets a chunk of the source of each rank of its group, in HBM. The rows of
+    `metadata_tensor`, uint32, have in their first column its size and where it begins, and then how
+    many elements came from each rank."""
+    counts = _counts(metadata_tensor, recv_counts_known, has_rdispls)
+    _exchange(UnevenAllGather, srcs, dsts, replica_group, priority, **counts)
+
+
+@checked("nki.collectives.all_to_all_v")
+def all_to_all_v(
+    srcs: Tensors,
+    dsts: Tensors,
+    replica_group: ReplicaGroup,
+    metadata_tensor: Tensor,
+    recv_counts_known: bool = False,
+    has_rdispls: bool = False,
+    priority: int | None = None,
+    name: str | None = None,
+) -> None:
+    """Every rank gets the chunk that each rank of its group has for it, in HBM. The rows of
+    `metadata_tensor`, uint32, have for each rank the size of its chunk, where that begins, how many
+    elements came from it and, with `has_rdispls`, where these go."""
+    counts = _counts(metadata_tensor, recv_counts_known, has_rdispls)
+    _exchange(UnevenAllToAll, srcs, dsts, replica_group, priority, **counts)
+
+
 @checked("nki.collectives.rank_id")
 def rank_id(name: str | None = None) -> VirtualRegister:
     """A register with the number of the rank that runs the kernel."""
@@ -172,6 +266,51 @@ def rank_id(name: str | None = None) -> VirtualRegister:
     return VirtualRegister(register)
 
 
+def _counts(metadata: Tensor, knows_received: bool, has_places: bool) -> dict[str, Any]:
+    if not isinstance(metadata, Tensor):
+        raise UnsupportedProgramError(
+            f"{current().line()}: metadata_tensor={quoted(metadata)}; pass a tensor of uint32 with "
+            "a row of counts, one of places, and one for the counts that are received."
+        )
+    return {
+        "counts": metadata.access(),
+        "knows_received": bool(knows_received),
+        "has_places": bool(has_places),
+    }
+
+
+_CHANNELS = 4
+"""The most channels of a ring (NKI collectives, collective_permute_implicit)."""
+
+
+def _around(
+    group: ReplicaGroup,
+    channels: Sequence[int],
+    given: Mapping[str, Sequence[Tensors]],
+    **fields: Any,
+) -> None:
+    """Writes an exchange around rings for each channel; the last of the tensors are results."""
+    trace, groups = current(), _groups_of(group)
+    numbers = list(channels) if isinstance(channels, list | tuple) else [None]
+    if numbers != list(range(len(numbers))) or not 0 < len(numbers) <= _CHANNELS:
+        raise UnsupportedProgramError(
+            f"{trace.line()}: channel_ids={quoted(channels)}; pass [0], [0, 1] and so on, up to "
+            f"{_CHANNELS} channels."
+        )
+    for parameter, tensors in given.items():
+        is_fitting = isinstance(tensors, list | tuple) and len(tensors) == len(numbers)
+        if not is_fitting or not all(isinstance(t, list | tuple) and len(t) == 1 for t in tensors):
+            raise UnsupportedProgramError(
+                f"{trace.line()}: {parameter}={quoted(tensors)}; pass a list of one tensor for "
+                f"each of the {len(numbers)} channels."
+            )
+    *sources, results = given.values()
+    for channel in numbers:
+        srcs = [tensors[channel][0] for tensors in sources]
+        ranks = sum(map(len, groups))
+        _add(RingPermute, ranks, srcs, results[channel], groups=groups, stream=channel, **fields)
+
+
 def _exchange(
     kind: type[GroupCollective],
     srcs: Tensors,
@@ -180,13 +319,18 @@ def _exchange(
     priority: int | None,
     **fields: Any,
 ) -> None:
+    groups = _groups_of(group)
+    ranks = sum(map(len, groups))
+    _add(kind, ranks, srcs, dsts, groups=groups, priority=priority, **fields)
+
+
+def _groups_of(group: ReplicaGroup) -> Groups:
     if not isinstance(group, ReplicaGroup):
         raise UnsupportedProgramError(
             f"{current().line()}: replica_group={quoted(group)}; pass a "
             "nki.collectives.ReplicaGroup."
         )
-    ranks = sum(map(len, group.groups))
-    _add(kind, ranks, srcs, dsts, groups=group.groups, priority=priority, **fields)
+    return group.groups
 
 
 def _add(
@@ -217,11 +361,9 @@ def _reduction(function: str, op: Operator) -> AluOp:
     return known[op.name]
 
 
-def __getattr__(name: str) -> Callable[..., Any]:
-    if name not in NOT_BUILT:
-        raise unknown("nki.collectives", name, __dir__())
-    return refusing(f"nki.collectives.{name}", NOT_BUILT[name])
+def __getattr__(name: str) -> Any:
+    raise unknown("nki.collectives", name, __all__)
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *NOT_BUILT]
+    return [*__all__]

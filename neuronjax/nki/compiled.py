@@ -14,7 +14,7 @@ import numpy as np
 
 from neuronjax.emulate import core
 from neuronjax.native_kernels import NativeKernel
-from neuronjax.nki.arrays import restored
+from neuronjax.nki.arrays import seen_as
 from neuronjax.nki.precision import widened
 from neuronjax.nki.tensor import Tensor
 from neuronjax.program import program
@@ -98,7 +98,7 @@ class Compiled:
         names = iter(native.results)
 
         def value(tensor: Tensor) -> np.ndarray:
-            return restored(results[next(names)].reshape(tensor.shape), tensor.dtype)
+            return seen_as(tensor, results[next(names)])
 
         returned = jax.tree.map(value, self.returned)
         return returned, {place: results[self.written[place]] for place in self.changed}

@@ -8,6 +8,7 @@ from typing import Any
 
 from neuronjax.errors import KernelError, UnsupportedProgramError
 from neuronjax.machine.chips import CHIPS
+from neuronjax.nki import constants as constants
 from neuronjax.nki.building import build
 from neuronjax.nki.constants import (
     dge_mode,

@@ -24,7 +24,6 @@ from neuronjax.nki import arrays
 from neuronjax.nki.calls import Call, call, line_of
 from neuronjax.nki.compilation import compiled
 from neuronjax.nki.compiled import Compiled
-from neuronjax.nki.dtypes import stored
 from neuronjax.nki.precision import widened_arrays
 from neuronjax.nki.scheduling import Edges, edges_of
 from neuronjax.nki.targets import chip_of
@@ -97,16 +96,16 @@ class Kernel:
                 "return it; JAX arrays are immutable, so return the tensor."
             )
         results = jax.tree.map(
-            lambda tensor: jax.ShapeDtypeStruct(tensor.shape, numpy_dtype(stored(tensor.dtype))),
+            lambda tensor: jax.ShapeDtypeStruct(
+                tensor.storage.shape, numpy_dtype(tensor.storage.dtype)
+            ),
             traced.returned,
         )
         types, form = jax.tree.flatten(results)
         given = [arrays.stored(array) for array in called.arrays]
         values = jax.tree.unflatten(form, kernel_calls.call(traced.native, given, types))
-        restored = jax.tree.map(
-            lambda tensor, value: arrays.restored(value, tensor.dtype), traced.returned, values
-        )
-        varying = varying_as(called.arrays, restored)
+        seen = jax.tree.map(arrays.seen_as, traced.returned, values)
+        varying = varying_as(called.arrays, seen)
         return jax.tree.map(arrays.to_torch, varying) if called.is_torch else varying
 
     def trace(self, *arguments: Any, target: str | None = None, **keywords: Any) -> Compiled:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from neuronjax.machine.specs import Engine
-from neuronjax.program.instruction import READ, WRITE, Instruction
+from neuronjax.program.instruction import READ, UPDATE, WRITE, Instruction
 from neuronjax.program.operand import Access, Register
 from neuronjax.program.operators import AluOp
 
@@ -95,16 +95,65 @@ class Permute(CollectiveInstruction):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RingPermute(GroupCollective):
+    """Every rank sends to the next one of its group, the last one to the first: its source or, with
+    op, the reduction of its two sources."""
+
+    mnemonic: ClassVar[str] = "collective_permute_implicit"
+    engines: ClassVar[tuple[Engine, ...]] = _SYNC
+    page: ClassVar[str] = _PAGE.format("collective_permute_implicit")
+
+    op: AluOp | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Uneven(GroupCollective):
+    """The fields of collectives whose sizes the program knows: sources and results are flat.
+
+    The rows of `counts` have, for every rank of the group: how many elements it is sent, where they
+    begin in the source, how many came from it, which is written unless `knows_received`, and where
+    these begin in the result, if there is such a row. Without one the result has a slot of one size
+    for each rank.
+    """
+
+    counts: Access = field(metadata=UPDATE)
+    knows_received: bool = False
+    has_places: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnevenAllGather(Uneven):
+    """Every rank gets a chunk of each rank of its group: the same for all, of the first column."""
+
+    mnemonic: ClassVar[str] = "all_gather_v"
+    engines: ClassVar[tuple[Engine, ...]] = _SYNC
+    page: ClassVar[str] = _PAGE.format("all_gather_v")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnevenAllToAll(Uneven):
+    """Every rank gets the chunk that each rank of its group has for it."""
+
+    mnemonic: ClassVar[str] = "all_to_all_v"
+    engines: ClassVar[tuple[Engine, ...]] = _SYNC
+    page: ClassVar[str] = _PAGE.format("all_to_all_v")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RankId(Instruction):
-    """dst = the rank that runs the program."""
+    """dst = the rank that runs the program, or the one that is so many steps before it in its
+    group, the last one before the first."""
 
     mnemonic: ClassVar[str] = "rank_id"
     engines: ClassVar[tuple[Engine, ...]] = _SYNC
     page: ClassVar[str] = _PAGE.format("rank_id")
 
     dst: Register = field(metadata=WRITE)
+    groups: Groups = ()
+    steps: int = 0
 
 
 INSTRUCTIONS: tuple[type[Instruction], ...] = (
-    AllReduce, AllGather, ReduceScatter, AllToAll, Permute, RankId,
+    AllReduce, AllGather, ReduceScatter, AllToAll, Permute, RingPermute, UnevenAllGather,
+    UnevenAllToAll, RankId,
 )  # fmt: skip

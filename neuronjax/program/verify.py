@@ -114,6 +114,10 @@ RULES: tuple[Rule, ...] = (
         "collectives", InstructionCheck(collectives.collectives), "NKI collectives",
         "Copy to HBM, or use one collective for each tensor.",
     ),
+    Rule(
+        "uneven sizes", InstructionCheck(collectives.uneven), "NKI collectives",
+        "Use all_gather or all_to_all, or what is allowed.",
+    ),
     Rule("cores apart", cores.apart, _LNC, "Run one after the other."),
     Rule("written once", cores.written_once, _LNC, "Run one after the other."),
     Rule("cores alone", cores.alone, _LNC, "Use another kernel, or HBM."),

@@ -56,6 +56,14 @@ def _permute(instruction: program.Permute, platform: Platform) -> Cost:
     return _cost(platform, Op.PERMUTE, nbytes, farthest, 1.0)
 
 
+def _ring(instruction: program.RingPermute, platform: Platform) -> Cost:
+    nbytes = sum(access.nbytes for access in instruction.dsts)
+    ranks = max(instruction.groups, key=len, default=())
+    pairs = [(a, b) for a, b in zip(ranks, (*ranks[1:], *ranks[:1]), strict=True)]
+    farthest = max(pairs, key=lambda pair: abs(pair[0] - pair[1]), default=(0, 0))
+    return _cost(platform, Op.PERMUTE, nbytes, farthest, 1.0)
+
+
 def _rank_id(instruction: program.RankId, platform: Platform) -> Cost:
     return sequencer(platform, Engine.SYNC)
 
@@ -67,5 +75,9 @@ COSTS: Mapping[type[Instruction], Rule] = {
     program.ReduceScatter: _grouped(Op.REDUCE_SCATTER, gathers=False, sent=1.0),
     program.AllToAll: _grouped(Op.ALL_TO_ALL, gathers=False, sent=1.0),
     program.Permute: _permute,
+    program.RingPermute: _ring,
+    # What is sent is known to the program only; the whole tensors are the most it can be.
+    program.UnevenAllGather: _grouped(Op.ALL_GATHER, gathers=True, sent=1.0),
+    program.UnevenAllToAll: _grouped(Op.ALL_TO_ALL, gathers=False, sent=1.0),
     program.RankId: _rank_id,
 }

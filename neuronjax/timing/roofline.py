@@ -126,6 +126,9 @@ _SENT: Mapping[type[Instruction], Callable[[Any], float]] = {
     collectives.AllToAll: _read,
     collectives.AllGather: _written,
     collectives.Permute: lambda instruction: 0.0,
+    collectives.RingPermute: lambda instruction: 0.0,
+    collectives.UnevenAllGather: lambda instruction: 0.0,
+    collectives.UnevenAllToAll: lambda instruction: 0.0,
 }
 """Bytes of the tensor of which every rank sends what is not its own."""
 

@@ -63,6 +63,10 @@ CASES: list[tuple[str, int, Expected]] = [
      lambda x, r: np.concatenate([np.split(x[each], 4)[3 - r] for each in (3, 2, 1, 0)])),
     ("collective_permute dsts=(Y) srcs=(X) pairs=((0, 1), (1, 3), (3, 0))", 8,
      lambda x, r: {1: x[0], 3: x[1], 0: x[3]}.get(r, np.zeros_like(x[0]))),
+    ("collective_permute_implicit dsts=(Y) srcs=(X) groups=((2, 0, 3, 1))", 8,
+     lambda x, r: x[{2: 1, 0: 2, 3: 0, 1: 3}[r]]),
+    ("collective_permute_implicit dsts=(Y) srcs=(X, X) groups=((0, 2), (1, 3)) op=add", 8,
+     lambda x, r: total([x[(r + 2) % 4]] * 2)),
 ]  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from tests.emulate.single import execute
 ELSEWHERE = {
     "custom_op", "rng", "rand2", "rand_set_state", "rand_get_state", "set_rng_seed", "dropout",
     "all_gather", "reduce_scatter", "all_to_all", "collective_permute", "rank_id", "sendrecv",
+    "collective_permute_implicit", "all_gather_v", "all_to_all_v",
     "register_store", "semaphore_event", "device_print",
 }  # fmt: skip
 """Mnemonics with tests of their own."""

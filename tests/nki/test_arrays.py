@@ -95,3 +95,17 @@ def test_views_of_torch_and_gradients() -> None:
     kernel = nki.simulate(lambda x: stored(loaded(x)))
     assert torch.equal(kernel(x.T), x.T)
     assert torch.equal(kernel(x.clone().requires_grad_()), x)
+
+
+def test_results_are_seen_as_the_kernel_returns_them() -> None:
+    """In another shape than that of the memory, or as another type of the same width."""
+
+    def kernel(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        values = stored(loaded(x))
+        return values, values.reshape((8, 16)), values.view(nl.uint32).reshape((2, 64))
+
+    expected = X, X.reshape(8, 16), X.view(np.uint32).reshape(2, 64)
+    for door in (nki.simulate(kernel), nki.jit(kernel), jax.jit(nki.jit(kernel))):
+        for got, wanted in zip(door(X), expected, strict=True):
+            assert got.dtype == wanted.dtype
+            np.testing.assert_array_equal(got, wanted)

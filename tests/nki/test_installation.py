@@ -15,12 +15,14 @@ import nki
 import nki.language as nl
 import neuronxcc.nki.isa
 from nki.compiler import CompileConfig
+from nki.isa import constants
 from nki.isa.constants import oob_mode
 from nki.typing import mutable_tensor
 
 
 @nki.jit(mode="auto", compile_config=CompileConfig(barrier_check=True))
-def doubled(x: mutable_tensor):
+def doubled(x: mutable_tensor, dtype: nki.dtype = nl.float32):
+    assert isinstance(dtype, nki.dtype) and constants.oob_mode is oob_mode
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     nl.store(out, nl.multiply(nl.load(x), 2.0))
     return out

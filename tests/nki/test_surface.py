@@ -63,7 +63,7 @@ def test_every_name_is_there_or_says_why_not(module: ModuleType) -> None:
     for name in NAMES[module].split():
         assert name in listed
         assert getattr(module, name) is not None
-    for name, reason in module.NOT_BUILT.items():
+    for name, reason in getattr(module, "NOT_BUILT", {}).items():
 
         def kernel(x: Tensor, module: ModuleType = module, name: str = name) -> Tensor:
             getattr(module, name)()

@@ -98,6 +98,11 @@ ROWS = "%i[0; 1:128]"
 ALL = "((0, 1, 2, 3))"
 REDUCE = "all_reduce dsts=({0}) srcs=(%x[0; 1:65536]) groups={1}"
 WHOLE_Y = "%y[0; 1:65536]"
+COUNTED = TILES + "sbuf %c : uint32[1, 16] @12288"
+UNEVEN = (
+    "memset dst=%c<0, 1>[0; 1:16] value=#0\n"
+    f"{{}} dsts=({WHOLE_Y}) srcs=(%x[0; 1:65536]) groups={ALL} counts=%c<0, 1>[0; 1:{{}}]"
+)
 S = "semaphore !s"
 
 
@@ -372,6 +377,15 @@ CASES = [
     Case("collectives", REDUCE.format(WHOLE_Y, ALL) + " stream=3",
          REDUCE.format(WHOLE_Y, ALL) + " stream=4"),
     Case("collectives", REDUCE.format(WHOLE_Y, ALL), REDUCE.format(A, ALL)),
+    Case("collectives", f"collective_permute_implicit dsts=({B}) srcs=({A}) groups={ALL}",
+         f"collective_permute_implicit dsts=({B}) srcs=({A}) groups={ALL} op=add"),
+    Case("collectives", UNEVEN.format("all_to_all_v", 12), UNEVEN.format("all_to_all_v", 8),
+         tiles=COUNTED),
+    Case("uneven sizes", UNEVEN.format("all_gather_v", 12), UNEVEN.format("all_gather_v", 12),
+         tiles=COUNTED, lnc=2, bad_lnc=1),
+    Case("uneven sizes", UNEVEN.format("all_to_all_v", 16) + " has_places=true",
+         UNEVEN.format("all_to_all_v", 16) + " has_places=true", tiles=COUNTED, lnc=2,
+         chip="trainium3", bad_chip="trainium2"),
     Case("uninitialised", COPY.format(B), COPY.format("%fresh<0, 128>[0; 1:512]")),
     Case("uninitialised", "memset dst=%fresh<0, 32>[0; 1:512] value=#0\n"
          "tensor_copy dst=%a<0, 32>[0; 1:512] src=%fresh<0, 32>[0; 1:512]",

@@ -86,6 +86,9 @@ all_gather: dsts < srcs
 reduce_scatter: dsts < srcs
 all_to_all: dsts < srcs
 collective_permute: dsts < srcs
+collective_permute_implicit: dsts < srcs
+all_gather_v: dsts counts < srcs counts
+all_to_all_v: dsts counts < srcs counts
 rank_id: dst <
 register_load: dst < src
 register_store: dst < src

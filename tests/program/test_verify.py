@@ -54,6 +54,7 @@ ELSEWHERE = {
     "reductions": {"tensor_reduce"},
     "collectives": {
         "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute",
+        "collective_permute_implicit", "all_gather_v", "all_to_all_v",
     },
 }  # fmt: skip
 
