@@ -25,6 +25,7 @@ from neuronjax.nki.carried import carried
 from neuronjax.nki.compiled import Compiled
 from neuronjax.nki.dtypes import element_type, stored
 from neuronjax.nki.endless import Watch
+from neuronjax.nki.hazards import hazards
 from neuronjax.nki.sums import unfinished
 from neuronjax.nki.tensor import Tensor, whole
 from neuronjax.nki.tracing import Trace, ended, tracing
@@ -98,7 +99,8 @@ def _advice(trace: Trace) -> Iterator[tuple[str, str]]:
     for line, text in unfinished(trace):
         if line not in handed_on:
             yield line, f"{line}: {text}"
-    yield from ((line, f"{line}: {text}") for line, text in trace.advice.items())
+    others = (*trace.advice.items(), *hazards(trace))
+    yield from ((line, f"{line}: {text}") for line, text in others)
 
 
 def _warn(advice: Sequence[tuple[str, str]]) -> None:

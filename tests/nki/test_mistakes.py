@@ -56,7 +56,8 @@ def begun_in_the_first_iteration(x: Tensor) -> Tensor:
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     for half in nl.affine_range(2):
         part = loaded(x[:, nl.ds(32 * half, 32)])
-        total = nl.zeros((128, 32), x.dtype) if half == 0 else total  # noqa: F821
+        if half == 0:
+            total = nl.zeros((128, 32), x.dtype)
         both = tile((128, 32))
         nisa.tensor_tensor(both, total, part, nl.add)  # mistake
         nisa.tensor_copy(total, both)
@@ -128,6 +129,37 @@ def received_by_half(x: Tensor) -> Tensor:
     return _in_turn(theirs)
 
 
+def too_much_for_gpsimd(x: Tensor) -> Tensor:
+    mine, theirs = nl.zeros((128, 512), x.dtype), tile((128, 512))
+    other = 1 - nl.program_id(0)
+    nisa.sendrecv(mine, theirs, other, other, dma_engine=nisa.dma_engine.gpsimd_dma)  # mistake
+    return _in_turn(theirs)
+
+
+def shifted_in_a_tile(x: Tensor) -> Tensor:
+    rows = loaded(x)
+    nisa.tensor_copy(rows[:, 1:64], rows[:, 0:63])  # mistake
+    return stored(rows)
+
+
+def turned_in_a_tile(x: Tensor) -> Tensor:
+    rows = loaded(x).reshape((128, 8, 8))
+    nisa.tensor_copy(rows, rows.permute((0, 2, 1)))  # mistake
+    return stored(rows)
+
+
+def shifted_in_memory(x: Tensor) -> Tensor:
+    out = stored(loaded(x))
+    nisa.dma_copy(out[0:127], out[1:128])  # mistake
+    return out
+
+
+def added_to_what_was_there(x: Tensor) -> Tensor:
+    rows, total = loaded(x), tile((128, 1))
+    nisa.activation(rows, nl.exp, rows, reduce_op=nl.add, reduce_res=total)  # mistake
+    return stored(total)
+
+
 def never_received(x: Tensor) -> Tensor:
     mine, theirs = loaded(x), tile(x.shape)
     nisa.tensor_tensor(mine, mine, theirs, nl.add)  # mistake
@@ -170,6 +202,11 @@ MISTAKES: Mapping[Callable[..., Tensor], Mistake] = {
     transposed_to_a_narrower_type: Mistake("dst of bfloat16; allowed: float32"),
     sent_to_one_received_from_another: Mistake("sends to core 1 and receives from core 0", 2),
     received_by_half: Mistake("src of 128 partitions", 2),
+    too_much_for_gpsimd: Mistake("at most 1024 bytes of a partition with gpsimd_dma", 2),
+    shifted_in_a_tile: Mistake("dst of tensor_copy overlaps src at other elements"),
+    turned_in_a_tile: Mistake("dst of tensor_copy overlaps src at other elements"),
+    shifted_in_memory: Mistake("dst of dma_copy overlaps src at other elements"),
+    added_to_what_was_there: Mistake("reduce_cmd=idle uses accumulator registers of scalar"),
     never_received: Mistake("data2 reads .*that nothing has written", 2),
     beyond_the_end_at_run_time: Mistake("src reaches .*elements 6400 to 10495", 2),
 }
@@ -222,8 +259,11 @@ def test_sums_may_be_read_before_they_are_complete(order: core.Order | None, chi
 
 
 def repeated(x: Tensor) -> Tensor:
-    """Iterations that write the same values to the same place, or use a place anew."""
-    scale, part, out = tile((128, 1)), tile((128, 32)), loaded(x)
+    """Iterations that write the same values to the same place, or use a place anew; and operands
+    that take the place of others, or lie before them."""
+    scale, part, out = tile((128, 1)), tile((128, 32)), tile(x.shape)
+    wide = loaded(x)
+    nisa.tensor_copy(wide[:, 0:32], wide[:, 32:64])
     for half in nl.affine_range(2):
         nisa.memset(scale, 2.0)
         nisa.dma_copy(part, x[:, nl.ds(32 * half, 32)])

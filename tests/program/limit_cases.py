@@ -108,4 +108,12 @@ LIMIT_CASES = [
          f"quantize_mx dst=%m<0, 128>[0; 1:128] src={N} dst_scale=%u<0, 128>[0; 1:128]",
          f"quantize_mx dst=%m<0, 128>[0; 1:127] src={N} dst_scale=%u<0, 128>[0; 1:128]",
          tiles=MORE, fill=FILLED, chip="trainium3"),
+    *(
+        Case("limits", *(
+            f"sendrecv src={T.format(src, size)} dst={T.format(dst, size)} send_to_rank=1 "
+            "recv_from_rank=1 dma_engine=gpsimd_dma"
+            for size in (most, most + 1)
+        ), lnc=2)
+        for src, dst, most in (("a", "b", 256), ("n", "n", 256), ("f", "f", 256))
+    ),
 ]  # fmt: skip

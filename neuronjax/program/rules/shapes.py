@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from neuronjax.formats import FLOAT32
+from neuronjax.program.element_types import bytes_of
 from neuronjax.program.operand import Access
+from neuronjax.program.operators import ExchangeEngine
 from neuronjax.program.rules.site import Complaint, Site
 from neuronjax.program.vector_engine import TensorReduce
 
@@ -238,7 +240,21 @@ def _custom_op(instruction: Any) -> Iterator[tuple[str, bool]]:
     yield "srcs of dst's elements, or one", all(a.free_elements in sizes for a in accesses)
 
 
+_EXCHANGED_BYTES = {4: 1024, 2: 512, 1: 256}
+"""Bytes of an element -> those of a partition that GpSimd's own DMA exchanges (NKI ISA,
+sendrecv)."""
+
+
+def _exchange(instruction: Any) -> Iterator[tuple[str, bool]]:
+    if instruction.dma_engine is ExchangeEngine.GPSIMD_DMA:
+        width, src = bytes_of(instruction.src.element_type), instruction.src
+        most = _EXCHANGED_BYTES.get(width, 0)
+        wanted = f"at most {most} bytes of a partition with gpsimd_dma"
+        yield wanted, src.free_elements * width <= most
+
+
 LIMITS: Mapping[str, Limit] = {
+    "sendrecv": _exchange,
     "custom_op": _custom_op,
     "bn_stats": _bn_stats,
     "bn_aggr": _bn_aggr,
