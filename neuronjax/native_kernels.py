@@ -75,7 +75,7 @@ class _Reports:
         warned(with_lines(finding.message, self.lines), KernelWarning, file, int(line))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NativeKernel(SerializedKernel):
     """A kernel as a function of arrays, one for each argument of its program."""
 
@@ -86,6 +86,10 @@ class NativeKernel(SerializedKernel):
     def name(self) -> str:
         """What the kernel is called."""
         return self.program.name
+
+    def __repr__(self) -> str:
+        """What a jaxpr shows: its name, and its programs if there are several."""
+        return f"{self.name}{list(self.grid) if self.grid else ''}"
 
     def run(
         self,

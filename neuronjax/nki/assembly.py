@@ -28,7 +28,7 @@ from neuronjax.nki.tracing import Trace
 from neuronjax.program import program
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer
-from neuronjax.program.verify import verify
+from neuronjax.program.verify import UNORDERED, verify
 
 _MOST_FINDINGS = 10
 
@@ -198,7 +198,7 @@ def _allocated(grid: Grid) -> tuple[program.Program, _Measures]:
 
 
 _ADVICE: Mapping[str, str] = {
-    "written once": "results depend on their order unless values agree",
+    UNORDERED: "results depend on their order unless values agree",
     "uninitialised": "such values are arbitrary, and results must not depend on them",
 }
 """Rule that no compiler checks, and that right programs may break -> what to mind."""

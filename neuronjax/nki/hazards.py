@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 
 from neuronjax.machine.specs import Engine
-from neuronjax.nki.trace import Trace
+from neuronjax.nki.tracing import Trace
 from neuronjax.program.affine import Affine
 from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.footprint import footprint

@@ -31,6 +31,8 @@ from neuronjax.program.walk import instructions
 _ARCH = 'Neuron docs, "Trainium/Inferentia2 architecture guide"'
 _ISA = "NKI ISA, the page of the instruction"
 _LNC = 'Neuron docs, "Logical NeuronCore"'
+UNORDERED = "written once"
+"""The rule that right programs may break, if what both cores write agrees: the order tells."""
 _GROUPS = "Set start and stop; in NKI, accumulate=False on the first product of a sum."
 _FORM = "the form of a program"
 
@@ -119,7 +121,7 @@ RULES: tuple[Rule, ...] = (
         "Use all_gather or all_to_all, or what is allowed.",
     ),
     Rule("cores apart", cores.apart, _LNC, "Run one after the other."),
-    Rule("written once", cores.written_once, _LNC, "Run one after the other."),
+    Rule(UNORDERED, cores.written_once, _LNC, "Run one after the other."),
     Rule("cores alone", cores.alone, _LNC, "Use another kernel, or HBM."),
     Rule("cores' registers", cores.registers, _LNC, "Set it in all kernels."),
     Rule("uninitialised", dataflow.uninitialised, "NKI simulator guide", "Write it, or memset it."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from jax.sharding import PartitionSpec as P
 import neuronjax
 from neuronjax import nki
 from neuronjax.emulate.core import DataflowOrder
+from neuronjax.errors import KernelError, RaceError
 from neuronjax.nki import isa as nisa
 from neuronjax.nki import language as nl
 from neuronjax.nki.tensor import Tensor
@@ -47,6 +49,12 @@ def updated(cache: Tensor, x: Tensor) -> Tensor:
     return cache
 
 
+@nki.jit
+def turned(x: Tensor) -> tuple[Tensor, ...]:
+    """A result in another shape than that in which it was declared."""
+    return scaled(x).reshape((x.shape[1], x.shape[0])), scaled(x, 3.0)
+
+
 @jax.custom_vjp
 def differentiable(x: jax.Array) -> Any:
     return scaled(x)
@@ -69,6 +77,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...], np.ndarray]] 
         (HALF,),
         np.full_like(HALF, 3),
     ),
+    "another shape": (lambda x: turned(x)[0] + 1, (HALF,), 2 * HALF.reshape(8, 128) + 1),
     "written argument": (updated, (np.zeros_like(X), HALF), np.concatenate([0 * HALF, HALF])),
 }
 
@@ -94,6 +103,15 @@ def halves(x: Tensor) -> Tensor:
 
 
 @nki.jit
+def written_by_both(x: Tensor, scale: int) -> Tensor:
+    """Both programs write all of the result, multiplied by `scale` to the power of their number."""
+    result, rows = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm), loaded(x)
+    nisa.tensor_scalar(rows, rows, nl.multiply, float(scale ** nl.program_id(0)))
+    nisa.dma_copy(result, rows)
+    return result
+
+
+@nki.jit
 def counted(x: Tensor, times: Tensor) -> Tensor:
     """x doubled as often as the value of `times` says."""
     register = nisa.register_alloc()
@@ -105,7 +123,7 @@ def counted(x: Tensor, times: Tensor) -> Tensor:
 
 
 ENGINE_CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...], np.ndarray]] = {
-    **{case: CASES[case] for case in ("jit", "vmap", "scan", "written argument")},
+    **{case: CASES[case] for case in CASES if case != "gradient"},
     "called twice": (lambda x: scaled(scaled(x, 3.0) + x, 3.0), (HALF,), 3 * (3 * HALF + HALF)),
     "programs of a grid": (lambda x: halves[2](x + 1), (X,), 2 * (X + 1)),
     "registers": (
@@ -125,6 +143,25 @@ def test_engines_run_kernels_as_a_part_of_the_program(case: str) -> None:
     for order in (None, DataflowOrder(0, adversarial=True)):
         (results,) = emulated(program, code, [arguments], order=order)
         np.testing.assert_array_equal(results[0], expected)
+
+
+@pytest.mark.parametrize("scale", [1, 2])
+def test_races_between_the_programs_of_a_kernel(scale: int) -> None:
+    code = sent(jax.jit(lambda x: written_by_both[2](x + 1, scale)).trace(HALF))
+    program = completed(lowered(code, lnc=2))
+    assert host_operations(program) == []
+    differs = pytest.raises(
+        RaceError, match=r"s\.py:\d+\).*overwrites what .*s\.py:\d+\).*nothing orders the two"
+    )
+    with differs if scale > 1 else contextlib.nullcontext():
+        emulated(program, code, [(HALF,)], order=DataflowOrder(0))
+
+
+def test_what_jax_says_about_a_kernel() -> None:
+    assert "function=scaled\n" in str(jax.make_jaxpr(scaled)(HALF))
+    assert "function=halves[2]\n" in str(jax.make_jaxpr(halves[2])(X))
+    with pytest.raises(KernelError, match=r"scaled has no derivative.*jax\.custom_vjp"):
+        jax.grad(lambda x: scaled(x).sum())(HALF)
 
 
 def test_estimates_have_the_time_and_the_lines_of_kernels() -> None:
