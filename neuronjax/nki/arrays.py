@@ -74,8 +74,8 @@ def stored(array: Any) -> Any:
 
 def seen_as(tensor: Tensor, array: Any) -> Any:
     """What memory of a kernel holds, as the tensor that the kernel returned sees it."""
-    dtype = numpy_dtype(dtypes.stored(tensor.dtype))
-    bits = array if array.dtype == dtype else array.view(dtype)
+    dtype = dtypes.stored(tensor.dtype)
+    bits = array if dtype == tensor.storage.dtype else array.view(numpy_dtype(dtype))
     values = bits.reshape(tensor.shape)
     return values != 0 if tensor.dtype == dtypes.BOOL else values
 
