@@ -264,10 +264,15 @@ the kernel's name."""
 
 
 def with_lines(message: str, lines: Mapping[str, str]) -> str:
-    """The message, with the line before every path and tensor that it names."""
-    return _NAMES.sub(
-        lambda match: f"{lines[match[0]]}: {match[0]}" if match[0] in lines else match[0], message
-    )
+    """The message, with the line before every path and tensor that it names, unless the line is
+    behind it."""
+
+    def named(match: re.Match[str]) -> str:
+        line = lines.get(match[0])
+        is_known = line is None or message.startswith(f" ({line})", match.end())
+        return match[0] if is_known else f"{line}: {match[0]}"
+
+    return _NAMES.sub(named, message)
 
 
 def without_names(message: str, lines: Mapping[str, str]) -> str:

@@ -98,5 +98,5 @@ def test_finished_programs_are_always_checked(code: bytes, monkeypatch: pytest.M
         setting = Setting(target=Target(CHIP), prices=prices_of)
         program = passes.lower(hlo.load(code), setting)
     monkeypatch.setattr(passes, "allocate", overlapping)
-    with pytest.raises(FailedPassError, match=r"'overlap'.* overlap in hbm"):
+    with pytest.raises(FailedPassError, match=r"'overlap'.* lies where .* in hbm"):
         passes.complete(program, setting)

@@ -136,6 +136,15 @@ def too_much_for_gpsimd(x: Tensor) -> Tensor:
     return _in_turn(theirs)
 
 
+def in_one_place_for_all(x: Tensor) -> Tensor:
+    """Two parts take turns in one buffer, and the first is needed after the second was loaded."""
+    places = [nl.ndarray((64, 64), x.dtype, address=(0, 1024)) for _ in range(2)]
+    nisa.dma_copy(places[0], x[0:64])
+    nisa.dma_copy(places[1], x[64:128])  # mistake
+    nisa.tensor_tensor(places[1], places[0], places[1], nl.add)
+    return stored(places[1])
+
+
 def shifted_in_a_tile(x: Tensor) -> Tensor:
     rows = loaded(x)
     nisa.tensor_copy(rows[:, 1:64], rows[:, 0:63])  # mistake
@@ -203,6 +212,7 @@ MISTAKES: Mapping[Callable[..., Tensor], Mistake] = {
     sent_to_one_received_from_another: Mistake("sends to core 1 and receives from core 0", 2),
     received_by_half: Mistake("src of 128 partitions", 2),
     too_much_for_gpsimd: Mistake("at most 1024 bytes of a partition with gpsimd_dma", 2),
+    in_one_place_for_all: Mistake(r"scratch\d lies where .* while .*:\d+: .*tensor_tensor needs"),
     shifted_in_a_tile: Mistake("dst of tensor_copy overlaps src at other elements"),
     turned_in_a_tile: Mistake("dst of tensor_copy overlaps src at other elements"),
     shifted_in_memory: Mistake("dst of dma_copy overlaps src at other elements"),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Kind, Memory
 from neuronjax.program.program import Call, Kernel, Loop, Node, Program, Split, While
 from neuronjax.program.rules.site import Violation
-from neuronjax.program.walk import buffers, children, kernels
+from neuronjax.program.walk import buffers, children, kernels, walk
 
 
 def _limits(program: Program) -> Mapping[Memory, tuple[int, int]]:
@@ -73,13 +73,34 @@ def constants(program: Program) -> Iterator[Violation]:
 def overlap(program: Program) -> Iterator[Violation]:
     """Buffers that are live at the same time share no bytes, unless they are declared aliases."""
     roots = {alias.buffer: alias.of for alias in program.aliases}
-    for path, here, lives_of, settled in _scopes(program):
-        for a, b in _overlapping(here, lives_of):
-            declared = roots.get(a.name, a.name) == roots.get(b.name, b.name)
-            if declared or {a, b} <= settled or not _share_bytes(a, b):
-                continue
-            actual = f"{a.name} and {b.name} overlap in {a.memory.value}"
-            yield Violation(path, actual, "an alias, or other addresses")
+    for scope, here, lives_of, settled in _scopes(program):
+        pairs = [
+            (a, b)
+            for a, b in _overlapping(here, lives_of)
+            if roots.get(a.name, a.name) != roots.get(b.name, b.name)
+            and not {a, b} <= settled
+            and _share_bytes(a, b)
+        ]
+        if pairs:
+            lives, inside = lives_of(), f"{scope}/"
+            paths = [place.path for place, _ in walk(program) if place.path.startswith(inside)]
+            yield from (_overlap(scope, paths, lives, *pair) for pair in pairs)
+
+
+def _overlap(scope: str, paths: Sequence[str], lives: _Lives, a: Buffer, b: Buffer) -> Violation:
+    """Where one of two buffers is written while the other one is needed; `paths` are those of the
+    positions in a scope."""
+    (early, last), (late, begin) = next(
+        ((a, first[1]), (b, second[0]))
+        if first[0] <= second[0]
+        else ((b, second[1]), (a, first[0]))
+        for first, second in product(lives[a], lives[b])
+        if first[0] <= second[1] and second[0] <= first[1]
+    )
+    until = f"while {paths[last]} needs that" if last < len(paths) else "which lasts"
+    actual = f"{late.name} lies where {early.name} does in {early.memory.value}, {until}"
+    place = paths[begin] if begin < len(paths) else scope
+    return Violation(place, actual, "other addresses, or an alias")
 
 
 Span = tuple[int, int]
