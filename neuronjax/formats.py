@@ -18,6 +18,7 @@ import enum
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 import ml_dtypes
 import numpy as np
@@ -34,6 +35,29 @@ class Specials(enum.Enum):
     """All exponent and mantissa bits set: NaN. There is no infinity."""
     NONE = "none"
     """Every code is a number."""
+
+
+class Named(Protocol):
+    """A type of elements."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dtype(self) -> np.dtype | None: ...
+
+
+def equals(own: Named, other: object) -> bool:
+    """Whether a type is the other one, a record of the same class, or what that stands for: a name,
+    or a type of numpy."""
+    if type(other) is type(own):
+        fields = own.__dataclass_fields__  # type: ignore[attr-defined]
+        return all(getattr(own, name) == getattr(other, name) for name in fields)
+    if isinstance(other, str):
+        return own.name == other
+    if isinstance(other, type) and issubclass(other, np.generic):
+        return own.dtype is not None and own.dtype == other
+    return NotImplemented
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +86,10 @@ class Format:
 
     def __str__(self) -> str:
         return self.name
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the other one, or what that stands for: a name, or a type of numpy."""
+        return self is other or equals(self, other)
 
     def __hash__(self) -> int:
         return hash(self.name if self.dtype is None else self.dtype)  # numpy's dtype equals it

@@ -66,7 +66,9 @@ def _name(dtype: Any) -> str:
 
 
 def stored(array: Any) -> Any:
-    """An array as a kernel takes it: truth values as bytes, on the same memory in numpy."""
+    """An array as a kernel takes it: in the machine's order of bytes, and truth values as bytes."""
+    if isinstance(array, np.ndarray) and not array.dtype.isnative:
+        return array.astype(array.dtype.newbyteorder("="))
     if array.dtype != np.bool_:
         return array
     return array.view(np.uint8) if isinstance(array, np.ndarray) else array.astype(np.uint8)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from neuronjax.errors import UnsupportedProgramError, quoted
+from neuronjax.machine.specs import Engine
 from neuronjax.nki import arguments as prepared
 from neuronjax.nki import constants
 from neuronjax.nki.arguments import Arguments
@@ -66,19 +67,15 @@ def build(trace: Trace, name: str, arguments: Arguments) -> Instruction:
     """
     usual = BUILDERS[name]
     first = ON_ENGINE.get((name, arguments.get("engine")), usual)
-    builder = first
-    kind: Any = usual.instruction
-    hints = _hints(kind)
+    builder, taken = first, _taken(name)
     for parameter, value in arguments.items():
-        hint = hints.get(usual.renamed.get(parameter, parameter))
-        if hint is not None:
-            _check_given(trace, name, parameter, hint, value)
-        operands = value if isinstance(value, list | tuple) else (value,)
-        is_indexed = any(isinstance(o, Tensor) and o.index is not None for o in operands)
-        if is_indexed and builder is first:
+        kinds = taken.get(parameter)
+        if kinds is not None:
+            _check_given(trace, name, parameter, kinds, value)
+        if builder is first and _is_indexed(value):
             builder = INDEXED.get((name, parameter), builder)
     given = {key: value for key, value in arguments.items() if key not in _WITHOUT_EFFECT}
-    kind = builder.instruction
+    kind: Any = builder.instruction
     hints, fields = _hints(kind), {}
     for parameter, value in builder.prepare(trace, given).items():
         key = builder.renamed.get(parameter, parameter)
@@ -87,30 +84,47 @@ def build(trace: Trace, name: str, arguments: Arguments) -> Instruction:
     return builder.instruction(**fields)
 
 
-def _check_given(trace: Trace, function: str, parameter: str, hint: Any, value: Any) -> None:
+def _is_indexed(value: Any) -> bool:
+    """Whether it is a tensor whose rows a tile names, or has one."""
+    if isinstance(value, Tensor):
+        return value.index is not None
+    return isinstance(value, list | tuple) and any(map(_is_indexed, value))
+
+
+@functools.cache
+def _taken(function: str) -> Mapping[str, frozenset[Any]]:
+    """What the instruction's fields take, by the parameters that are fields; None among it if the
+    parameter may be left out."""
+    builder = BUILDERS[function]
+    kind: Any = builder.instruction
+    hints, taken = _hints(kind), {}
+    for name, parameter in signature(function).parameters.items():
+        hint = hints.get(builder.renamed.get(name, name))
+        if hint is not None:
+            optional = {types.NoneType} if parameter.default is None else set()
+            taken[name] = frozenset({*(typing.get_args(hint) or (hint,)), *optional})
+    return taken
+
+
+def _check_given(
+    trace: Trace, function: str, parameter: str, kinds: frozenset[Any], value: Any
+) -> None:
     """Raises ``UnsupportedProgramError`` for a tensor, register or None where the instruction takes
     none, and for anything else where it takes nothing but a tensor or a register."""
-    kinds = _kinds(hint)
-    if value is None:
-        default = signature(function).parameters[parameter].default
-        is_taken = default is None or types.NoneType in kinds
+    if isinstance(value, Tensor):
+        is_taken = Access in kinds
+    elif isinstance(value, VirtualRegister):
+        is_taken = Register in kinds
+    elif value is None:
+        is_taken = types.NoneType in kinds
     else:
-        place = next((kind for given, kind in _ONLY if isinstance(value, given)), None)
-        is_taken = not kinds <= _PLACES if place is None else place in kinds
+        is_taken = not kinds <= _PLACES
     if not is_taken:
         raise _refused(trace, function, parameter, tuple(kinds), value)
 
 
-@functools.cache
-def _kinds(hint: Any) -> frozenset[Any]:
-    """What a field takes."""
-    return frozenset(typing.get_args(hint) or (hint,))
-
-
-_ONLY = ((Tensor, Access), (VirtualRegister, Register))
-"""What kernels give, and what it is in an instruction."""
 _PLACES = {Access, Register, types.NoneType}
-"""What a field takes that takes nothing but what `_ONLY` has."""
+"""What a field takes that takes nothing but tensors and registers."""
 
 
 def _refused(
@@ -158,6 +172,8 @@ def _converted(trace: Trace, function: str, parameter: str, hint: Any, value: An
         raise UnsupportedProgramError(
             f"{trace.line()}: nki.isa.{function} has no {parameter}=nl.{value.name}."
         )
+    if value is constants.engine.dma:
+        raise _refused(trace, function, parameter, kinds, value)
     if isinstance(value, enum.Enum):
         return value if type(value) in kinds else value.value
     if Affine in kinds and isinstance(value, int):
@@ -188,6 +204,8 @@ def _immediate(trace: Trace, function: str, parameter: str, value: float) -> Imm
 def _wanted(classes: Sequence[type]) -> str:
     if any(kind in classes for kind in _OPERATORS):
         return "an operator of nki.language, such as nl.add"
+    if Engine in classes:
+        return "an engine that has it, such as nisa.engine.vector"
     names = [member.name for kind in classes if issubclass(kind, enum.Enum) for member in kind]
     if names:
         return f"one of {', '.join(names)}"

@@ -55,7 +55,7 @@ class Call:
 
 def line_of(function: Callable[..., Any]) -> str:
     """``file:line`` where a kernel begins."""
-    code = function.__code__
+    code = inspect.unwrap(function).__code__
     return f"{code.co_filename}:{code.co_firstlineno}"
 
 

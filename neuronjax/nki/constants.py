@@ -41,7 +41,8 @@ class MemoryRegion(enum.Enum):
 
 
 class engine(enum.Enum, metaclass=_Names):
-    """Engines; `unknown` leaves the choice to the compiler."""
+    """Engines; `unknown` leaves the choice to the compiler. No instruction takes `dma`: who starts
+    a transfer is one of the others."""
 
     unknown = None
     tensor = Engine.TENSOR
@@ -49,6 +50,7 @@ class engine(enum.Enum, metaclass=_Names):
     scalar = Engine.SCALAR
     gpsimd = Engine.GPSIMD
     sync = Engine.SYNC
+    dma = "dma"
 
 
 class reduce_cmd(enum.Enum, metaclass=_Names):

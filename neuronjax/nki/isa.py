@@ -6,10 +6,12 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from neuronjax.errors import KernelError, UnsupportedProgramError
 from neuronjax.machine.chips import CHIPS
 from neuronjax.nki import constants as constants
-from neuronjax.nki.building import build
+from neuronjax.nki.building import BUILDERS, build
 from neuronjax.nki.constants import (
     dge_mode,
     dma_engine,
@@ -119,16 +121,35 @@ def _function(name: str) -> Callable[..., NkiInstruction]:
                 f"{trace.line()}: nki.isa.{name}({SIGNATURES[name]}): {wrong}"
                 f"{_hint(name, keywords, wrong)}"
             ) from None
-        trace.add(build(trace, name, given))
-        line, label = trace.line(), given.get("name")
+        numbers = {parameter: _of_python(value) for parameter, value in given.items()}
+        line, label = trace.add(build(trace, name, numbers)), given.get("name")
         if label is not None:
             trace.names[str(label)] = line
         loop = next((loop for loop in reversed(trace.open_loops) if loop.trips is not None), None)
         return NkiInstruction(name, line, len(trace.instructions) - 1, loop)
 
     call.__name__ = call.__qualname__ = name
+    call.__doc__ = BUILDERS[name].instruction.__doc__
     call.__signature__ = signature(name)  # type: ignore[attr-defined]
     return checked(f"nki.isa.{name}")(call)
+
+
+def _of_python(value: Any) -> Any:
+    """Numbers of numpy as those of Python, also in lists and short arrays of integers."""
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size <= _MOST_NUMBERS:
+        return value.tolist()
+    if isinstance(value, list):
+        return [_of_python(entry) for entry in value]
+    return tuple(map(_of_python, value)) if isinstance(value, tuple) else value
+
+
+_PLAIN = frozenset({Tensor, int, float, bool, str, type(None)})
+_MOST_NUMBERS = 64
+"""Of a mask or a pattern; larger arrays are given in the place of tensors."""
 
 
 def _compare_dtypes(trace: Trace, dtype: Any, dst: Any) -> None:

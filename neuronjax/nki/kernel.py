@@ -70,6 +70,12 @@ class Kernel:
         `[("plus1", "recip"), ("sum", ["plus1", "recip"])]`. ``KernelError``: these are none."""
         return dataclasses.replace(self, schedule=edges_of(schedule))
 
+    def __get__(self, instance: Any, owner: type | None = None) -> Kernel:
+        """The kernel as a method of an object that has it."""
+        if instance is None:
+            return self
+        return dataclasses.replace(self, function=self.function.__get__(instance, owner))
+
     def compile(
         self, called: Call, target: str | None = None, ranks: int | None = None
     ) -> Compiled:
@@ -166,6 +172,9 @@ def kernel_of(function: Callable[..., Any]) -> Kernel:
     """
     if isinstance(function, Kernel):
         return function
+    if isinstance(function, functools.partial):
+        kernel = kernel_of(function.func)
+        return dataclasses.replace(kernel, function=_completed(kernel.function, function))
     if not hasattr(function, "__code__"):
         raise KernelError(
             f"{quoted(function)} cannot be a kernel; pass a function that is written with def or "
@@ -177,6 +186,19 @@ def kernel_of(function: Callable[..., Any]) -> Kernel:
             "returns no tensor when it is called; use return in the place of yield, and def alone."
         )
     return Kernel(function)
+
+
+def _completed(function: Callable[..., Any], given: functools.partial[Any]) -> Callable[..., Any]:
+    """The function with the arguments that are given."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        return function(*given.args, *arguments, **{**given.keywords, **keywords})
+
+    call.__signature__ = inspect.signature(  # type: ignore[attr-defined]
+        functools.partial(function, *given.args, **given.keywords)
+    )
+    return call
 
 
 def simulate(

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from neuronjax.errors import OutOfBoundsError, UnsupportedProgramError, quoted
 from neuronjax.nki.constants import MemoryRegion
 from neuronjax.nki.dtypes import DType, element_type, stored
@@ -408,6 +410,7 @@ class Tensor(Views):
 
 def walk(pattern: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The steps and the counts of a pattern. ``UnsupportedProgramError``: it is none."""
+    pattern = pattern.tolist() if isinstance(pattern, np.ndarray) else pattern
     is_walk = isinstance(pattern, list | tuple) and all(
         isinstance(pair, list | tuple)
         and len(pair) == 2

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from neuronjax.machine.chips import CHIPS
 from neuronjax.machine.specs import CoreSpec
+from neuronjax.nki.refusal import unknown
 from neuronjax.nki.tracing import current
 
 
@@ -28,6 +29,12 @@ class TileSize:
     psum_min_align: ClassVar[int] = 4
     #: Bytes.
     sbuf_min_align: ClassVar[int] = 1
+
+    def __getattr__(self, name: str) -> Any:
+        """UnknownNameError: there is no such limit."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise unknown("nki.language.tile_size", name, dir(self))
 
     @property
     def psum_num_banks(self) -> int:

@@ -236,8 +236,8 @@ class Trace:
         self.registers.append(register)
         return register
 
-    def add(self, instruction: Instruction) -> None:
-        """Appends an instruction, at the kernel's line that is running."""
+    def add(self, instruction: Instruction) -> str:
+        """Appends an instruction, at the kernel's line that is running, which it returns."""
         line = self.line()
         if line not in self.lines:
             self.lines.append(line)
@@ -248,6 +248,7 @@ class Trace:
                 "more to do."
             )
         self.instructions.append(instruction.with_part(self.lines.index(line)))
+        return line
 
     def line(self) -> str:
         """``file:line`` of the innermost frame of the kernel's own code, or of what it calls."""

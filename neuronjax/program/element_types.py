@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from neuronjax.errors import UnknownFormatError
-from neuronjax.formats import FLOAT4_E2M1FN, FLOAT8_E4M3FN, FLOAT8_E5M2, FORMATS, Format
+from neuronjax.formats import FLOAT4_E2M1FN, FLOAT8_E4M3FN, FLOAT8_E5M2, FORMATS, Format, equals
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,10 @@ class Integer:
 
     def __str__(self) -> str:
         return self.name
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the other one, or what that stands for: a name, or a type of numpy."""
+        return self is other or equals(self, other)
 
     def __hash__(self) -> int:
         return hash(self.dtype)  # numpy's dtype equals it
@@ -43,6 +47,13 @@ class Packed:
     name: str
     element: Format
     count: int = 4
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the other one, or what that stands for: its name."""
+        return self is other or equals(self, other)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def __str__(self) -> str:
         return self.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -188,3 +189,122 @@ def test_results_are_whole_tensors_that_all_programs_have() -> None:
         nki.simulate(nki.jit(kept)[2])(X)
     with pytest.raises(UnsupportedProgramError, match=r"returns 3; return whole tensors"):
         nki.simulate(nki.jit(lambda x: (stored(loaded(x)), 3)))(X)
+
+
+NUMBERS = [np.float32(3), np.float64(3), np.int32(3), np.int64(3)]
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda number: number.dtype.name)
+def test_numbers_of_numpy_are_numbers(number: np.generic) -> None:
+    def kernel(x: Tensor, factor: Any) -> Tensor:
+        on_chip = loaded(x)
+        nisa.tensor_scalar(on_chip, on_chip, nl.multiply, factor)
+        nisa.memset(on_chip[:, 0:1], number)
+        return stored(on_chip)
+
+    expected = 3 * X
+    expected[:, 0] = 3
+    for door in (nki.simulate(kernel), nki.jit(kernel)):
+        np.testing.assert_array_equal(door(X, number), expected)
+
+
+def test_integers_of_numpy_are_sizes_steps_and_masks() -> None:
+    def kernel(x: Tensor) -> Tensor:
+        size = np.int64(32)
+        on_chip, sums = loaded(x[size : size + size]), nl.zeros((size, 1), x.dtype)
+        nisa.nc_stream_shuffle(on_chip, on_chip, np.arange(32)[::-1])
+        for _ in nl.affine_range(np.int64(2)):
+            nisa.tensor_scalar(on_chip, on_chip, nl.add, 1.0)
+        pattern = np.array([[x.shape[1], 32], [1, x.shape[1]]])
+        nisa.tensor_reduce(sums, nl.add, on_chip.ap(pattern, offset=np.int32(0)), axis=np.int64(1))
+        return stored(sums)
+
+    expected = (X[32:64][::-1].astype(np.float64) + 2).sum(1, keepdims=True)
+    np.testing.assert_allclose(nki.simulate(kernel)(X), expected, rtol=1e-5, atol=1e-5)
+
+
+class Scaling:
+    """An object with a kernel."""
+
+    factor = 2.0
+
+    @nki.jit
+    def scaled(self, x: Tensor, more: float = 0.0) -> Tensor:
+        on_chip = loaded(x)
+        nisa.tensor_scalar(on_chip, on_chip, nl.multiply, self.factor, op1=nl.add, operand1=more)
+        return stored(on_chip)
+
+    @staticmethod
+    @nki.jit
+    def copied(x: Tensor) -> Tensor:
+        return stored(loaded(x))
+
+
+def test_methods_are_kernels() -> None:
+    scaling = Scaling()
+    for door in (scaling.scaled, nki.simulate(scaling.scaled), jax.jit(scaling.scaled)):
+        np.testing.assert_array_equal(door(X), 2 * X)
+    np.testing.assert_array_equal(scaling.copied(X), X)
+    np.testing.assert_array_equal(Scaling.scaled(scaling, X), 2 * X)
+
+
+def test_a_part_of_the_arguments_may_be_given_before() -> None:
+    bound = functools.partial(Scaling().scaled, more=1.0)
+    plain = functools.partial(Scaling.scaled.function, Scaling(), more=1.0)
+    for kernel in (bound, plain):
+        np.testing.assert_array_equal(nki.simulate(kernel)(X), 2 * X + 1)
+        np.testing.assert_array_equal(nki.simulate(kernel)(X, more=2.0), 2 * X + 2)
+    with pytest.raises(KernelError, match=r"test_calls.py:\d+: scaled\(.*too many positional"):
+        nki.simulate(bound)(X, 2.0, 3.0)
+
+
+EQUAL: list[tuple[Any, Any]] = [
+    (nl.float32, "float32"),
+    (nl.float32, np.float32),
+    (nl.float32, np.dtype("float32")),
+    (nl.bfloat16, jnp.bfloat16.dtype),
+    (nl.int32, "int32"),
+    (nl.int32, np.int32),
+    (nl.bool_, np.bool_),
+    (nl.float8_e4m3fn_x4, "float8_e4m3fn_x4"),
+]
+UNEQUAL: list[tuple[Any, Any]] = [
+    (nl.float32, nl.bfloat16),
+    (nl.float32, "bfloat16"),
+    (nl.float32, np.int32),
+    (nl.int32, nl.uint32),
+    (nl.int32, "uint32"),
+    (nl.float32, None),
+    (nl.float8_e4m3fn_x4, nl.float32),
+]
+
+
+def test_dtypes_are_equal_to_what_stands_for_them() -> None:
+    for dtype, other in EQUAL:
+        assert dtype == other
+        assert other == dtype
+    for dtype, other in UNEQUAL:
+        assert dtype != other
+        assert other != dtype
+
+
+def test_dtypes_of_tensors_are_among_names() -> None:
+    def kernel(x: Tensor) -> Tensor:
+        assert x.dtype in ("float32", nl.bfloat16)
+        assert {nl.float32: 4}[x.dtype] == 4
+        return stored(loaded(x))
+
+    np.testing.assert_array_equal(nki.simulate(kernel)(X), X)
+
+
+def test_bytes_in_another_order() -> None:
+    swapped = X.astype(X.dtype.newbyteorder())
+
+    def doubled(x: Tensor) -> Tensor:
+        on_chip = loaded(x)
+        nisa.tensor_scalar(on_chip, on_chip, nl.multiply, 2.0)
+        nisa.dma_copy(x, on_chip)
+        return x
+
+    np.testing.assert_array_equal(nki.simulate(doubled)(swapped), 2 * X)
+    np.testing.assert_array_equal(swapped, 2 * X)
