@@ -23,6 +23,7 @@ from neuronjax.nki.assembly import Grid, assembled
 from neuronjax.nki.calls import Call, line_of
 from neuronjax.nki.carried import carried
 from neuronjax.nki.compiled import Compiled
+from neuronjax.nki.coverage import unwritten
 from neuronjax.nki.dtypes import element_type, stored
 from neuronjax.nki.endless import Watch
 from neuronjax.nki.hazards import hazards
@@ -79,6 +80,8 @@ def compiled(
     names = {label: line for trace in traces for label, line in trace.names.items()}
     asked = scheduling.notes(schedule, names, name)
     remarks = dict.fromkeys((*(text for trace in traces for text in trace.remarks), *asked))
+    results = [buffer for buffer in buffers if buffer.kind is Kind.RESULT]
+    missing = unwritten(traces, [*results, *private])
     assembled_program, notes = assembled(grid_of_traces)
     _warn(advice)
     return Compiled(
@@ -87,7 +90,7 @@ def compiled(
         declared=grid_of_traces.declared,
         written={position: _result_of(argument) for position, argument in written.items()},
         changed=frozenset(_written(traces, None)),
-        notes=(*notes, *(f"{text}." for _, text in advice), *remarks),
+        notes=(*notes, *(f"{text}." for _, text in advice), *remarks, *missing),
         grid=grid,
     )
 

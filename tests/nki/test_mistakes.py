@@ -268,6 +268,21 @@ def test_sums_may_be_read_before_they_are_complete(order: core.Order | None, chi
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize(("halves", "noted"), [(0, "8192 of 8192"), (1, "4096 of 8192"), (2, "")])
+def test_results_that_are_not_written_are_noted(halves: int, noted: str) -> None:
+    @nki.jit
+    def parts(x: Tensor) -> Tensor:
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        for half in range(halves):
+            nisa.dma_copy(out[:, half::2], loaded(x[:, half::2]))
+        return out
+
+    (note,) = parts.trace(X).notes or ("",)
+    assert re.search(
+        rf"test_mistakes.py:\d+: {noted} elements of this result" if noted else "^$", note
+    )
+
+
 def repeated(x: Tensor) -> Tensor:
     """Iterations that write the same values to the same place, or use a place anew; and operands
     that take the place of others, or lie before them."""
