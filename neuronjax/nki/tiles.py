@@ -31,7 +31,7 @@ def ndarray(
     shape: Sequence[int],
     dtype: DType,
     buffer: MemoryRegion | str = MemoryRegion.sbuf,
-    name: str = "",
+    name: str | None = "",
     address: tuple[int, int] | None = None,
 ) -> Tensor:
     """A tensor without values, in SBUF, PSUM or HBM. A kernel may return those in `shared_hbm`, and
@@ -47,7 +47,7 @@ def ndarray(
       KernelError: an address in PSUM at which no bank begins.
     """
     memory, kind = _MEMORIES[_region(buffer)]
-    if not isinstance(name, str):
+    if not isinstance(name, str | None):
         raise UnsupportedProgramError(
             f"{current().line()}: name={quoted(name)} is no name of a tensor; pass a string."
         )
@@ -73,7 +73,7 @@ def ndarray(
             f"{trace.line()}: a tile has one dimension at least, its partitions; pass a shape such "
             "as (128, 1)."
         )
-    made = trace.buffer(memory, stored(number), sizes, kind, address=address, label=name)
+    made = trace.buffer(memory, stored(number), sizes, kind, address=address, label=name or "")
     return whole(made, number)
 
 

@@ -286,7 +286,7 @@ def test_results_that_are_not_written_are_noted(halves: int, noted: str) -> None
 def repeated(x: Tensor) -> Tensor:
     """Iterations that write the same values to the same place, or use a place anew; and operands
     that take the place of others, or lie before them."""
-    scale, part, out = tile((128, 1)), tile((128, 32)), tile(x.shape)
+    scale, part, out = tile((128, 1)), nl.ndarray((128, 32), x.dtype, name=None), tile(x.shape)
     wide = loaded(x)
     nisa.tensor_copy(wide[:, 0:32], wide[:, 32:64])
     for half in nl.affine_range(2):
