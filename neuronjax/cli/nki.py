@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import difflib
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import jax
 import ml_dtypes
 import numpy as np
 
+import neuronjax
 from neuronjax import nki
 from neuronjax.cli.command import Command
 from neuronjax.emulate.core import DataflowOrder, ProgramOrder
-from neuronjax.errors import ConfigurationError
+from neuronjax.errors import ConfigurationError, NeuronError, ScriptError
 from neuronjax.nki.targets import chip_of
 from neuronjax.profiling.store import REPORT
 from neuronjax.profiling.text import table
@@ -30,11 +36,13 @@ and which engines are busy (bench), what is slow and why (profile, which writes 
 folder), or what its program looks like (print). The arguments of a run are normally distributed,
 and the same every time; integers are 0.
 
-A kernel is a function of the file that is marked by nki.jit; `import nki` works in it.
+A kernel is a function of the file that is marked by nki.jit; `import nki` works in it. KERNEL[2]
+has two programs, on the physical cores of a logical core.
 
-Example: neuronjax nki bench softmax.py:softmax --shapes=256x64,256x1:bfloat16
+Example: neuronjax nki bench softmax.py:softmax --shapes=256x64,256x1:bfloat16 --set scale=2.0
 """
 
+_PLACE = re.compile(r"(.+):(\w+)(?:\[(\d+)\])?")
 _SHAPE = re.compile(r"(\d+(?:x\d+)*)(?::(\w+))?")
 
 
@@ -47,6 +55,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_arrays,
         metavar="SHAPES",
         help="the arguments' shapes: 128x64,128x64:bfloat16 (default dtype: float32)",
+    )
+    parser.add_argument(
+        "--set",
+        dest="values",
+        action="append",
+        default=[],
+        type=_value,
+        metavar="NAME=VALUE",
+        help="an argument that is no array: a number, a string or another literal of Python",
     )
     parser.add_argument(
         "--to",
@@ -67,6 +84,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _value(text: str) -> tuple[str, Any]:
+    name, is_given, value = text.partition("=")
+    if not is_given or not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"{text!r} is not an argument such as scale=2.0")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value
+
+
 def _arrays(text: str) -> list[np.ndarray]:
     arrays = []
     for part in text.split(","):
@@ -84,20 +111,40 @@ def _arrays(text: str) -> list[np.ndarray]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit code 0; what the chip refuses is an error."""
-    kernel = _kernel(arguments.kernel)
-    print(ACTIONS[arguments.action](kernel, arguments))
+    with _lines_of_the_file():
+        kernel = _kernel(arguments.kernel)
+        print(ACTIONS[arguments.action](kernel, arguments))
     return 0
 
 
+@contextmanager
+def _lines_of_the_file() -> Iterator[None]:
+    """ScriptError: the file's own code, or the kernel's, has raised what is no error of ours."""
+    try:
+        yield
+    except (NeuronError, OSError):
+        raise
+    except Exception as error:
+        own = str(Path(neuronjax.__file__).parent)
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [
+            f"{f.filename}:{f.lineno}" for f in frames if not f.filename.startswith((own, "<"))
+        ]
+        if isinstance(error, SyntaxError):
+            lines.append(f"{error.filename}:{error.lineno}")
+        raise ScriptError(f"{lines[-1]}: {type(error).__name__}: {error}") from None
+
+
 def _kernel(place: str) -> nki.Kernel:
-    """The kernel of a place such as `kernels.py:softmax`.
+    """The kernel of a place such as `kernels.py:softmax` or `kernels.py:softmax[2]`.
 
     Raises:
       ConfigurationError: the file has no such kernel; OSError: there is no such file.
     """
-    file, _, name = place.rpartition(":")
-    if not file:
+    match = _PLACE.fullmatch(place)
+    if match is None:
         raise ConfigurationError(f"{place!r} does not name a kernel; write FILE:KERNEL.")
+    file, name, programs = match.groups()
     path = Path(file)
     path.open().close()
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -109,15 +156,17 @@ def _kernel(place: str) -> nki.Kernel:
     spec.loader.exec_module(module)
     kernels = {key: value for key, value in vars(module).items() if isinstance(value, nki.Kernel)}
     if name not in kernels:
+        near = difflib.get_close_matches(name, kernels, 1)
         there = ", ".join(kernels) or "none"
         raise ConfigurationError(
             f"{file} has no kernel {name!r}; its functions marked with nki.jit: {there}."
+            f"{f' Did you mean {near[0]}?' if near else ''}"
         )
-    return kernels[name]
+    return kernels[name][int(programs)] if programs else kernels[name]
 
 
 def _check(kernel: nki.Kernel, given: argparse.Namespace) -> str:
-    traced = kernel.trace(*given.shapes, target=given.target)
+    traced = kernel.trace(*given.shapes, target=given.target, **dict(given.values))
     refused = f"{traced.program.name}: {traced.program.target.chip} accepts it"
     return "\n".join([refused, *traced.notes])
 
@@ -128,7 +177,7 @@ def _run(kernel: nki.Kernel, given: argparse.Namespace) -> str:
     results, others = (
         jax.tree_util.tree_leaves_with_path(
             nki.simulate(kernel, order, given.target, record_to=file)(
-                *(value.copy() for value in values)
+                *(value.copy() for value in values), **dict(given.values)
             )
         )
         for order, file in runs
@@ -168,7 +217,7 @@ def _statistics(value: np.ndarray) -> tuple[str, ...]:
 
 
 def _bench(kernel: nki.Kernel, given: argparse.Namespace) -> str:
-    time = nki.benchmark(kernel, *given.shapes, target=given.target)
+    time = nki.benchmark(kernel, *given.shapes, target=given.target, **dict(given.values))
     busy = [
         (name, f"{nanoseconds / 1e3:.2f}", f"{time.share(name):.1%}")
         for name, nanoseconds in time.busy_ns.items()
@@ -184,12 +233,14 @@ def _bench(kernel: nki.Kernel, given: argparse.Namespace) -> str:
 
 
 def _profile(kernel: nki.Kernel, given: argparse.Namespace) -> str:
-    recorded = nki.profile(kernel, *given.shapes, folder=given.to, target=given.target)
+    keywords = dict(given.values)
+    recorded = nki.profile(kernel, *given.shapes, folder=given.to, target=given.target, **keywords)
     return f"{summary(recorded)}\n\nThe report is {given.to / REPORT}."
 
 
 def _print(kernel: nki.Kernel, given: argparse.Namespace) -> str:
-    return text_of(kernel.trace(*given.shapes, target=given.target).program)
+    traced = kernel.trace(*given.shapes, target=given.target, **dict(given.values))
+    return text_of(traced.program)
 
 
 ACTIONS: Mapping[str, Callable[[nki.Kernel, argparse.Namespace], str]] = {

@@ -89,6 +89,8 @@ def test_run_computes_values(file: Path, capsys: pytest.CaptureFixture[str]) -> 
             "128x64",
             "no kernel 'tripled'; its functions marked with nki.jit: doubled",
         ),
+        ("kernels.py:doubeld", "128x64", "Did you mean doubled?"),
+        ("kernels.py:doubled[3]", "128x64", "asks for 3 programs"),
         ("kernels.py", "128x64", "does not name a kernel; write FILE:KERNEL"),
         ("none.py:doubled", "128x64", "No such file"),
     ],
@@ -101,6 +103,61 @@ def test_errors_are_one_line(
     written = capsys.readouterr()
     assert words in written.err
     assert "Traceback" not in written.err
+
+
+SCALED = """
+@nki.jit
+def scaled(x, scale, dtype="float32", *, name=None):
+    assert scale > 0, "a scale above 0"
+    rows = x.shape[0] // nl.num_programs()
+    own = nl.ds(nl.program_id() * rows, rows)
+    out = nl.ndarray(x.shape, dtype=dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x[own])
+    nisa.tensor_scalar(tile, tile, nl.multiply, scale)
+    nl.store(out[own], tile)
+    return out
+"""
+
+
+@pytest.mark.parametrize("action", ["check", "run", "bench", "print"])
+def test_arguments_that_are_no_arrays_and_two_programs(
+    action: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(KERNEL + SCALED)
+    place = f"{file}:scaled[2]"
+    given = ["--shapes=128x64", "--set", "scale=3.0", "--set", "dtype=bfloat16", "--set=name=a b"]
+    assert main(["nki", action, place, *given]) == 0
+    written = capsys.readouterr().out
+    if action == "run":
+        x = np.random.default_rng(0).standard_normal((128, 64), np.float32)
+        assert "bfloat16[128, 64]" in written
+        assert f"{3 * x.max():.2f}"[:4] in written
+
+
+BROKEN: dict[str, tuple[str, str]] = {
+    "syntax": ("def k(:\n", r"kernels.py:1: SyntaxError"),
+    "import": ("import nomodule\n", r"kernels.py:1: ModuleNotFoundError: .*nomodule"),
+    "assertion": (KERNEL + SCALED, r"kernels.py:17: AssertionError: a scale above 0"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_errors_of_the_file_are_one_line(
+    case: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, words = BROKEN[case]
+    file.write_text(text)
+    arguments = ["nki", "check", f"{file}:scaled", "--shapes=128x64", "--set", "scale=-1"]
+    assert main(arguments) == EXIT_ERROR
+    written = capsys.readouterr().err
+    assert re.search(words, written)
+    assert "Traceback" not in written
+
+
+def test_a_value_without_a_name(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["nki", "check", f"{file}:doubled", "--shapes=128x64", "--set", "3"])
+    assert "'3' is not an argument such as scale=2.0" in capsys.readouterr().err
 
 
 def test_a_shape_that_is_none(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
