@@ -251,11 +251,12 @@ def _shown(types: Sequence[tuple[str, tuple[int, ...]]]) -> str:
 
 def lines_by_path(program: Program) -> dict[str, str]:
     """Path of an instruction -> `file:line`."""
-    return {
-        place.path: place.kernel.parts[instruction.part].sources[0]
+    sources = (
+        (place.path, place.kernel.parts[instruction.part].sources)
         for place, instruction in instructions(program)
         if place.kernel is not None and instruction.part is not None and place.kernel.parts
-    }
+    )
+    return {path: lines[0] for path, lines in sources if lines}
 
 
 _NAMES = re.compile(r"[^\s(]*\w(?: \d+/[^\s(]*\w)?")

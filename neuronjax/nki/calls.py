@@ -33,6 +33,12 @@ class Call:
         """The arrays, in the order of the parameters."""
         return [leaf for leaf in self.leaves if is_array(leaf)]
 
+    @property
+    def scalars(self) -> list[str]:
+        """The parameters of arrays without dimensions, which `jax.jit` makes of numbers."""
+        pairs = zip(self.places, self.leaves, strict=True)
+        return [place for place, leaf in pairs if is_array(leaf) and not leaf.shape]
+
     def place_of(self, position: int) -> str:
         """The parameter of an array, by its position among the arrays."""
         pairs = zip(self.places, self.leaves, strict=True)

@@ -17,7 +17,7 @@ import numpy as np
 from neuronjax import options
 from neuronjax.emulate import core
 from neuronjax.emulate.element_types import numpy_dtype
-from neuronjax.errors import KernelError, quoted
+from neuronjax.errors import KernelError, UnsupportedProgramError, quoted
 from neuronjax.jaxlib_api import kernel_calls
 from neuronjax.jaxlib_api.tracing import varying_as
 from neuronjax.nki import arrays
@@ -80,9 +80,18 @@ class Kernel:
         self, called: Call, target: str | None = None, ranks: int | None = None
     ) -> Compiled:
         """The program for a call on so many ranks, if that is known. Raises as `trace` does."""
-        return compiled(
-            self.function, called, chip_of(target or self.target), self.grid, ranks, self.schedule
-        )
+        chip = chip_of(target or self.target)
+        try:
+            return compiled(self.function, called, chip, self.grid, ranks, self.schedule)
+        except (KernelError, UnsupportedProgramError) as error:
+            if not called.scalars:
+                raise
+            numbers = ", ".join(called.scalars)
+            raise type(error)(
+                f"{error}\n{numbers} had no dimensions: jax.jit makes an array of a number that is "
+                "passed through it. Name it in static_argnames of jax.jit, or give the kernel the "
+                "number itself."
+            ) from None
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """Its results for JAX arrays, within `jax.jit` or not: the emulator computes them when the

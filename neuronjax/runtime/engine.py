@@ -30,13 +30,14 @@ from neuronjax.emulate.element_types import Rounding
 from neuronjax.emulate.record import record
 from neuronjax.emulate.repeated import Repeated
 from neuronjax.engine_compiler import lower_program
-from neuronjax.errors import ConfigurationError
+from neuronjax.errors import ConfigurationError, ExecutionError
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.host.client import HostClient, HostExecutable, Placement
 from neuronjax.legalize.policy import policy_of
 from neuronjax.lower.memory.account import account
 from neuronjax.lower.values.storage import restored, stored
+from neuronjax.native_kernels import lines_by_path, with_lines
 from neuronjax.options import Options
 from neuronjax.program.control import Host
 from neuronjax.program.operand import Kind
@@ -225,11 +226,20 @@ class Runs:
 
         The function raises:
           ConfigurationError: the folder for records cannot be written to.
-          RaceError, DeadlockError, UninitialisedError, OutOfBoundsError: detected by the emulator.
+          RaceError, DeadlockError, UninitialisedError, OutOfBoundsError: detected by the emulator;
+            the text has the user's lines.
         """
-        if self._folder is None:
-            return self._repeated(program, host)
-        return partial(self._recorded, self._folder, program, host, self.seeds())
+        run = self._repeated(program, host)
+        if self._folder is not None:
+            run = partial(self._recorded, self._folder, program, host, self.seeds())
+
+        def with_users_lines(arguments: list[dict[str, np.ndarray]]) -> list[Results]:
+            try:
+                return run(arguments)
+            except ExecutionError as error:
+                raise type(error)(with_lines(str(error), lines_by_path(program))) from error
+
+        return with_users_lines
 
     def _repeated(self, program: Program, host: HostWork) -> Run:
         def make(arguments: Sequence[Arguments], seed: int) -> Emulation:

@@ -21,13 +21,23 @@ from jax.sharding import PartitionSpec as P
 import neuronjax
 from neuronjax import nki
 from neuronjax.emulate.core import DataflowOrder
-from neuronjax.errors import KernelError, RaceError
+from neuronjax.emulate.element_types import Rounding
+from neuronjax.errors import KernelError, MemoryAccessError, NeuronError, RaceError
 from neuronjax.nki import isa as nisa
 from neuronjax.nki import language as nl
 from neuronjax.nki.tensor import Tensor
+from neuronjax.options import Options
 from neuronjax.profiling.places import placed
+from neuronjax.runtime.engine import Runs
 from tests.conftest import RunPython
-from tests.lower.differential import completed, emulated, host_operations, lowered, sent
+from tests.lower.differential import (
+    completed,
+    emulated,
+    host_operations,
+    lowered,
+    run_on_host,
+    sent,
+)
 from tests.nki import kernels
 from tests.nki.kernels import loaded, stored, tile
 
@@ -164,6 +174,12 @@ def test_what_jax_says_about_a_kernel() -> None:
         jax.grad(lambda x: scaled(x).sum())(HALF)
 
 
+def test_numbers_that_jax_makes_arrays_of() -> None:
+    np.testing.assert_array_equal(jax.jit(scaled, static_argnames="factor")(HALF, 3.0), 3 * HALF)
+    with pytest.raises(NeuronError, match=r"factor had no dimensions.*static_argnames"):
+        jax.jit(scaled)(HALF, 3.0)
+
+
 def test_estimates_have_the_time_and_the_lines_of_kernels() -> None:
     def function(x: jax.Array) -> Any:
         return scaled(x + 1) - 1
@@ -297,6 +313,16 @@ def test_errors_of_runs_have_the_lines_of_the_kernel() -> None:
     np.testing.assert_array_equal(jitted(X, np.full((1, 1), 7, np.int32)), X[7:8])
     with pytest.raises(ValueError, match=r"test_in_programs\.py:\d+"):
         jitted(X, np.full((1, 1), 256, np.int32)).block_until_ready()
+
+
+def test_errors_of_engines_have_the_lines_of_the_kernel() -> None:
+    arguments = {"arg0": X, "arg1": np.full((1, 1), 7, np.int32)}
+    program = completed(lowered(sent(jax.jit(picked).trace(*arguments.values()))))
+    host: Any = run_on_host
+    run = Runs(Options(), Rounding()).of(program, host)
+    np.testing.assert_array_equal(run([arguments])[0]["res0"].reshape(1, 8), X[7:8])
+    with pytest.raises(MemoryAccessError, match=r"test_in_programs\.py:\d+: .*dma_copy: src reach"):
+        run([{**arguments, "arg1": np.full((1, 1), 256, np.int32)}])
 
 
 @nki.jit
