@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from neuronjax.errors import UnsupportedProgramError, quoted
+from neuronjax.errors import KernelError, UnsupportedProgramError, quoted
 from neuronjax.machine.chips import CHIPS
 from neuronjax.machine.specs import Engine
 from neuronjax.nki import constants
 from neuronjax.nki.tensor import Tensor, walk
 from neuronjax.nki.tracing import Trace
-from neuronjax.program.operand import Dim
+from neuronjax.program.operand import Dim, Kind
 from neuronjax.program.operators import BITVECTOR, AluOp, DescriptorMode
 
 Arguments = dict[str, Any]
@@ -161,6 +161,17 @@ def last_axes(trace: Trace, axis: int | Sequence[int], rank: int) -> int:
             "dimensions; reduce the last dimensions, but never dimension 0 (partitions)."
         )
     return len(axes)
+
+
+def barrier(trace: Trace, arguments: Arguments) -> Arguments:
+    """Of `core_barrier`: what it waits for lies where both cores see it."""
+    data = arguments["data"]
+    if data.storage.kind is Kind.SCRATCH and not data.storage.on_chip:
+        raise KernelError(
+            f"{trace.line()}: core_barrier orders what cores do with data, and {data!r} is memory "
+            "of this core alone; give it the tensor of nl.shared_hbm that they share."
+        )
+    return arguments
 
 
 def scalar_reduce(trace: Trace, arguments: Arguments) -> Arguments:

@@ -293,7 +293,7 @@ BUILDERS: Mapping[str, Builder] = {
     "rand_get_state": Builder(random_numbers.RandGetState),
     "set_rng_seed": Builder(random_numbers.SetRngSeed, renamed={"src_seeds": "seed"}),
     "dropout": Builder(random_numbers.Dropout),
-    "core_barrier": Builder(gpsimd_engine.CoreBarrier),
+    "core_barrier": Builder(gpsimd_engine.CoreBarrier, prepared.barrier),
     "sendrecv": Builder(dma.SendReceive),
     "register_move": Builder(control.RegisterMove),
     "register_load": Builder(control.RegisterLoad),

@@ -115,6 +115,13 @@ def transposed_to_a_narrower_type(x: Tensor) -> Tensor:
     return stored(out)
 
 
+def waiting_for_private_memory(x: Tensor) -> Tensor:
+    own = nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm)
+    nisa.dma_copy(own, loaded(x))
+    nisa.core_barrier(own, (0, 1))  # mistake
+    return _in_turn(loaded(own))
+
+
 def sent_to_one_received_from_another(x: Tensor) -> Tensor:
     mine, theirs = loaded(x), tile(x.shape)
     other = 1 - nl.program_id(0)
@@ -209,6 +216,7 @@ MISTAKES: Mapping[Callable[..., Tensor], Mistake] = {
     within_a_bank: Mistake("is 1024 bytes into a bank of PSUM"),
     into_a_constant: Mistake("dst writes to the constant"),
     transposed_to_a_narrower_type: Mistake("dst of bfloat16; allowed: float32"),
+    waiting_for_private_memory: Mistake("in private_hbm is memory of this core alone", 2),
     sent_to_one_received_from_another: Mistake("sends to core 1 and receives from core 0", 2),
     received_by_half: Mistake("src of 128 partitions", 2),
     too_much_for_gpsimd: Mistake("at most 1024 bytes of a partition with gpsimd_dma", 2),
