@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import enum
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heapify, heappop, heapreplace
 
 from neuronjax.lower.sync.distance import Source, bound, levels, nearest, newest
 from neuronjax.lower.sync.knowledge import Facts, has
 from neuronjax.lower.sync.patterns import Pattern, pattern
-from neuronjax.lower.sync.streams import Counter, Item, Row, Stream, Turn, exceeds, greatest
+from neuronjax.lower.sync.streams import Counter, Item, Row, Stream, Turn, exceeds, greatest, least
 from neuronjax.program.operand import Access, Buffer, Register
 
 Place = tuple[str, str]
@@ -20,6 +22,7 @@ Overlap = Callable[[Buffer, Buffer], bool | None]
 End = tuple[int, int, int, int, "Line"]
 """A line and its number, with the index of the use to look at and of the last one; the newest use
 sorts first."""
+Loops = tuple[Turn, ...]
 
 
 @dataclass(slots=True)
@@ -31,13 +34,45 @@ class Line:
     is for all before.
     """
 
+    users: list[tuple[Item, Pattern]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Chain:
+    """Uses of some memory by instructions of one stream that one engine starts, all reads or all
+    writes: lines of the kernel's outermost loops, in program order.
+
+    What a consumer behind a loop waits for there comes after all loops before.
+    """
+
     engine: Stream
     stream: Stream
-    loops: tuple[Turn, ...]
     is_write: bool
     #: Whether nobody knows if this is the memory in question.
     is_vague: bool
-    users: list[tuple[Item, Pattern]] = field(default_factory=list)
+    #: Outermost loop, or None for instructions in no loop -> their lines.
+    loops: dict[Turn | None, list[Line]] = field(default_factory=dict)
+    #: The outermost loops, and the position of the first use in each.
+    turns: list[Turn] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+
+    def add(self, line: Line, first: Item) -> None:
+        """Takes up a line, of which `first` is the first instruction."""
+        outermost = first.loops[0] if first.loops else None
+        if outermost is not None and outermost not in self.loops:
+            self.turns.append(outermost)
+            self.starts.append(first.position)
+        self.loops.setdefault(outermost, []).append(line)
+
+    def waits_for(self, producer: Item, use: Pattern) -> bool:
+        """Whether its instructions may need a semaphore to wait for a use."""
+        is_ordered = self.stream is producer.stream or self.engine is producer.stream
+        return (use.is_write or self.is_write) and not is_ordered
+
+    def delays(self, consumer: Item, use: Pattern) -> bool:
+        """Whether a use may need a semaphore to wait for its instructions."""
+        is_ordered = self.stream is consumer.stream or self.stream is consumer.engine
+        return (use.is_write or self.is_write) and not is_ordered
 
 
 @dataclass(slots=True)
@@ -46,7 +81,7 @@ class Uses:
 
     by_item: dict[int, list[tuple[Place, Pattern]]] = field(default_factory=dict)
     #: Place -> uses of it, and of places that share memory with it.
-    lines: dict[Place, list[Line]] = field(default_factory=dict)
+    chains: dict[Place, list[Chain]] = field(default_factory=dict)
 
 
 def uses_of(items: Sequence[Item], overlap: Overlap) -> Uses:
@@ -71,30 +106,31 @@ def uses_of(items: Sequence[Item], overlap: Overlap) -> Uses:
         if answer is not False:
             shared[place].append((other, answer is None))
             shared[other].append((place, answer is None))
-    lines: dict[frozenset[tuple[Place, bool]], list[Line]] = {}
+    chains: dict[frozenset[tuple[Place, bool]], list[Chain]] = {}
     for place, near in shared.items():
         key = frozenset(near)  # tiles at one place share with the same ones
-        if key not in lines:
-            lines[key] = _lines((by_place[other], is_vague) for other, is_vague in sorted(near))
-        uses.lines[place] = lines[key]
+        if key not in chains:
+            chains[key] = _chains((by_place[other], is_vague) for other, is_vague in sorted(near))
+        uses.chains[place] = chains[key]
     return uses
 
 
-def _lines(uses: Iterable[tuple[Sequence[tuple[Item, Pattern]], bool]]) -> list[Line]:
-    """Uses, and whether each is vague, as lines."""
+def _chains(uses: Iterable[tuple[Sequence[tuple[Item, Pattern]], bool]]) -> list[Chain]:
+    """Uses, and whether each is vague, as chains."""
+    chains: dict[Hashable, Chain] = {}
     lines: dict[Hashable, Line] = {}
-    for users, is_vague in uses:
-        for item, accessed in users:
-            key = (item.counter, item.engine, item.loops, accessed.is_write, is_vague)
-            line = lines.get(key)
-            if line is None:
-                line = lines[key] = Line(
-                    item.engine, item.stream, item.loops, accessed.is_write, is_vague
-                )
-            line.users.append((item, accessed))
-    for line in lines.values():
-        line.users.sort(key=_position)
-    return list(lines.values())
+    flat = [(*user, is_vague) for users, is_vague in uses for user in users]
+    for item, accessed, is_vague in sorted(flat, key=lambda user: user[0].position):
+        of_chain = (item.engine, item.stream, accessed.is_write, is_vague)
+        chain = chains.get(of_chain)
+        if chain is None:
+            chain = chains[of_chain] = Chain(*of_chain)
+        line = lines.get((of_chain, item.loops))
+        if line is None:
+            line = lines[of_chain, item.loops] = Line()
+            chain.add(line, item)
+        line.users.append((item, accessed))
+    return list(chains.values())
 
 
 def _near(buffers: Mapping[Place, Buffer]) -> Iterator[tuple[Place, Place]]:
@@ -137,18 +173,10 @@ def counted(items: Sequence[Item], uses: Uses) -> set[int]:
     positions: set[int] = set()
     for item in items:
         for place, use in uses.by_item[item.position]:
-            if item.position not in positions and _is_wanted(item, use, uses.lines[place]):
+            if any(chain.waits_for(item, use) for chain in uses.chains[place]):
                 positions.add(item.position)
+                break
     return positions
-
-
-def _is_wanted(item: Item, use: Pattern, lines: Iterable[Line]) -> bool:
-    return any(
-        (use.is_write or line.is_write)
-        and line.stream is not item.stream
-        and line.engine is not item.stream
-        for line in lines
-    )
 
 
 def sources(consumer: Item, uses: Uses, known: Facts) -> list[Source]:
@@ -158,72 +186,105 @@ def sources(consumer: Item, uses: Uses, known: Facts) -> list[Source]:
     """
     by_counter: dict[Counter, list[Source]] = {}
     for place, use in uses.by_item[consumer.position]:
-        for ends in _ends(consumer, use, uses.lines[place]):
-            _look_back(consumer, use, ends, known, by_counter)
+        for chain in uses.chains[place]:
+            if chain.delays(consumer, use):
+                _look_back(consumer, use, chain, known, by_counter)
     return [row for rows in by_counter.values() for row in rows]
-
-
-def _ends(consumer: Item, use: Pattern, lines: Iterable[Line]) -> tuple[list[End], list[End]]:
-    """Where to begin in each line: before the consumer, and behind it in its outermost loop."""
-    before: list[End] = []
-    behind: list[End] = []
-    own, engine, outermost = consumer.stream, consumer.engine, consumer.loops[:1]
-    for number, line in enumerate(lines):
-        if line.stream is own or line.stream is engine or not (use.is_write or line.is_write):
-            continue
-        first = bisect_left(line.users, consumer.position, key=_position)
-        if first:
-            before.append((-line.users[first - 1][0].position, number, first - 1, 0, line))
-        if outermost and line.loops[:1] == outermost and first < len(line.users):
-            last = len(line.users) - 1
-            behind.append((-line.users[last][0].position, number, last, first, line))
-    return before, behind
 
 
 def _look_back(
     consumer: Item,
     use: Pattern,
-    ends: list[End],
+    chain: Chain,
     known: Facts,
     by_counter: dict[Counter, list[Source]],
 ) -> None:
+    """Looks at a chain: at instructions in no loop, at the consumer's own outermost loop, and from
+    the loop before it on until all that is older is done."""
+    look = partial(_look, consumer, use, chain.is_vague, known, by_counter)
+    _walk(_before(consumer, chain.loops.get(None, ())), look)
+    own = consumer.loops[0] if consumer.loops else None
+    if own is not None:
+        lines = chain.loops.get(own, ())
+        _walk(_before(consumer, lines), look)
+        _walk(_behind(consumer, lines), look)
+    for number in reversed(range(bisect_left(chain.starts, consumer.position))):
+        turn = chain.turns[number]
+        if turn is not own and not _walk(_before(consumer, chain.loops[turn]), look):
+            break
+
+
+def _before(consumer: Item, lines: Sequence[Line]) -> list[End]:
+    """Where to begin in each line: with the last use before the consumer."""
+    ends = []
+    for number, line in enumerate(lines):
+        first = bisect_left(line.users, consumer.position, key=_position)
+        if first:
+            ends.append((-line.users[first - 1][0].position, number, first - 1, 0, line))
+    return ends
+
+
+def _behind(consumer: Item, lines: Sequence[Line]) -> list[End]:
+    """The same for what comes behind the consumer, in the iterations before."""
+    ends = []
+    for number, line in enumerate(lines):
+        first, last = bisect_left(line.users, consumer.position, key=_position), len(line.users) - 1
+        if first <= last:
+            ends.append((-line.users[last][0].position, number, last, first, line))
+    return ends
+
+
+def _walk(ends: list[End], look: Callable[[Item, Pattern], Answer]) -> bool:
     """Looks at lines from their ends on, always at the newest use of all; leaves a line when all
-    that is older is done."""
+    that is older is done. Returns whether what comes before these lines may not be done."""
+    answers: set[Answer] = set()
     heapify(ends)
     while ends:
         _, number, index, first, line = ends[0]
-        producer, other = line.users[index]
-        goes_on = _look(consumer, use, producer, other, line.is_vague, known, by_counter)
-        if goes_on and index > first:
+        answer = look(*line.users[index])
+        answers.add(answer)
+        if answer is not Answer.DONE and index > first:
             position = line.users[index - 1][0].position
             heapreplace(ends, (-position, number, index - 1, first, line))
         else:
             heappop(ends)
+    return answers <= {Answer.OPEN}
 
 
 def _position(user: tuple[Item, Pattern]) -> int:
     return user[0].position
 
 
+class Answer(enum.Enum):
+    """What comes of a pair of accesses."""
+
+    DONE = enum.auto()
+    """All that the producer ever did before is done anyway."""
+    WAITS = enum.auto()
+    """The consumer waits for the producer in every iteration."""
+    OPEN = enum.auto()
+    """Neither, in some iteration at least."""
+
+
 def _look(
     consumer: Item,
     use: Pattern,
-    producer: Item,
-    other: Pattern,
     is_vague: bool,
     known: Facts,
     by_counter: dict[Counter, list[Source]],
-) -> bool:
-    """Adds what the consumer waits for because of one pair of accesses; False: nothing, as all that
-    the producer ever did before is done anyway.
+    producer: Item,
+    other: Pattern,
+) -> Answer:
+    """Adds what the consumer waits for because of one pair of accesses.
 
     The level that is asked first has the greatest bound.
     """
     loops = consumer.loops
     kept = by_counter.setdefault(producer.counter, [])
+    answer = Answer.OPEN
     for number, level in enumerate(levels(consumer, producer)):
         if _is_done(bound(consumer, producer, level), producer.counter, kept, known, consumer):
-            return number > 0
+            return answer if number else Answer.DONE
         if is_vague:
             source: Source | None = nearest(consumer, producer, level)
         else:
@@ -232,7 +293,9 @@ def _look(
             continue
         kept[:] = [earlier for earlier in kept if not exceeds(source.count, earlier.count, loops)]
         kept.append(source)
-    return True
+        if least(source.count, loops) > 0:
+            answer = Answer.WAITS
+    return answer
 
 
 def _is_done(

@@ -4,6 +4,9 @@ A fact says that so many instructions of a counter are done, as a function of th
 Facts come from waits, from instructions before on the same engine, and from the producer that a
 wait is for: what was known when it began holds all the more when it is done. In a loop, what was
 known at the end of an iteration holds in the next one; that needs a first look at the loop.
+
+Streams complete in order. So what is known of one of a stream's loops says that the loops before
+are over, and facts about them are left out.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from dataclasses import dataclass, field
 
 from neuronjax.lower.sync.distance import Source
 from neuronjax.lower.sync.streams import (
+    OUTSIDE,
     UNKNOWN_TRIPS,
     Counter,
     Item,
@@ -23,6 +27,8 @@ from neuronjax.lower.sync.streams import (
     composed,
     exceeds,
     greatest,
+    least,
+    leave_out_older,
 )
 
 Facts = dict[Counter, tuple[Row, ...]]
@@ -39,18 +45,31 @@ def has(facts: Facts, counter: Counter, wanted: Row, loops: Sequence[Turn]) -> b
         for row in rows:
             if exceeds(row, wanted, loops):
                 return True
+    return _is_over(facts, counter, loops)
+
+
+def _is_over(facts: Facts, counter: Counter, loops: Sequence[Turn]) -> bool:
+    """Whether a later loop of the counter's stream has begun in every iteration."""
+    stream, loop = counter.stream, counter.loop
+    if loop == OUTSIDE:
+        return False
+    for other, rows in facts.items():
+        if other.loop > loop and other.stream is stream:
+            for row in rows:
+                if least(row, loops) > 0:
+                    return True
     return False
 
 
 def add(facts: Facts, counter: Counter, new: Row, loops: Sequence[Turn]) -> None:
     """Takes a fact up, unless it says nothing new."""
-    rows = facts.get(counter, ())
-    for row in rows:
-        if exceeds(row, new, loops):
-            return
+    if has(facts, counter, new, loops):
+        return
     if new[0] > 0 or greatest(new, loops) > 0:
-        kept = [row for row in rows if not exceeds(new, row, loops)]
+        kept = [row for row in facts.get(counter, ()) if not exceeds(new, row, loops)]
         facts[counter] = (new, *kept[: MOST_FACTS - 1])
+        if least(new, loops) > 0:
+            leave_out_older(facts, counter)
 
 
 def add_all(facts: Facts, new: Facts, loops: Sequence[Turn]) -> None:
@@ -117,8 +136,10 @@ class Engines:
         for engine, facts in (ends or {}).items():
             own = self.known.setdefault(engine, {})
             for counter, rows in facts.items():
+                before = own.get(counter, ())
                 for row in rows:
-                    self._carry(own, counter, row)
+                    if row not in before:
+                        self._carry(own, counter, row)
 
     def _carry(self, own: Facts, counter: Counter, end: Row) -> None:
         """Takes up what was known at the end of the iteration before, if it holds in the first."""
@@ -151,6 +172,9 @@ def _folded(facts: Facts, turn: Turn, loops: Sequence[Turn]) -> Facts:
     """Facts at the last iteration of the innermost loop."""
     folded: Facts = {}
     for counter, rows in facts.items():
+        if len(rows) == 1 and not rows[0][-1]:
+            folded[counter] = (rows[0][:-1],)
+            continue
         for base, *steps, last in rows:
             add(folded, counter, (base + last * (turn.trips - 1), *steps), loops)
     return folded

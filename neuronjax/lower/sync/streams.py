@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.instruction import Instruction
@@ -20,6 +21,8 @@ from neuronjax.program.streams import completing, starting
 
 Row = tuple[int, ...]
 """Base and coefficients of a function of the loop variables about an instruction."""
+OUTSIDE = 0
+"""The number of the loop for instructions in no loop."""
 UNKNOWN_TRIPS = 1 << 31
 """Trips of a loop that a register decides about."""
 
@@ -45,7 +48,7 @@ class Counter:
     """
 
     stream: Stream
-    #: Number of the loop; 0 for instructions in no loop.
+    #: Number of the loop, or `OUTSIDE`.
     loop: int
 
 
@@ -69,7 +72,8 @@ class Item:
     engine: Stream
     stream: Stream
     counter: Counter
-    #: What counters have come to before it, while all loops are in their first iteration.
+    #: What counters of its engine and stream have come to before it, while all loops are in their
+    #: first iteration; of the loops before only the last.
     before: dict[Counter, int] = field(default_factory=dict)
     #: What its counter comes to with it, in every iteration.
     count: Row = ()
@@ -82,7 +86,10 @@ class Item:
         )
 
     def done_before(self) -> Iterator[tuple[Counter, tuple[Row, ...]]]:
-        """What counters have come to, of streams in which all before is done when the item is."""
+        """What counters have come to, of streams in which all before is done when the item is.
+
+        Of a stream's loops that are over, only the last one's counter.
+        """
         known = {**self.before, **(self.loops[0].counts if self.loops else {})}
         for counter in known:
             if counter.stream is self.engine or counter.stream is self.stream:
@@ -121,7 +128,7 @@ def events(nodes: tuple[Node, ...]) -> list[Event]:
     events: list[Event] = []
     _events(nodes, (), events, _Streams())
     counters: dict[tuple[Stream, Turn | None], Counter] = {}
-    numbers: dict[Turn | None, int] = {None: 0}
+    numbers: dict[Turn | None, int] = {None: OUTSIDE}
     position = 0
     for event in events:
         if isinstance(event, Item):
@@ -140,7 +147,7 @@ def _events(
     for node in nodes:
         if isinstance(node, Instruction):
             engine, stream = streams.starting(node), streams.completing(node)
-            events.append(Item(0, node, loops, engine, stream, Counter(stream, 0)))
+            events.append(Item(0, node, loops, engine, stream, Counter(stream, OUTSIDE)))
         else:
             assert isinstance(node, Loop)
             trips = node.most_trips if isinstance(node.trips, int) else None
@@ -156,8 +163,11 @@ def count(order: Sequence[Event], counted: set[int]) -> None:
     starts: list[dict[Counter, int]] = []
     for event in order:
         if isinstance(event, Item):
-            event.before = dict(totals)
+            streams = (event.engine, event.stream)
+            event.before = {c: total for c, total in totals.items() if c.stream in streams}
             if event.position in counted:
+                if event.counter not in totals:
+                    leave_out_older(totals, event.counter)
                 totals[event.counter] = totals.get(event.counter, 0) + 1
         elif not event.is_end:
             starts.append(dict(totals))
@@ -179,6 +189,14 @@ def count(order: Sequence[Event], counted: set[int]) -> None:
             event.count = (base + 1, *steps)
 
 
+def leave_out_older(values: dict[Counter, Any], counter: Counter) -> None:
+    """Deletes what there is for loops of the counter's stream before its own."""
+    stream, loop = counter.stream, counter.loop
+    for older in [other for other in values if OUTSIDE < other.loop < loop]:
+        if older.stream is stream:
+            del values[older]
+
+
 # Rows
 
 
@@ -190,6 +208,15 @@ def exceeds(row: Row, other: Row, loops: Sequence[Turn]) -> bool:
         if step < 0:
             total += step * (turn.trips - 1)
     return total >= 0
+
+
+def least(row: Row, loops: Sequence[Turn]) -> int:
+    """The least value while all loops run."""
+    total = row[0]
+    for index, turn in enumerate(loops, 1):
+        if row[index] < 0:
+            total += row[index] * (turn.trips - 1)
+    return total
 
 
 def greatest(row: Row, loops: Sequence[Turn]) -> int:
