@@ -165,7 +165,8 @@ class Tensor(Views):
         indirect_dim: int = 0,
         dtype: DType = None,
     ) -> Tensor:
-        """Any walk over it: [step, count] of every dimension, in elements.
+        """Any walk over the tensor that it is a view of: [step, count] of every dimension, in
+        elements; it begins at `offset`, by default where the view does.
 
         On chip the first dimension walks over partitions, and its step is the elements of one
         partition, as is that of `offset`. `scalar_offset`, times the stride of dimension
@@ -180,7 +181,7 @@ class Tensor(Views):
         if dtype is not None:
             return self.view(dtype).ap(pattern, offset, scalar_offset, vector_offset, indirect_dim)
         steps, counts = walk(pattern)
-        offset = 0 if offset is None else _integer(offset)
+        start = None if offset is None else _integer(offset)
         if scalar_offset is not None and vector_offset is not None:
             raise UnsupportedProgramError(
                 f"{current().line()}: tensor.ap takes scalar_offset or vector_offset, but not both."
@@ -191,9 +192,11 @@ class Tensor(Views):
                 f"dimensions; pass a number from 0 to {self.ndim - 1}."
             )
         stride = math.prod(self.shape[indirect_dim + 1 :])
-        view = dataclasses.replace(self, shape=counts, strides=steps, offset=self.offset + offset)
         if self.storage.on_chip:
-            view = self._walk_over_partitions(steps, counts, offset)
+            view = self._walk_over_partitions(steps, counts, start)
+        else:
+            begin = self.offset if start is None else start
+            view = dataclasses.replace(self, shape=counts, strides=steps, offset=begin)
         if vector_offset is not None:
             view = dataclasses.replace(
                 view,
@@ -208,24 +211,30 @@ class Tensor(Views):
                 view._at_register(register, indirect_dim, stride), shape=counts
             )
         else:
-            view = dataclasses.replace(view, walk=f"the pattern {pattern} at offset {offset}")
+            view = dataclasses.replace(view, walk=f"the pattern {pattern} at offset {start or 0}")
         return view
 
     def _walk_over_partitions(
-        self, steps: tuple[int, ...], counts: tuple[int, ...], offset: int
+        self, steps: tuple[int, ...], counts: tuple[int, ...], start: int | None
     ) -> Tensor:
         row = self.storage.elements
         if counts[0] > 1 and steps[0] != row:
-            raise UnsupportedProgramError(
-                f"{current().line()}: the pattern's first step is {steps[0]} elements, but "
-                f"partitions have {row}; engines take consecutive partitions, a step of {row}."
+            line, text = (
+                current().line(),
+                (
+                    f"the pattern's first step is {steps[0]} elements, but partitions have {row}; "
+                    f"engines take consecutive partitions, a step of {row}"
+                ),
             )
+            if steps[0] != math.prod(self.shape[1:]):
+                raise UnsupportedProgramError(f"{line}: {text}.")
+            # Kernels of nki-library have the partitions of the view here.
+            current().advice[line] = f"{text}. It is taken for a step of the view {self.shape}"
+        partition, offset = (
+            divmod(start, row) if start is not None else (self.partition, self.offset)
+        )
         return dataclasses.replace(
-            self,
-            shape=counts,
-            strides=(1, *steps[1:]),
-            partition=self.partition + offset // row,
-            offset=self.offset + offset % row,
+            self, shape=counts, strides=(1, *steps[1:]), partition=partition, offset=offset
         )
 
     def _check_inside(self, access: Access) -> None:

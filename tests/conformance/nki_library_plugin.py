@@ -115,7 +115,8 @@ def _install() -> None:
         "builtin": ModuleType("builtin"),
     }
     parts["language.dtypes"] = parts["language"]
-    root = {"cpu_simulate": _Simulated, "dtype": np.dtype, "jit": _jit}
+    parts["dtype"] = parts["language"]
+    root = {"cpu_simulate": _Simulated, "jit": _jit}
     for prefix in ("nki_cpu_simulator.nki", "nki", "neuronxcc.nki"):
         _module(prefix, nki, **root)
         for name, part in parts.items():

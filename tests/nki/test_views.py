@@ -10,7 +10,7 @@ import pytest
 
 from neuronjax import nki
 from neuronjax.emulate import core
-from neuronjax.errors import KernelError, NeuronError
+from neuronjax.errors import KernelError, KernelWarning, NeuronError
 from neuronjax.nki import isa as nisa
 from neuronjax.nki import language as nl
 from neuronjax.nki.tensor import Tensor
@@ -54,6 +54,14 @@ ON_CHIP: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[np.ndarray], np.n
         lambda x: np.repeat(x[:, :, None], 3, 2),
     ),
     "pattern": (lambda t: t[:, 1:3].ap(t[:, 1:3].get_pattern()), lambda x: x[:, 1:3]),
+    "pattern from the begin": (
+        lambda t: t[:, 1:3].ap(t[:, 1:3].get_pattern(), offset=0),
+        lambda x: x[:, 0:2],
+    ),
+    "pattern from a partition on": (
+        lambda t: t[32:64].ap([[24, 32], [1, 24]], offset=64 * 24),
+        lambda x: x[64:96].reshape(32, 24),
+    ),
 }
 
 
@@ -68,6 +76,20 @@ def test_of_a_tile(case: str) -> None:
         return stored(result)
 
     np.testing.assert_array_equal(nki.simulate(kernel)(TILE), expected(TILE))
+
+
+def test_a_pattern_may_have_the_partitions_of_a_view() -> None:
+    """Kernels of nki-library make patterns of views by their shapes."""
+
+    def kernel(x: Tensor) -> Tensor:
+        half = loaded(x.reshape((128, 24))).slice(1, 0, 12)
+        result = tile((128, 12))
+        nisa.tensor_copy(result, half.ap([[12, 128], [1, 12]]))
+        return stored(result)
+
+    with pytest.warns(KernelWarning, match="first step is 12 elements, but partitions have 24"):
+        result = nki.simulate(kernel)(TILE)
+    np.testing.assert_array_equal(result, TILE.reshape(128, 24)[:, :12])
 
 
 FROM_HBM: dict[str, tuple[Callable[..., Tensor], np.ndarray]] = {
