@@ -217,7 +217,7 @@ class Tensor(Views):
     def _walk_over_partitions(
         self, steps: tuple[int, ...], counts: tuple[int, ...], start: int | None
     ) -> Tensor:
-        row = self.storage.elements
+        row, place = self.storage.elements, (0, 0)
         if counts[0] > 1 and steps[0] != row:
             line, text = (
                 current().line(),
@@ -226,13 +226,15 @@ class Tensor(Views):
                     f"engines take consecutive partitions, a step of {row}"
                 ),
             )
-            if steps[0] != math.prod(self.shape[1:]):
+            own = math.prod(self.shape[1:])
+            if steps[0] != own:
                 raise UnsupportedProgramError(f"{line}: {text}.")
-            # Kernels of nki-library have the partitions of the view here.
-            current().advice[line] = f"{text}. It is taken for a step of the view {self.shape}"
-        partition, offset = (
-            divmod(start, row) if start is not None else (self.partition, self.offset)
-        )
+            # Kernels of nki-library have patterns within a view: steps and offset are its own.
+            current().advice[line] = f"{text}. It is taken as one within the view {self.shape}"
+            row, place = own, (self.partition, self.offset)
+        partition, offset = self.partition, self.offset
+        if start is not None:
+            partition, offset = place[0] + start // row, place[1] + start % row
         return dataclasses.replace(
             self, shape=counts, strides=(1, *steps[1:]), partition=partition, offset=offset
         )

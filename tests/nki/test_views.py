@@ -82,14 +82,14 @@ def test_a_pattern_may_have_the_partitions_of_a_view() -> None:
     """Kernels of nki-library make patterns of views by their shapes."""
 
     def kernel(x: Tensor) -> Tensor:
-        half = loaded(x.reshape((128, 24))).slice(1, 0, 12)
-        result = tile((128, 12))
-        nisa.tensor_copy(result, half.ap([[12, 128], [1, 12]]))
+        half = loaded(x.reshape((128, 24))).slice(1, 12, 24)
+        result = tile((32, 8))
+        nisa.tensor_copy(result, half.ap([[12, 32], [1, 8]], offset=64 * 12 + 4))
         return stored(result)
 
     with pytest.warns(KernelWarning, match="first step is 12 elements, but partitions have 24"):
         result = nki.simulate(kernel)(TILE)
-    np.testing.assert_array_equal(result, TILE.reshape(128, 24)[:, :12])
+    np.testing.assert_array_equal(result, TILE.reshape(128, 24)[64:96, 16:])
 
 
 FROM_HBM: dict[str, tuple[Callable[..., Tensor], np.ndarray]] = {
