@@ -91,6 +91,16 @@ class NativeKernel(SerializedKernel):
         """What a jaxpr shows: its name, and its programs if there are several."""
         return f"{self.name}{list(self.grid) if self.grid else ''}"
 
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of HBM that it needs beside its arguments and results."""
+        views = {alias.buffer for alias in self.program.aliases}
+        return sum(
+            buffer.extent
+            for buffer in self.program.buffers
+            if not buffer.on_chip and buffer.kind is Kind.SCRATCH and buffer.name not in views
+        )
+
     def run(
         self,
         arrays: Sequence[Sequence[np.ndarray]],

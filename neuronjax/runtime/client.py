@@ -348,7 +348,7 @@ def compile_ahead(
         dict(program.xla_options),
         program.callbacks,
     )
-    return program, host_executable, program_memory(program.signature, host_executable)
+    return program, host_executable, program_memory(program, host_executable)
 
 
 def cores_of(devices: Sequence[Device], assignment: np.ndarray) -> Cores | None:

@@ -89,7 +89,7 @@ class LoadedProgram:
         self._ledger = ledger
         self._observers = observers
         self._cores = host.placement.ids
-        self.memory = program_memory(program.signature, host)
+        self.memory = program_memory(program, host)
         self._arguments = len(program.signature.arguments)
         self._result_bytes = sum(spec.hbm_bytes for spec in results)
         self._donated = frozenset(program.signature.donated)
@@ -234,14 +234,20 @@ class LoadedProgram:
             self._key = None
 
 
-def program_memory(signature: Signature, host: HostExecutable) -> ProgramMemory:
-    """Bytes per core of a compiled program."""
-    stats = host.memory()
+def program_memory(program: CompiledProgram, host: HostExecutable) -> ProgramMemory:
+    """Bytes per core of a compiled program. XLA knows nothing of what kernels need for themselves;
+    they run one after the other."""
+    signature, stats = program.signature, host.memory()
+    kernels = (
+        function.scratch_bytes
+        for function in program.callbacks
+        if host.runs_on_host and isinstance(function, native_kernels.NativeKernel)
+    )
     return ProgramMemory(
         arguments=sum(spec.nbytes for spec in signature.argument_types),
         results=sum(spec.nbytes for spec in signature.result_types),
         alias=int(stats.alias_size_in_bytes),
-        temporaries=int(stats.temp_size_in_bytes),
+        temporaries=int(stats.temp_size_in_bytes) + max(kernels, default=0),
         code=host.code_bytes(),
     )
 

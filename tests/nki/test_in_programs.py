@@ -225,6 +225,22 @@ def test_every_core_of_a_mesh_runs_its_own(case: str, neuron_devices: list[jax.D
     np.testing.assert_array_equal(mapped(X), expected)
 
 
+@nki.jit
+def by_way_of_memory(x: Tensor) -> Tensor:
+    """x, which goes through a tensor of HBM that is a MiB large."""
+    between = nl.ndarray((256, 1024), nl.float32, buffer=nl.private_hbm)
+    nisa.dma_copy(between[0:128, 0:8], loaded(x))
+    return stored(loaded(between[0:128, 0:8]))
+
+
+def test_memory_of_kernels_counts() -> None:
+    needed = [
+        jax.jit(function).lower(HALF).compile().memory_analysis().temp_size_in_bytes
+        for function in (scaled, by_way_of_memory, lambda x: by_way_of_memory(by_way_of_memory(x)))
+    ]
+    assert needed[0] < 1 << 20 <= needed[1] <= needed[2] < 2 << 20
+
+
 def test_donated_arrays_are_used_up() -> None:
     cache = jnp.zeros(X.shape)
     result = jax.jit(updated, donate_argnums=0)(cache, HALF)
