@@ -285,3 +285,25 @@ def test_a_loop_that_goes_on(order: core.Order | None, monkeypatch: pytest.Monke
     monkeypatch.setattr(code, "MOST_TRIPS", 20)
     with pytest.raises(EndlessLoopError, match=r"test_dynamic_loops.py:\d+: .* after 20 trips"):
         nki.simulate(added_while, order)(np.zeros((64, 8), np.float32), np.ones((1, 64), np.int32))
+
+
+@pytest.mark.parametrize("between", range(5))
+def test_what_a_loop_without_a_trip_says_of_the_loop_before(between: int) -> None:
+    """With some number of transfers in between, both loops have the same queue."""
+
+    @nki.jit
+    def kernel(x: Tensor, count: Tensor) -> Tensor:
+        register = register_of(count)
+        seen, other = tile((64, 8)), tile((64, 1))
+        for column in nl.affine_range(8):
+            nisa.dma_copy(seen[:, nl.ds(column, 1)], x[:, nl.ds(column, 1)])
+        for column in range(between):
+            loaded(x[:, column : column + 1])
+        for _ in nl.dynamic_range(register):
+            nisa.dma_copy(other, x[:, 0:1])
+        nisa.tensor_scalar(seen, seen, nl.add, 1.0)
+        return stored(seen)
+
+    for seed in range(3):
+        run = nki.simulate(kernel, core.DataflowOrder(seed=seed, adversarial=True))
+        np.testing.assert_array_equal(run(X, number(0)), X + 1)

@@ -210,7 +210,9 @@ def _look_back(
         _walk(_behind(consumer, lines), look)
     for number in reversed(range(bisect_left(chain.starts, consumer.position))):
         turn = chain.turns[number]
-        if turn is not own and not _walk(_before(consumer, chain.loops[turn]), look):
+        lines = chain.loops[turn]
+        is_open = turn is own or _walk(_before(consumer, lines), look)
+        if not is_open and not lines[0].users[0][0].counter.may_be_empty:
             break
 
 

@@ -6,7 +6,8 @@ wait is for: what was known when it began holds all the more when it is done. In
 known at the end of an iteration holds in the next one; that needs a first look at the loop.
 
 Streams complete in order. So what is known of one of a stream's loops says that the loops before
-are over, and facts about them are left out.
+are over, and facts about them are left out. It says nothing if a register may decide that the loop
+has no trip.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def _is_over(facts: Facts, counter: Counter, loops: Sequence[Turn]) -> bool:
     if loop == OUTSIDE:
         return False
     for other, rows in facts.items():
-        if other.loop > loop and other.stream is stream:
+        if other.loop > loop and other.stream is stream and not other.may_be_empty:
             for row in rows:
                 if least(row, loops) > 0:
                     return True

@@ -50,6 +50,8 @@ class Counter:
     stream: Stream
     #: Number of the loop, or `OUTSIDE`.
     loop: int
+    #: Whether a register may decide that the loop, or one within it, has no trip.
+    may_be_empty: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -129,6 +131,11 @@ def events(nodes: tuple[Node, ...]) -> list[Event]:
     _events(nodes, (), events, _Streams())
     counters: dict[tuple[Stream, Turn | None], Counter] = {}
     numbers: dict[Turn | None, int] = {None: OUTSIDE}
+    open_loops = {
+        event.loops[0]
+        for event in events
+        if isinstance(event, Item) and any(turn.trips == UNKNOWN_TRIPS for turn in event.loops)
+    }
     position = 0
     for event in events:
         if isinstance(event, Item):
@@ -136,7 +143,7 @@ def events(nodes: tuple[Node, ...]) -> list[Event]:
             position += 1
             outermost = event.loops[0] if event.loops else None
             loop = numbers.setdefault(outermost, len(numbers))
-            new = Counter(event.stream, loop)
+            new = Counter(event.stream, loop, may_be_empty=outermost in open_loops)
             event.counter = counters.setdefault((event.stream, outermost), new)
     return events
 
@@ -190,8 +197,11 @@ def count(order: Sequence[Event], counted: set[int]) -> None:
 
 
 def leave_out_older(values: dict[Counter, Any], counter: Counter) -> None:
-    """Deletes what there is for loops of the counter's stream before its own."""
+    """Deletes what there is for loops of the counter's stream before its own, which are over when
+    that has begun."""
     stream, loop = counter.stream, counter.loop
+    if counter.may_be_empty:
+        return
     for older in [other for other in values if OUTSIDE < other.loop < loop]:
         if older.stream is stream:
             del values[older]
