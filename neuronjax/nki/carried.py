@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from neuronjax.nki.tracing import SHARED, LoopMarks, Trace
 from neuronjax.program.footprint import Footprint, footprint
@@ -83,7 +83,6 @@ class _Uses:
 class _Written:
     """The last value of some elements."""
 
-    touched: Footprint
     #: The instruction that wrote it.
     number: int
     #: The first iteration that has a part in it, and the last.
@@ -96,15 +95,23 @@ class _Tile:
     """What a loop has written to a tensor, the latest last."""
 
     values: dict[Access, _Written] = field(default_factory=dict)
+    #: The first iteration that has written to it; -1: none.
+    since: int = -1
 
     def write(self, access: Access, written: _Written) -> None:
         self.values.pop(access, None)
         self.values[access] = written
+        self.since = written.first if self.since < 0 else min(self.since, written.first)
 
     def read(self, access: Access) -> _Written | None:
-        touched = footprint(access, {})
-        values = reversed(self.values.values())
-        return next((value for value in values if value.touched.meets(touched)), None)
+        touched = _touched(access)
+        values = reversed(self.values.items())
+        return next((value for other, value in values if _touched(other).meets(touched)), None)
+
+
+@lru_cache(maxsize=4096)
+def _touched(access: Access) -> Footprint:
+    return footprint(access, {})
 
 
 def _in_loop(loop: LoopMarks, uses: _Uses) -> Iterator[Carried]:
@@ -134,9 +141,11 @@ class _SoFar:
         """What an instruction reads of an earlier iteration, and does not only add to."""
         reads, writes = self.uses.of(number)
         for access in reads:
-            value = self.tiles[access.buffer.name].read(access)
-            if value is not None and value.first < iteration and access not in writes:
-                return value
+            tile = self.tiles[access.buffer.name]
+            if 0 <= tile.since < iteration and access not in writes:
+                value = tile.read(access)
+                if value is not None and value.first < iteration:
+                    return value
         return None
 
     def write(self, iteration: int, number: int) -> None:
@@ -149,7 +158,7 @@ class _SoFar:
                 first = iteration if before is None else before.first
             elif not access.registers and self._overwrites(access, iteration, number):
                 self.overwritten[access] = number
-            tile.write(access, _Written(footprint(access, {}), number, first, iteration))
+            tile.write(access, _Written(number, first, iteration))
 
     def _overwrites(self, access: Access, iteration: int, number: int) -> bool:
         """Whether an instruction overwrites what an earlier iteration wrote, perhaps with another
@@ -181,17 +190,17 @@ def _used_afterwards(
 def _user(access: Access, writer: int, end: int, uses: _Uses) -> int | None:
     """The instruction behind a loop that reads what `writer` has written there, or `writer` itself
     if it is a result; None: nothing needs it."""
-    touched, numbers = footprint(access, {}), uses.by_tensor[access.buffer.name]
+    touched, numbers = _touched(access), uses.by_tensor[access.buffer.name]
     later = _Tile()
     for number in numbers[bisect_left(numbers, end) :]:
         reads, writes = uses.of(number)
         for read in reads:
-            is_same = read.buffer == access.buffer and footprint(read, {}).meets(touched)
+            is_same = read.buffer == access.buffer and _touched(read).meets(touched)
             if is_same and later.read(read) is None:
                 return number
         if access in writes:
             return None
         for write in writes:
             if write.buffer == access.buffer:
-                later.write(write, _Written(footprint(write, {}), number, 0, 0))
+                later.write(write, _Written(number, 0, 0))
     return writer if access.buffer.kind in SHARED else None
