@@ -187,7 +187,13 @@ def _counted(
     marks = trace.begin_register_loop(trips)
     number = trace.register()
     _set(trace, number, first, affine(0, **{marks.variable: step}))
+    begun, line = len(trace.instructions), trace.line()
     yield VirtualRegister(number)
+    if len(trace.instructions) == begun:
+        trace.advice[line] = (
+            "the loop over a register has no instructions; its body is traced once, within `for`, "
+            "and no list has its numbers"
+        )
     if step > 1 and trips.limit is None:
         _set(trace, number, first, affine(step, **{marks.variable: step}))
         _decide(trace, trips, AluOp.LESS, number, last)

@@ -160,7 +160,7 @@ class Tensor(Views):
         self,
         pattern: Sequence[Sequence[int]],
         offset: int | None = None,
-        scalar_offset: Tensor | VirtualRegister | None = None,
+        scalar_offset: Tensor | VirtualRegister | int | None = None,
         vector_offset: Tensor | None = None,
         indirect_dim: int = 0,
         dtype: DType = None,
@@ -170,9 +170,9 @@ class Tensor(Views):
 
         On chip the first dimension walks over partitions, and its step is the elements of one
         partition, as is that of `offset`. `scalar_offset`, times the stride of dimension
-        `indirect_dim`, is added to the offset; `vector_offset`, a tile of row numbers, takes the
-        place of the first dimension's step. `dtype` is what its bits are read as; steps and
-        `offset` then count elements of it.
+        `indirect_dim`, is added to the offset; it may be a number. `vector_offset`, a tile of row
+        numbers, takes the place of the first dimension's step. `dtype` is what its bits are read
+        as; steps and `offset` then count elements of it.
 
         An instruction raises ``OutOfBoundsError`` if it is given a walk that leaves the tensor.
 
@@ -197,6 +197,9 @@ class Tensor(Views):
         else:
             begin = self.offset if start is None else start
             view = dataclasses.replace(self, shape=counts, strides=steps, offset=begin)
+        if not isinstance(scalar_offset, Tensor | VirtualRegister | None):
+            further = stride * _integer(scalar_offset)
+            view, scalar_offset = dataclasses.replace(view, offset=view.offset + further), None
         if vector_offset is not None:
             view = dataclasses.replace(
                 view,

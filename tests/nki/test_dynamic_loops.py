@@ -10,7 +10,13 @@ import pytest
 
 from neuronjax import nki
 from neuronjax.emulate import code, core
-from neuronjax.errors import CollectiveError, EndlessLoopError, RaceError, UnsupportedProgramError
+from neuronjax.errors import (
+    CollectiveError,
+    EndlessLoopError,
+    KernelWarning,
+    RaceError,
+    UnsupportedProgramError,
+)
 from neuronjax.nki import isa as nisa
 from neuronjax.nki import language as nl
 from neuronjax.nki.dynamic_loops import VirtualRegister
@@ -307,3 +313,32 @@ def test_what_a_loop_without_a_trip_says_of_the_loop_before(between: int) -> Non
     for seed in range(3):
         run = nki.simulate(kernel, core.DataflowOrder(seed=seed, adversarial=True))
         np.testing.assert_array_equal(run(X, number(0)), X + 1)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["numbers", "registers"])
+def test_numbers_of_a_loop_shift_accesses(known: bool, order: core.Order | None) -> None:
+    """NKI's guide to dynamic loops: with bounds that are numbers, too."""
+
+    def kernel(x: Tensor) -> Tensor:
+        out = nl.ndarray(x.shape, x.dtype, nl.shared_hbm)
+        stop = 64 if known else nisa.register_alloc(64)
+        for row in nl.dynamic_range(0, stop, 16):
+            block = tile((16, 8))
+            pattern = [[8, 16], [1, 8]]
+            nisa.dma_copy(block, x.ap(pattern, scalar_offset=row))
+            nisa.tensor_scalar(block, block, nl.add, 1.0)
+            nisa.dma_copy(out.ap(pattern, scalar_offset=row, indirect_dim=0), block)
+        return out
+
+    np.testing.assert_array_equal(nki.simulate(kernel, order)(X), X + 1)
+
+
+def test_lists_have_no_numbers_of_a_loop() -> None:
+    def kernel(x: Tensor, stop: Tensor) -> Tensor:
+        on_chip = loaded(x)
+        for _ in list(nl.dynamic_range(register_of(stop))):
+            nisa.tensor_scalar(on_chip, on_chip, nl.add, 1.0)
+        return stored(on_chip)
+
+    with pytest.warns(KernelWarning, match=r"test_dynamic_loops.py:\d+: the loop .* has no instr"):
+        nki.simulate(kernel)(X, number(3))
