@@ -141,7 +141,7 @@ def tensor_reduce(instruction: TensorReduce, unit: Unit) -> Run:
 
 
 def tensor_scalar_reduce(instruction: TensorScalarReduce, unit: Unit) -> Run:
-    """dst = data op0 operand0; the accumulator reduces dst."""
+    """dst = data op0 operand0, or the reverse; the accumulator reduces dst."""
     data, scalar, write = (
         unit.numbers(instruction.data),
         unit.scalar(instruction.operand0),
@@ -153,7 +153,8 @@ def tensor_scalar_reduce(instruction: TensorScalarReduce, unit: Unit) -> Run:
         instruction.reduce_res, initial=instruction.reduce_init,
         negate=instruction.reduce_res_negate,
     )  # fmt: skip
-    return reducing(accumulator, write, lambda values: operator(data(values), scalar(values)))
+    left, right = (scalar, data) if instruction.reverse0 else (data, scalar)
+    return reducing(accumulator, write, lambda values: operator(left(values), right(values)))
 
 
 def reducing(

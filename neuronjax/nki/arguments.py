@@ -174,16 +174,6 @@ def barrier(trace: Trace, arguments: Arguments) -> Arguments:
     return arguments
 
 
-def scalar_reduce(trace: Trace, arguments: Arguments) -> Arguments:
-    """Of `tensor_scalar_reduce`."""
-    if arguments.pop("reverse0"):
-        raise UnsupportedProgramError(
-            f"{trace.line()}: reverse0 of tensor_scalar_reduce is not built yet; use tensor_scalar "
-            "and tensor_reduce."
-        )
-    return arguments
-
-
 def pattern(trace: Trace, arguments: Arguments) -> Arguments:
     """Of `iota` and `affine_select`: [step, count] of every dimension."""
     dims = [Dim(step, count) for step, count in zip(*walk(arguments["pattern"]), strict=True)]

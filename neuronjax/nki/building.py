@@ -44,9 +44,6 @@ from neuronjax.program.operators import Activation, AluOp, PartitionReduction
 Prepare = Callable[[Trace, Arguments], Arguments]
 """Changes the arguments of a call into the instruction's fields, by name."""
 
-_WITHOUT_EFFECT = frozenset({"name", "priority"})
-"""Parameters that change neither values nor what the rules check."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Builder:
@@ -74,7 +71,7 @@ def build(trace: Trace, name: str, arguments: Arguments) -> Instruction:
             _check_given(trace, name, parameter, kinds, value)
         if builder is first and _is_indexed(value):
             builder = INDEXED.get((name, parameter), builder)
-    given = {key: value for key, value in arguments.items() if key not in _WITHOUT_EFFECT}
+    given = {key: value for key, value in arguments.items() if key != "name"}
     kind: Any = builder.instruction
     hints, fields = _hints(kind), {}
     for parameter, value in builder.prepare(trace, given).items():
@@ -251,7 +248,7 @@ BUILDERS: Mapping[str, Builder] = {
     "activate2": Builder(scalar_engine.Activate2),
     "exponential": Builder(vector_engine.Exponential),
     "reciprocal": Builder(vector_engine.Reciprocal),
-    "tensor_scalar_reduce": Builder(vector_engine.TensorScalarReduce, prepared.scalar_reduce),
+    "tensor_scalar_reduce": Builder(vector_engine.TensorScalarReduce),
     "tensor_scalar_cumulative": Builder(vector_engine.TensorScalarCumulative),
     "select_reduce": Builder(vector_engine.SelectReduce),
     "range_select": Builder(

@@ -198,8 +198,7 @@ class Tensor(Views):
             begin = self.offset if start is None else start
             view = dataclasses.replace(self, shape=counts, strides=steps, offset=begin)
         if not isinstance(scalar_offset, Tensor | VirtualRegister | None):
-            further = stride * _integer(scalar_offset)
-            view, scalar_offset = dataclasses.replace(view, offset=view.offset + further), None
+            view, scalar_offset = view._further(_integer(scalar_offset), indirect_dim, stride), None
         if vector_offset is not None:
             view = dataclasses.replace(
                 view,
@@ -216,6 +215,12 @@ class Tensor(Views):
         else:
             view = dataclasses.replace(view, walk=f"the pattern {pattern} at offset {start or 0}")
         return view
+
+    def _further(self, number: int, dim: int, stride: int) -> Tensor:
+        """It, further on by so many times a dimension's stride."""
+        if dim == 0 and self.storage.on_chip:
+            return dataclasses.replace(self, partition=self.partition + number)
+        return dataclasses.replace(self, offset=self.offset + number * stride)
 
     def _walk_over_partitions(
         self, steps: tuple[int, ...], counts: tuple[int, ...], start: int | None

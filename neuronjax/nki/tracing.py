@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 import sys
@@ -195,13 +196,14 @@ class Trace:
     def begin_register_loop(self, trips: Register) -> LoopMarks:
         """Marks of a loop that runs as often as a register says when the program runs.
 
-        UnsupportedProgramError: it is within another one.
+        UnsupportedProgramError: it is within another one, in one of several programs.
         """
         around = next((loop for loop in self.open_loops if loop.trips is not None), None)
-        if around is not None:
+        if around is not None and math.prod(self.grid) > 1:
             raise UnsupportedProgramError(
                 f"{self.line()}: a loop over a register within another one, of {around.line}, is "
-                "not built; give one of them bounds that are known when the kernel is traced."
+                "not built for kernels of several programs; give one of them bounds that are known "
+                "when the kernel is traced, or call the kernel without a grid."
             )
         marks = self.begin_loop()
         number, line = len(self.register_loops), marks.line.rpartition(":")[2]
@@ -212,9 +214,9 @@ class Trace:
         return marks
 
     def is_older_than_loop(self, buffer: Buffer) -> bool:
-        """Whether a buffer was there before the loop over a register that is open, if one is."""
+        """Whether a buffer was there before the innermost loop over a register that is open."""
         begun = [loop.rounds[0].buffers for loop in self.open_loops if loop.trips is not None]
-        return bool(begun) and buffer in self.buffers[: begun[0]]
+        return bool(begun) and buffer in self.buffers[: begun[-1]]
 
     def end_register_loop(self, marks: LoopMarks) -> None:
         """Ends a loop whose body has been traced."""

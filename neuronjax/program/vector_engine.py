@@ -89,7 +89,8 @@ class TensorReduce(Instruction):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorScalarReduce(Instruction):
-    """dst = data op0 operand0; the accumulator reduces dst along its free dimensions."""
+    """dst = data op0 operand0, or operand0 op0 data; the accumulator reduces dst along its free
+    dimensions."""
 
     mnemonic: ClassVar[str] = "tensor_scalar_reduce"
     engines: ClassVar[tuple[Engine, ...]] = _VECTOR
@@ -99,6 +100,7 @@ class TensorScalarReduce(Instruction):
     data: Access = field(metadata=READ)
     op0: AluOp
     operand0: Scalar | None = field(default=None, metadata=READ)
+    reverse0: bool = False
     reduce_op: AluOp
     reduce_res: Access | None = field(default=None, metadata=WRITE)
     reduce_cmd: ReduceCommand = ReduceCommand.RESET_REDUCE

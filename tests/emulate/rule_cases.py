@@ -196,6 +196,11 @@ CASES: dict[str, Case] = {
         " reduce_res={z} reduce_res_negate=true", {"a": f(8, 16)},
         {"y": (F32, (8, 16)), "z": (F32, (8, 1))},
         lambda a: (2 * a, -2 * a.max(1, keepdims=True))),
+    "tensor_scalar_reduce reversed": Case(
+        "tensor_scalar_reduce dst={y} data={a} op0=subtract operand0=#2.0 reverse0=true"
+        " reduce_op=minimum reduce_res={z}", {"a": f(8, 16)},
+        {"y": (F32, (8, 16)), "z": (F32, (8, 1))},
+        lambda a: (2 - a, (2 - a).min(1, keepdims=True))),
     "tensor_scalar_cumulative": Case(
         "tensor_scalar_cumulative dst={y} src={a} op0=multiply op1=add imm0=#1.0",
         {"a": f(8, 30)}, out(F32, 8, 30), lambda a: np.cumsum(w(a), 1), 32),

@@ -63,6 +63,10 @@ CALLS: dict[str, tuple[Callable[[Tensor, Tensor], Any], str]] = {
     "flat pattern": (lambda x, t: nisa.iota(t, [1, 8]), r"\[1, 8\] is no pattern; pass \[step"),
     "no pattern": (lambda x, t: nisa.affine_select(t, 5, 1, t, 0.0), "5 is no pattern"),
     "tile for a mask": (lambda x, t: nisa.nc_stream_shuffle(t, t, t), "no shuffle_mask=a tensor"),
+    "priority of another chip": (
+        lambda x, t: nisa.dma_copy(t, x, priority=1),
+        r"priorities of transfers on NeuronCore-v3; allowed: NeuronCore-v4",
+    ),
     "named start": (lambda x, t: x[nl.ds("a", 3)], r"nl?.*ds\(start, size\) does not take these"),
     "no bound": (lambda x, t: nl.affine_range(None), "None cannot be a loop bound"),
     "no body": (

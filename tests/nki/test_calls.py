@@ -308,3 +308,12 @@ def test_bytes_in_another_order() -> None:
 
     np.testing.assert_array_equal(nki.simulate(doubled)(swapped), 2 * X)
     np.testing.assert_array_equal(swapped, 2 * X)
+
+
+def test_transfers_have_priorities_where_the_chip_has_them() -> None:
+    def kernel(x: Tensor) -> Tensor:
+        on_chip = tile(x.shape)
+        nisa.dma_copy(on_chip, x, priority=0)
+        return stored(on_chip)
+
+    np.testing.assert_array_equal(nki.simulate(kernel, target="trn3")(X), X)

@@ -14,6 +14,7 @@ from neuronjax.errors import (
     CollectiveError,
     EndlessLoopError,
     KernelWarning,
+    MemoryAccessError,
     RaceError,
     UnsupportedProgramError,
 )
@@ -217,12 +218,6 @@ def never_ending_body(register: VirtualRegister, x: Tensor) -> None:
     nl.while_loop(register, lambda value: value)
 
 
-def within_another(register: VirtualRegister, x: Tensor) -> None:
-    for _ in nl.dynamic_range(register):
-        for _ in nl.dynamic_range(register):
-            loaded(x)
-
-
 def asked(register: VirtualRegister, x: Tensor) -> None:
     if register:
         loaded(x)
@@ -259,7 +254,6 @@ REFUSED: dict[Callable[[VirtualRegister, Tensor], None], str] = {
     left_while: "break or return leaves a loop over a register",
     never_ending: "the loop never ends: nothing in its body changes the register",
     never_ending_body: "the loop never ends: nothing in its body changes the register",
-    within_another: r"within another one, of .*test_dynamic_loops.py:\d+, is not built",
     asked: "write `while register:`, nl.while_loop or nl.where",
     negated: "write `while register:`, nl.while_loop or nl.where",
     summed_without_a_beginning: "older than the loop over a register; say accumulate=",
@@ -342,3 +336,84 @@ def test_lists_have_no_numbers_of_a_loop() -> None:
 
     with pytest.warns(KernelWarning, match=r"test_dynamic_loops.py:\d+: the loop .* has no instr"):
         nki.simulate(kernel)(X, number(3))
+
+
+COUNTS = np.array([[3, 0, 5, 2, 1]], np.int32)
+BLOCKS = X.reshape(8, 8, 8)
+
+
+def blocks_by_group(x: Tensor, counts: Tensor, groups: Tensor) -> Tensor:
+    """Of each group the sum of as many blocks as it has, in a loop within a loop."""
+    out, has = nl.ndarray((5, 8, 8), x.dtype, nl.shared_hbm), loaded(counts)
+    empty = nl.zeros((8, 8), x.dtype)
+    for group in range(5):
+        nisa.dma_copy(out[group], empty)
+    for group in nl.dynamic_range(register_of(groups)):
+        total = nl.zeros((8, 8), x.dtype)
+        for block in nl.dynamic_range(nisa.register_alloc(has[:, nl.ds(group, 1)])):
+            there = tile((8, 8))
+            nisa.dma_copy(there, x.select(0, block))
+            nisa.tensor_tensor(total, total, there, nl.add)
+        nisa.dma_copy(out.select(0, group), total)
+    return out
+
+
+def blocks_while(x: Tensor, counts: Tensor, groups: Tensor) -> Tensor:
+    """The same, from the last block on, with a condition within a function."""
+    out, has = nl.ndarray((5, 8, 8), x.dtype, nl.shared_hbm), loaded(counts)
+    empty = nl.zeros((8, 8), x.dtype)
+    for group in range(5):
+        nisa.dma_copy(out[group], empty)
+
+    def sum_of(group: VirtualRegister) -> None:
+        total, left = nl.zeros((8, 8), x.dtype), tile((1, 1), nl.int32)
+        nisa.tensor_copy(left, has[:, nl.ds(group, 1)])
+        rest = nisa.register_alloc(left)
+        while rest:
+            nisa.tensor_scalar(left, left, nl.subtract, 1)
+            nisa.register_load(rest, left)
+            there = tile((8, 8))
+            nisa.dma_copy(there, x.select(0, rest))
+            nisa.tensor_tensor(total, total, there, nl.add)
+        nisa.dma_copy(out.select(0, group), total)
+
+    nl.fori_loop(0, register_of(groups), sum_of)
+    return out
+
+
+@pytest.mark.parametrize("kernel", [blocks_by_group, blocks_while], ids=lambda k: k.__name__)
+@pytest.mark.parametrize("groups", [0, 4, 5])
+def test_loops_within_loops(
+    kernel: Callable[..., Tensor], groups: int, order: core.Order | None
+) -> None:
+    expected = np.zeros((5, 8, 8))
+    for group, count in enumerate(COUNTS[0, :groups]):
+        expected[group] = BLOCKS[:count].sum(0)
+    given = BLOCKS, COUNTS, number(groups)
+    np.testing.assert_array_equal(nki.simulate(kernel, order)(*given), expected)
+    if order is None:
+        np.testing.assert_array_equal(jax.jit(nki.jit(kernel))(*given), expected)
+        assert nki.benchmark(kernel, *given).total_ns > 0
+
+
+def test_lines_of_loops_within_loops() -> None:
+    with pytest.raises(MemoryAccessError, match=r"test_dynamic_loops.py:\d+: .*dma_copy: src"):
+        nki.simulate(blocks_by_group)(BLOCKS, COUNTS + 9, number(5))
+
+
+def test_such_loops_are_not_built_for_several_programs() -> None:
+    with pytest.raises(UnsupportedProgramError, match=r"within another one, of .*several programs"):
+        nki.simulate(nki.jit(blocks_by_group)[2])(BLOCKS, COUNTS, number(5))
+
+
+def test_sums_of_an_inner_loop_begin_with_its_tile() -> None:
+    def kernel(x: Tensor, trips: Tensor) -> Tensor:
+        block = loaded(x)
+        for _ in nl.dynamic_range(register_of(trips)):
+            sums = tile((8, 8), buffer=nl.psum)
+            for _ in nl.dynamic_range(register_of(trips)):
+                nisa.nc_matmul(sums, block, block)
+        return x
+
+    with pytest.raises(UnsupportedProgramError, match="older than the loop over a register; say"):
+        nki.simulate(kernel)(X, number(2))

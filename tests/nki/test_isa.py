@@ -531,3 +531,15 @@ def test_words_in_psum_are_rounded_as_vector_does() -> None:
     result = nki.simulate(kernel)(x, y)
     np.testing.assert_allclose(result, x + y, rtol=0, atol=64)
     assert (result != x + y).any()
+
+
+def test_reductions_of_reversed_operators() -> None:
+    def kernel(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        result, total = tile(x.shape), tile((x.shape[0], 1))
+        nisa.tensor_scalar_reduce(result, loaded(x), nl.subtract, 3.0, nl.add, total, reverse0=True)
+        return stored(result), stored(total)
+
+    result, total = nki.simulate(kernel)(X, Y)
+    np.testing.assert_array_equal(result, 3 - X)
+    expected = (3 - X.astype(np.float64)).sum(1, keepdims=True)
+    np.testing.assert_allclose(total, expected, rtol=1e-5)

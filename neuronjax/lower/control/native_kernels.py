@@ -211,7 +211,8 @@ def _runs(configuration: str, op: Op, target: Target, ranks: int) -> bool:
         alias.buffer in buffers and buffers[alias.buffer].kind is Kind.SCRATCH
         for alias in kernel.program.aliases
     )  # tensors in HBM as another width; functions cannot declare that parameters share memory
-    return same and returned and not (empty or viewed) and _is_sound(configuration)
+    is_one = len(kernel.program.body) == 1  # loops over registers within each other split it
+    return same and returned and is_one and not (empty or viewed) and _is_sound(configuration)
 
 
 def _written(kernel: SerializedKernel) -> dict[str, str]:
