@@ -26,6 +26,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -97,17 +98,20 @@ def run(
         "NEURON_PYTHONHASHSEED": "0",  # of the tests that the library chooses at random
         **settings,
     }
-    command = [
-        *("prlimit", f"--data={_MEMORY.value << 30}"),
-        *(_PYTHON.value, "-m", "pytest", "-q", "--test-mode", "simulation", str(file)),
-        f"--platform-target={_PLATFORM.value}",
-        *(part for name in _PLUGINS for part in ("-p", name)),
-        *("-p", "no:cacheprovider", f"--output-directory={records.parent / 'output'}"),
-        *(f"--records={records}", f"--sample={_SAMPLE.value}", f"--test-seconds={_TEST.value}"),
-        f"--file-seconds={_BUDGET.value}",
-        *([f"--only={only}"] if only is not None else []),
-    ]
-    with records.with_suffix(".log").open("w") as log:
+    with (
+        tempfile.TemporaryDirectory(prefix="output_", dir=records.parent) as output,
+        records.with_suffix(".log").open("w") as log,
+    ):
+        command = [
+            *("prlimit", f"--data={_MEMORY.value << 30}"),
+            *(_PYTHON.value, "-m", "pytest", "-q", "--test-mode", "simulation", str(file)),
+            f"--platform-target={_PLATFORM.value}",
+            *(part for name in _PLUGINS for part in ("-p", name)),
+            *("-p", "no:cacheprovider", f"--output-directory={output}", f"--scratch={output}"),
+            *(f"--records={records}", f"--sample={_SAMPLE.value}", f"--test-seconds={_TEST.value}"),
+            f"--file-seconds={_BUDGET.value}",
+            *([f"--only={only}"] if only is not None else []),
+        ]
         try:
             ended = subprocess.run(
                 command,

@@ -7,6 +7,7 @@ off keeps what it has.
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -30,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--records", type=Path, help="File to which a line is added for each outcome.")
     group.addoption("--sample", type=int, default=0, help="Tests of each file; 0: all.")
     group.addoption("--only", type=Path, help="File with the tests to run, one per line.")
+    group.addoption("--scratch", type=Path, help="Folder that is emptied behind each test.")
     group.addoption("--test-seconds", type=int, default=0, help="CPU seconds of a test; 0: any.")
     group.addoption("--file-seconds", type=int, default=0, help="CPU seconds of a file; 0: any.")
 
@@ -69,6 +71,7 @@ class Records:
     def __init__(self, config: pytest.Config) -> None:
         self._file: Path | None = config.getoption("records")
         self._only: Path | None = config.getoption("only")
+        self._scratch: Path | None = config.getoption("scratch")
         self._sample: int = config.getoption("sample")
         self._seconds: int = config.getoption("test_seconds")
         self._budget: int = config.getoption("file_seconds")
@@ -98,7 +101,9 @@ class Records:
         return {json.loads(line).get("id") for line in lines} if lines else None
 
     def pytest_runtest_logfinish(self) -> None:
-        """Ends the session when the file has had its time."""
+        """Ends the session when the file has had its time; tests leave gigabytes of arrays."""
+        for folder in self._scratch.glob("out-*") if self._scratch is not None else ():
+            shutil.rmtree(folder, ignore_errors=True)
         spent = time.process_time() - self._begin
         if self._budget and spent > self._budget and self._session is not None:
             self._session.shouldstop = "the file has had its time"
