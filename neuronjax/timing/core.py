@@ -365,7 +365,7 @@ class Core:
         return end
 
     def open_gaps(self) -> list[tuple[int, int]]:
-        """Idle times of the DMA engines that end after all engines that start transfers got there:
+        """Idle times of the DMA engines, from where all engines that start transfers have got to:
         what a loop that is jumped over keeps."""
         alive = min([self.t[engine] for engine in self.compiled.issuers], default=0)
-        return [gap for gap in self.gaps if gap[1] > alive]
+        return [(max(begin, alive), end) for begin, end in self.gaps if end > alive]

@@ -222,13 +222,10 @@ class Simulation(Core):
             return
         steps = [periods * (a - b) for a, b in zip(now.times, before.times, strict=True)]
         counts = [periods * (a - b) for a, b in zip(now.counts, before.counts, strict=True)]
-        size = len(self.t)
+        size, kept = len(self.t), self.open_gaps()
         for position in range(size):
             self.t[position] += steps[position]
-        alive = now.same[0]
-        assert isinstance(alive, int)
-        number = alive // 2
-        kept = self.gaps[len(self.gaps) - number :] if number else []
+        alive = 2 * len(kept)
         gap_steps = steps[size : size + alive]
         self.gaps = [
             (begin + gap_steps[2 * at], end + gap_steps[2 * at + 1])

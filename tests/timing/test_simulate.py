@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from neuronjax.errors import MalformedProgramError
@@ -62,6 +62,12 @@ STAGES = st.builds(
     st.sampled_from([(40,), (2, 30), (30, 3), (5, 4, 7)]),
     st.integers(1, 3),
     st.integers(0, 4),
+)
+@example(
+    [Stage("vector", 16, True), *2 * [Stage("dma", 16, True)], Stage("dma", 200, False)],
+    (40,),
+    2,
+    0,
 )
 def test_a_jump_and_a_record_are_going_through_every_trip(
     stages: list[Stage], trips: tuple[int, ...], slots: int, before: int
