@@ -41,10 +41,10 @@ test-jobs: $(STAMP)
 test-slow: $(STAMP)
 	$(PYTEST) -m slow
 
-# The models against transformers: needs torch, which nothing else here does.
+# The models against transformers, and kernels of tensors of torch, which nothing else here needs.
 parity: $(STAMP)
 	$(BIN)/python -m pip install --quiet -e ".[dev,parity]"
-	$(PYTEST) tests/models/parity
+	$(PYTEST) tests/models/parity tests/nki/test_torch.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
