@@ -163,7 +163,7 @@ KERNELS: dict[Any, str] = {
 }
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+@pytest.mark.parametrize("kernel", KERNELS, ids=["generator", "coroutine", "of Python", "number"])
 def test_what_is_no_kernel(kernel: Any) -> None:
     for door in (nki.jit, nki.simulate):
         with pytest.raises(NeuronError, match=KERNELS[kernel]):
