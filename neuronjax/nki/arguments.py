@@ -9,7 +9,8 @@ from neuronjax.errors import KernelError, UnsupportedProgramError, quoted
 from neuronjax.machine.chips import CHIPS
 from neuronjax.machine.specs import Engine
 from neuronjax.nki import constants
-from neuronjax.nki.tensor import Tensor, walk
+from neuronjax.nki.indices import walk
+from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.tracing import Trace
 from neuronjax.program.operand import Dim, Kind
 from neuronjax.program.operators import BITVECTOR, AluOp, DescriptorMode

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from neuronjax.errors import OutOfBoundsError, UnsupportedProgramError, quoted
+from neuronjax.errors import OutOfBoundsError, UnsupportedProgramError
 from neuronjax.nki.constants import MemoryRegion
 from neuronjax.nki.dtypes import DType, element_type, stored
 from neuronjax.nki.dynamic_loops import VirtualRegister
+from neuronjax.nki.indices import bounds, integer, shown, walk
 from neuronjax.nki.refusal import checked, unknown
 from neuronjax.nki.tracing import current
 from neuronjax.nki.unknown_values import INSTEAD, refuse_truth
@@ -129,14 +128,14 @@ class Tensor(Views):
     def _slice(self, axis: int, entry: Any) -> tuple[int, int, int]:
         """Start, size and step of a slice, or of one element, of a dimension."""
         size = self.shape[axis]
-        start, stop, step = _bounds(entry, size)
+        start, stop, step = bounds(entry, size)
         if step < 1:
             raise UnsupportedProgramError(
-                f"{current().line()}: the step of {_shown(entry)} is {step}; pass a positive one."
+                f"{current().line()}: the step of {shown(entry)} is {step}; pass a positive one."
             )
         if not 0 <= start <= stop <= size:
             raise OutOfBoundsError(
-                f"{current().line()}: {_shown(entry)} is out of bounds for dimension {axis}, which "
+                f"{current().line()}: {shown(entry)} is out of bounds for dimension {axis}, which "
                 f"has {size} elements."
             )
         if step != 1 and axis == 0 and self.storage.on_chip:
@@ -181,7 +180,7 @@ class Tensor(Views):
         if dtype is not None:
             return self.view(dtype).ap(pattern, offset, scalar_offset, vector_offset, indirect_dim)
         steps, counts = walk(pattern)
-        start = None if offset is None else _integer(offset)
+        start = None if offset is None else integer(offset)
         if scalar_offset is not None and vector_offset is not None:
             raise UnsupportedProgramError(
                 f"{current().line()}: tensor.ap takes scalar_offset or vector_offset, but not both."
@@ -198,7 +197,7 @@ class Tensor(Views):
             begin = self.offset if start is None else start
             view = dataclasses.replace(self, shape=counts, strides=steps, offset=begin)
         if not isinstance(scalar_offset, Tensor | VirtualRegister | None):
-            view, scalar_offset = view._further(_integer(scalar_offset), indirect_dim, stride), None
+            view, scalar_offset = view._further(integer(scalar_offset), indirect_dim, stride), None
         if vector_offset is not None:
             view = dataclasses.replace(
                 view,
@@ -227,12 +226,10 @@ class Tensor(Views):
     ) -> Tensor:
         row, place = self.storage.elements, (0, 0)
         if counts[0] > 1 and steps[0] != row:
-            line, text = (
-                current().line(),
-                (
-                    f"the pattern's first step is {steps[0]} elements, but partitions have {row}; "
-                    f"engines take consecutive partitions, a step of {row}"
-                ),
+            line = current().line()
+            text = (
+                f"the pattern's first step is {steps[0]} elements, but partitions have {row}; "
+                f"engines take consecutive partitions, a step of {row}"
             )
             own = math.prod(self.shape[1:])
             if steps[0] != own:
@@ -427,26 +424,6 @@ class Tensor(Views):
         return dataclasses.replace(self, shape=tuple(shape), strides=tuple(strides))
 
 
-def walk(pattern: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The steps and the counts of a pattern. ``UnsupportedProgramError``: it is none."""
-    pattern = pattern.tolist() if isinstance(pattern, np.ndarray) else pattern
-    is_walk = isinstance(pattern, list | tuple) and all(
-        isinstance(pair, list | tuple)
-        and len(pair) == 2
-        and all(hasattr(number, "__index__") for number in pair)
-        for pair in pattern
-    )
-    if not pattern or not is_walk:
-        raise UnsupportedProgramError(
-            f"{current().line()}: {quoted(pattern)} is no pattern; pass [step, count] of every "
-            "dimension, such as [[64, 128], [1, 64]]."
-        )
-    steps, counts = (
-        [_integer(number) for number in numbers] for numbers in zip(*pattern, strict=True)
-    )
-    return tuple(steps), tuple(counts)
-
-
 @dataclass(frozen=True)
 class DynamicSlice:
     """The `size` elements from where a register says."""
@@ -463,38 +440,6 @@ def _register(offset: Tensor | VirtualRegister) -> Register:
     register = trace.register()
     trace.add(RegisterLoad(dst=register, src=offset.access()))
     return register
-
-
-def _bounds(entry: Any, size: int) -> tuple[int, int, int]:
-    """Start, stop and step of an index into `size` elements, as Python counts them: below 0 from
-    the end. Nothing is cut off."""
-    if isinstance(entry, slice):
-        start = _place(0 if entry.start is None else entry.start, size)
-        stop = _place(size if entry.stop is None else entry.stop, size)
-        return start, stop, 1 if entry.step is None else _integer(entry.step)
-    start = _place(entry, size)
-    return start, start + 1, 1
-
-
-def _shown(entry: Any) -> str:
-    if not isinstance(entry, slice):
-        return str(entry)
-    parts = [entry.start, entry.stop, *([] if entry.step is None else [entry.step])]
-    return ":".join("" if part is None else str(part) for part in parts)
-
-
-def _place(index: Any, size: int) -> int:
-    place = _integer(index)
-    return place + size if place < 0 else place
-
-
-def _integer(index: Any) -> int:
-    if isinstance(index, Tensor | VirtualRegister) or not hasattr(index, "__index__"):
-        raise UnsupportedProgramError(
-            f"{current().line()}: {quoted(index)} is no index of a tensor; pass integers, slices, "
-            "nl.ds(start, size) with a number or a register, or tensor.ap(…)."
-        )
-    return index.__index__()
 
 
 def whole(buffer: Buffer, dtype: ElementType | None = None) -> Tensor:

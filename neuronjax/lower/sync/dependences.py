@@ -22,7 +22,6 @@ Overlap = Callable[[Buffer, Buffer], bool | None]
 End = tuple[int, int, int, int, "Line"]
 """A line and its number, with the index of the use to look at and of the last one; the newest use
 sorts first."""
-Loops = tuple[Turn, ...]
 
 
 @dataclass(slots=True)
