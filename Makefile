@@ -44,7 +44,7 @@ test-slow: $(STAMP)
 # The models against transformers, and kernels of tensors of torch, which nothing else here needs.
 parity: $(STAMP)
 	$(BIN)/python -m pip install --quiet -e ".[dev,parity]"
-	$(PYTEST) tests/models/parity tests/nki/test_torch.py
+	$(PYTEST) tests/models/parity tests/nki/parity
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
