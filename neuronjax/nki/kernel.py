@@ -28,6 +28,7 @@ from neuronjax.nki.precision import widened_arrays
 from neuronjax.nki.scheduling import Edges, edges_of
 from neuronjax.nki.targets import chip_of
 from neuronjax.nki.tracing import is_tracing
+from neuronjax.process_settings import seldom_collected
 
 __all__ = ["Kernel", "jit", "simulate"]
 
@@ -82,7 +83,8 @@ class Kernel:
         """The program for a call on so many ranks, if that is known. Raises as `trace` does."""
         chip = chip_of(target or self.target)
         try:
-            return compiled(self.function, called, chip, self.grid, ranks, self.schedule)
+            with seldom_collected:
+                return compiled(self.function, called, chip, self.grid, ranks, self.schedule)
         except (KernelError, UnsupportedProgramError) as error:
             if not called.scalars:
                 raise
