@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
-from neuronjax.nki.tracing import SHARED, LoopMarks, Trace
+from neuronjax.nki.loop_marks import LoopMarks
+from neuronjax.nki.tracing import SHARED, Trace
 from neuronjax.program.footprint import Footprint, footprint
 from neuronjax.program.operand import Access
 

@@ -132,6 +132,7 @@ def _traced(function: Callable[..., Any], call: Call, trace: Trace) -> Any:
             returned = function(*positional, **keywords)
     finally:
         ended(token)
+        trace.nest.finish()
     trace.check_loops()
     trace.check_ranks()
     return returned

@@ -17,9 +17,10 @@ from types import FrameType
 from typing import Any, SupportsIndex
 
 from neuronjax.errors import UnsupportedProgramError, quoted
+from neuronjax.nki.loop_marks import LoopMarks
 from neuronjax.nki.loops import loop_range
 from neuronjax.nki.refusal import checked, misfit
-from neuronjax.nki.tracing import LoopMarks, Trace, current, is_tracing, kernel_frame
+from neuronjax.nki.tracing import Trace, current, is_tracing
 from neuronjax.program.affine import Affine, affine
 from neuronjax.program.control import RegisterArithmetic, RegisterMove, RegisterValue
 from neuronjax.program.operand import Immediate, Register
@@ -59,9 +60,9 @@ class VirtualRegister:
         """
         if not is_tracing():
             return True
-        frame = kernel_frame()
-        position = _running(frame)
         trace = current()
+        frame = trace.follow()
+        position = _running(frame)
         is_open = trace.open_loops and trace.open_loops[-1].statement == (frame, position)
         if is_open:
             _end_while(trace, trace.open_loops[-1], self.register)

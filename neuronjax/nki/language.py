@@ -20,6 +20,7 @@ from neuronjax.nki.dtypes import BOOL
 from neuronjax.nki.dynamic_loops import VirtualRegister
 from neuronjax.nki.loops import affine_range as affine_range
 from neuronjax.nki.loops import loop_range
+from neuronjax.nki.loops import static_range as static_range
 from neuronjax.nki.objects import NKIObject as NKIObject
 from neuronjax.nki.refusal import checked, refusing, removed, unknown
 from neuronjax.nki.tensor import DynamicSlice, Tensor
@@ -35,7 +36,6 @@ tile_size = TileSize()
 sequential_range = loop_range
 dynamic_range, fori_loop = dynamic_loops.dynamic_range, dynamic_loops.fori_loop
 while_loop = dynamic_loops.while_loop
-static_range = range
 
 DTYPES: Mapping[str, ElementType] = {
     **{

@@ -2,8 +2,8 @@
 
 Python runs every iteration, so that indices are integers and any Python works. The rounds of a loop
 whose instructions differ in nothing but addresses that advance by equal steps become one round of a
-`Loop`, with the tiles that a round makes in turns. What is not uniform stays written out; a note
-says why.
+`Loop`, with the tiles that a round makes in turns. A first or last round that differs is peeled
+off. What is not uniform stays written out; a note says why.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from neuronjax.errors import UnsupportedProgramError
+from neuronjax.nki.loop_marks import LoopMarks, Mark
 from neuronjax.nki.refusal import checked
-from neuronjax.nki.tracing import LoopMarks, Trace, current, is_tracing
+from neuronjax.nki.tracing import Trace, current, is_tracing
 from neuronjax.program.affine import Affine, First, Last, affine
 from neuronjax.program.instruction import Instruction
-from neuronjax.program.operand import Access, Buffer, Kind, Register
+from neuronjax.program.operand import Access, Buffer, Kind, Register, RegisterOffset
 from neuronjax.program.program import Loop, Node
 
 
@@ -29,6 +30,8 @@ class LoopRange:
     numbers: range
     #: Whether the kernel allows iterations in any order.
     is_affine: bool = False
+    #: Whether it asks for iterations that are written out.
+    is_static: bool = False
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -41,14 +44,14 @@ class LoopRange:
             yield from self.numbers
             return
         trace = current()
-        marks = trace.begin_loop(self.is_affine)
+        marks = trace.begin_loop(self.is_affine, self.is_static)
         try:
             for number in self.numbers:
-                marks.begin_round(trace)
+                trace.nest.begin_round(marks)
                 yield number
             marks.is_complete = True
         finally:
-            trace.end_loop(marks)
+            trace.nest.end(marks)
 
 
 @checked("nki.language.sequential_range")
@@ -75,6 +78,15 @@ def affine_range(start: int, stop: int | None = None, step: int = 1) -> LoopRang
     return LoopRange(loop_range(start, stop, step).numbers, is_affine=True)
 
 
+@checked("nki.language.static_range")
+def static_range(start: int, stop: int | None = None, step: int = 1) -> LoopRange:
+    """The same for a loop whose iterations are all written out.
+
+    Raises as `loop_range` does.
+    """
+    return LoopRange(loop_range(start, stop, step).numbers, is_static=True)
+
+
 class _NotUniform(Exception):
     """Why the rounds of a loop are not one."""
 
@@ -88,13 +100,14 @@ class Rolling:
     instructions: Sequence[Instruction]
     slots: int
     notes: list[str] = field(default_factory=list)
+    #: Loops about the present one that are written out.
+    _written_out: int = 0
 
     def __post_init__(self) -> None:
-        self._used: dict[str, tuple[int, int]] = {}
+        #: Tile or register -> the last instruction that uses it.
+        self._last: dict[str, int] = {}
         for place, instruction in enumerate(self.instructions):
-            for access in instruction.accesses():
-                first, _ = self._used.get(access.buffer.name, (place, place))
-                self._used[access.buffer.name] = first, place
+            self._last |= dict.fromkeys(_names(instruction), place)
 
     def body(self) -> tuple[Node, ...]:
         """The kernel's nodes."""
@@ -108,7 +121,7 @@ class Rolling:
         return tuple(
             touched.get(buffer.name, buffer)
             for buffer in self.trace.buffers
-            if buffer.on_chip and (buffer.name in touched or buffer.name not in self._used)
+            if buffer.on_chip and (buffer.name in touched or buffer.name not in self._last)
         )
 
     def _nodes(
@@ -130,41 +143,90 @@ class Rolling:
         return (Loop(variable=loop.variable, trips=loop.trips, body=body),)
 
     def _loop(self, loop: LoopMarks, variable: str) -> Sequence[Node]:
-        ends = [*loop.rounds[1:], loop.end]
-
-        def written(names: Sequence[str]) -> list[tuple[Node, ...]]:
-            return [
-                self._nodes(begin.instructions, end.instructions, begin.loops, name)
-                for begin, end, name in zip(loop.rounds, ends, names, strict=True)
-            ]
-
-        count = len(loop.rounds)
-        if count > 1 and self.slots:
+        rounds = list(zip(loop.rounds, [*loop.rounds[1:], loop.end], strict=True))
+        if len(rounds) == 1 or not self.slots or loop.is_static:
+            return self._written(rounds, [f"{variable}_{number}_" for number in range(len(rounds))])
+        reason: _NotUniform | None = None
+        for first, last in _peeled(len(rounds)):
+            noted = len(self.notes)
             try:
-                rounds = written([f"{variable}_"] * count)
-                merging = _Merging(variable, min(count, self.slots), self._tiles(loop, ends))
-                body = merging.merged(rounds, "the body")
-                return (Loop(variable=variable, trips=count, body=body),) if body else ()
-            except _NotUniform as reason:
-                self.notes.append(f"{loop.line}: the loop is written out: {reason}.")
-        names = [f"{variable}_{number}_" for number in range(count)]
-        return [node for nodes in written(names) for node in nodes]
+                uniform = self._uniform(loop, rounds[first:last], variable)
+            except _NotUniform as error:
+                reason = reason or error
+                del self.notes[noted:]
+                continue
+            names = [f"{variable}_{number}_" for number in range(len(rounds))]
+            return (
+                *self._written(rounds[:first], names[:first]),
+                *uniform,
+                *self._written(rounds[last:], names[last:]),
+            )
+        if loop.iteration is None or not self._written_out:
+            self.notes.append(f"{loop.line}: the loop is written out: {reason}.")
+        self._written_out += 1
+        nodes = self._written(rounds, [f"{variable}_{number}_" for number in range(len(rounds))])
+        self._written_out -= 1
+        return nodes
 
-    def _tiles(self, loop: LoopMarks, ends: Sequence[Any]) -> list[dict[str, int]]:
-        """Of every round, the tiles that it makes and their number in it."""
+    def _written(self, rounds: Sequence[_Round], names: Sequence[str]) -> list[Node]:
+        """The nodes of some rounds behind each other."""
+        return [node for nodes in self._bodies(rounds, names) for node in nodes]
+
+    def _bodies(self, rounds: Sequence[_Round], names: Sequence[str]) -> list[tuple[Node, ...]]:
+        return [
+            self._nodes(begin.instructions, end.instructions, begin.loops, name)
+            for (begin, end), name in zip(rounds, names, strict=True)
+        ]
+
+    def _uniform(self, loop: LoopMarks, rounds: Sequence[_Round], variable: str) -> Sequence[Node]:
+        """Some rounds as one loop, if they have instructions. ``_NotUniform``: they are none."""
         if not loop.is_complete:
             raise _NotUniform("it is left early")
-        tiles = []
-        for begin, end in zip(loop.rounds, ends, strict=True):
+        slots = min(len(rounds), self.slots)
+        merging = _Merging(variable, slots, *self._made(rounds))
+        merging.check([self.instructions[b.instructions : e.instructions] for b, e in rounds])
+        bodies = self._bodies(rounds, [f"{variable}_"] * len(rounds))
+        body = merging.merged(bodies, "the body")
+        return (Loop(variable=variable, trips=len(rounds), body=body),) if body else ()
+
+    def _made(
+        self, rounds: Sequence[_Round]
+    ) -> tuple[list[Mapping[str, int]], list[Mapping[str, int]]]:
+        """Of every round, the tiles and the registers that it makes, and their numbers in it."""
+        tiles: list[Mapping[str, int]] = []
+        registers: list[Mapping[str, int]] = []
+        for begin, end in rounds:
             made = self.trace.buffers[begin.buffers : end.buffers]
-            for buffer in made:
-                if buffer.kind is not Kind.SCRATCH or not buffer.on_chip:
-                    raise _NotUniform("it creates tensors in HBM")
-                _, last = self._used.get(buffer.name, (0, 0))
-                if last >= end.instructions:
-                    raise _NotUniform("a tile is used after the iteration that creates it")
+            if any(buffer.kind is not Kind.SCRATCH or not buffer.on_chip for buffer in made):
+                raise _NotUniform("it creates tensors in HBM")
+            own = self.trace.registers[begin.registers : end.registers]
+            for names, what in ((made, "tile"), (own, "register")):
+                if any(self._last.get(entry.name, 0) >= end.instructions for entry in names):
+                    raise _NotUniform(f"a {what} is used after the iteration that creates it")
             tiles.append({buffer.name: number for number, buffer in enumerate(made)})
-        return tiles
+            registers.append({register.name: number for number, register in enumerate(own)})
+        return tiles, registers
+
+
+_Round = tuple[Mark, Mark]
+"""Where a round begins and ends."""
+
+
+def _peeled(rounds: int) -> list[tuple[int, int]]:
+    """The first and the last round of what may be a loop: all, then all but some at its ends. Any
+    two advance by equal steps, so there have to be three of these."""
+    ends = [(0, rounds - 1), (1, rounds), (1, rounds - 1)]
+    return [(0, rounds), *((first, last) for first, last in ends if last - first > 2)]
+
+
+def _names(instruction: Instruction) -> Iterator[str]:
+    """The tiles and registers that an instruction uses."""
+    for use in instruction.uses():
+        if isinstance(use.operand, Access):
+            yield use.operand.buffer.name
+            yield from (register.name for register in use.operand.registers)
+        elif isinstance(use.operand, Register):
+            yield use.operand.name
 
 
 @dataclass(frozen=True)
@@ -173,8 +235,23 @@ class _Merging:
 
     variable: str
     slots: int
-    #: Of every round: tile -> its number in it.
+    #: Of every round: tile -> its number in it, and the same of registers.
     tiles: Sequence[Mapping[str, int]]
+    registers: Sequence[Mapping[str, int]]
+
+    def check(self, rounds: Sequence[Sequence[Instruction]]) -> None:
+        """``_NotUniform`` if the instructions of the rounds are none of one loop: sooner than
+        `merged` says so, for which the loops within them are put together first."""
+        if any(len(instructions) != len(rounds[0]) for instructions in rounds):
+            raise _NotUniform("the body differs in length")
+        for instructions in zip(*rounds, strict=True):
+            first = instructions[0]
+            if any(
+                type(other) is not type(first) or other.part != first.part for other in instructions
+            ):
+                raise _NotUniform("the body differs")
+            for accesses in zip(*(other.accesses() for other in instructions), strict=False):
+                self._check_access(accesses, f"an operand of {first.mnemonic}")
 
     def merged(self, values: Sequence[Any], what: str) -> Any:
         """``_NotUniform`` if the values are no function of the loop's variable."""
@@ -187,6 +264,8 @@ class _Merging:
             return tuple(self.merged(same, what) for same in zip(*values, strict=True))
         if isinstance(first, Access):
             return self._access(values, what)
+        if isinstance(first, Register):
+            return self._register(values, what)
         if isinstance(first, Affine):
             return self._affine(values, what)
         if isinstance(first, Instruction | Loop):
@@ -221,17 +300,24 @@ class _Merging:
                     return kind((*inner, self.variable))
         raise _NotUniform("matmul results accumulate differently")
 
-    def _access(self, values: Sequence[Access], what: str) -> Access:
+    def _check_access(self, values: Sequence[Access], what: str) -> None:
+        """``_NotUniform`` if only other things than addresses could make these one access."""
         first = values[0]
         if any(
-            (value.partitions, value.dims, value.dtype)
-            != (first.partitions, first.dims, first.dtype)
+            value.partitions != first.partitions
+            or value.dims != first.dims
+            or value.dtype != first.dtype
             for value in values
         ):
             raise _NotUniform(f"the shape of {what} differs")
-        if not isinstance(first.offset, Affine):
-            raise _NotUniform(f"a register is the address of {what}")
-        buffer, slot = self._buffer([value.buffer for value in values], what), first.slot
+        self._check_buffers([value.buffer for value in values], what)
+        if isinstance(first.offset, Affine):
+            self._check_steps([value.offset for value in values], what)
+
+    def _access(self, values: Sequence[Access], what: str) -> Access:
+        first = values[0]
+        self._check_access(values, what)
+        buffer, slot = first.buffer, first.slot
         is_own = buffer.name in self.tiles[0] and buffer.address is None
         if is_own and buffer.slots == 1 < self.slots:
             buffer = dataclasses.replace(buffer, slots=self.slots)
@@ -241,25 +327,62 @@ class _Merging:
             buffer=buffer,
             slot=slot,
             partition=self._affine([value.partition for value in values], what),
-            offset=self._affine([value.offset for value in values], what),
+            offset=self._offset([value.offset for value in values], what),
         )
 
-    def _buffer(self, buffers: Sequence[Buffer], what: str) -> Buffer:
+    def _offset(self, values: Sequence[Affine | RegisterOffset], what: str) -> Any:
+        first = values[0]
+        if isinstance(first, Affine):
+            return self._affine(values, what)
+        others = [value for value in values if isinstance(value, RegisterOffset)]
+        if any(value.stride != first.stride for value in others) or len(others) < len(values):
+            raise _NotUniform(f"the address of {what} differs")
+        register = self._register([value.register for value in others], what)
+        base = self._affine([value.base for value in others], what)
+        return RegisterOffset(register, first.stride, base)
+
+    def _register(self, values: Sequence[Register], what: str) -> Register:
+        """One of the kernel's, or what stands for those that the rounds make."""
+        first = values[0]
+        number = self.registers[0].get(first.name)
+        for own, value in zip(self.registers, values, strict=True):
+            is_same = value == first if number is None else own.get(value.name) == number
+            if not is_same or value.limit != first.limit:
+                raise _NotUniform(f"{what} differs")
+        return first
+
+    def _check_buffers(self, buffers: Sequence[Buffer], what: str) -> None:
         first = buffers[0]
         number = self.tiles[0].get(first.name)
         for tiles, buffer in zip(self.tiles, buffers, strict=True):
-            is_same = buffer == first if number is None else tiles.get(buffer.name) == number
-            if not is_same or dataclasses.replace(buffer, name=first.name) != first:
+            if number is None:
+                is_same = buffer is first or buffer == first
+            else:
+                is_same = tiles.get(buffer.name) == number and _is_alike(buffer, first)
+            if not is_same:
                 raise _NotUniform(f"{what} is a different tensor in some iterations")
-        return first
 
-    def _affine(self, values: Sequence[Any], what: str) -> Affine:
+    def _check_steps(self, values: Sequence[Any], what: str) -> None:
         first = values[0]
         step = values[1].base - first.base
-        for number, value in enumerate(values):
-            if value.terms != first.terms or value.base != first.base + number * step:
+        base = first.base
+        for value in values:
+            if not isinstance(value, Affine) or value.base != base or value.terms != first.terms:
                 raise _NotUniform(f"the address of {what} does not advance by equal steps")
-        return first + affine(0, **{self.variable: step})
+            base += step
+
+    def _affine(self, values: Sequence[Any], what: str) -> Affine:
+        self._check_steps(values, what)
+        first: Affine = values[0]
+        return first + affine(0, **{self.variable: values[1].base - first.base})
+
+
+def _is_alike(buffer: Buffer, other: Buffer) -> bool:
+    """Whether two tiles differ in nothing but their names."""
+    return all(getattr(buffer, name) == getattr(other, name) for name in _FORM)
+
+
+_FORM = tuple(entry.name for entry in dataclasses.fields(Buffer) if entry.name != "name")
 
 
 def _instructions(nodes: Sequence[Node]) -> Iterator[Instruction]:

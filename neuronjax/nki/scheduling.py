@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from neuronjax.errors import KernelError, UnsupportedProgramError, quoted
+from neuronjax.nki.loop_marks import LoopMarks
 from neuronjax.nki.refusal import nearest
-from neuronjax.nki.tracing import LoopMarks, current
+from neuronjax.nki.tracing import current
 
 Edges = tuple[tuple[str, tuple[str, ...]], ...]
 """Names of instructions, and those of what each depends on."""

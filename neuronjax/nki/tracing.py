@@ -7,6 +7,7 @@ import math
 import os
 import re
 import sys
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import FrameType
@@ -15,44 +16,14 @@ import jax
 import numpy as np
 
 from neuronjax.errors import UnsupportedProgramError
+from neuronjax.nki.loop_marks import LoopMarks, Mark, Nest
+from neuronjax.nki.python_loops import PythonLoops
 from neuronjax.program.element_types import ElementType, bytes_of
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Kind, Memory, Register
 
 SHARED = (Kind.ARGUMENT, Kind.RESULT)
 """The kinds of buffers that all programs of a grid share."""
-
-
-@dataclass(frozen=True)
-class Mark:
-    """Where the trace was: how many instructions and buffers it had; and loops that began since."""
-
-    instructions: int
-    buffers: int
-    loops: list[LoopMarks] = field(default_factory=list, compare=False)
-
-
-@dataclass(eq=False)
-class LoopMarks:
-    """A loop of the kernel: its line, the begin of every round, and its end.
-
-    If a register has its `trips`, it has one round, and `variable` counts them.
-    """
-
-    line: str
-    rounds: list[Mark] = field(default_factory=list)
-    end: Mark = Mark(0, 0)
-    is_complete: bool = False
-    #: Whether iterations may run in any order.
-    is_affine: bool = False
-    trips: Register | None = None
-    variable: str = ""
-    #: Of a `while`: its frame, and where its condition is.
-    statement: object = None
-
-    def begin_round(self, trace: Trace) -> None:
-        """Marks where the trace is."""
-        self.rounds.append(trace.mark())
 
 
 _OWN = (*(os.path.dirname(file) + os.sep for file in (__file__, jax.__file__, np.__file__)), "<")
@@ -89,14 +60,15 @@ class Trace:
     #: Name -> a tile that is another one read as another width, and the other one's name.
     aliases: dict[str, tuple[Buffer, str]] = field(default_factory=dict)
     registers: list[Register] = field(default_factory=list)
-    loops: list[LoopMarks] = field(default_factory=list)
-    open_loops: list[LoopMarks] = field(default_factory=list)
     register_loops: list[LoopMarks] = field(default_factory=list)
     #: Logical cores that run the kernel and exchange data; the line that asks which of them one is;
     #: how many the caller says there are.
     ranks: int = 1
     rank_line: str = ""
     ranks_of_call: int | None = None
+
+    def __post_init__(self) -> None:
+        self.nest = Nest(self.mark)
 
     def exchanges_between(self, ranks: int) -> None:
         """Notes that so many ranks exchange data.
@@ -141,6 +113,7 @@ class Trace:
 
         Programs of a grid share arguments and results: the same name means the same tensor.
         """
+        self.follow()
         stem = re.sub(r"\W", "_", label) + "_" if label else kind.value
         name = f"{stem}{len(self.buffers)}"
         if kind in SHARED:
@@ -179,19 +152,31 @@ class Trace:
 
     def mark(self) -> Mark:
         """Where it is."""
-        return Mark(len(self.instructions), len(self.buffers))
+        return Mark(len(self.instructions), len(self.buffers), len(self.registers))
 
-    def begin_loop(self, is_affine: bool = False) -> LoopMarks:
+    @property
+    def loops(self) -> Sequence[LoopMarks]:
+        """The outermost loops."""
+        return self.nest.loops
+
+    @property
+    def open_loops(self) -> Sequence[LoopMarks]:
+        """The loops that are running, outermost first."""
+        return self.nest.open
+
+    def follow(self) -> FrameType:
+        """Begins and ends loops of Python as far as the kernel has come; its innermost frame."""
+        frame = kernel_frame()
+        self.nest.follow(frame)
+        return frame
+
+    def begin_loop(self, is_affine: bool = False, is_static: bool = False) -> LoopMarks:
         """Marks of a loop that begins, within those that have begun."""
-        marks = LoopMarks(self.line(), is_affine=is_affine)
-        (self.open_loops[-1].rounds[-1].loops if self.open_loops else self.loops).append(marks)
-        self.open_loops.append(marks)
+        frame = self.follow()
+        marks = LoopMarks(_line(frame), is_affine=is_affine, is_static=is_static)
+        marks.site = (frame, frame.f_lasti)
+        self.nest.begin(marks)
         return marks
-
-    def end_loop(self, marks: LoopMarks) -> None:
-        """Ends a loop, and those within it that were left."""
-        while marks in self.open_loops:
-            self.open_loops.pop().end = self.mark()
 
     def begin_register_loop(self, trips: Register) -> LoopMarks:
         """Marks of a loop that runs as often as a register says when the program runs.
@@ -208,7 +193,7 @@ class Trace:
         marks = self.begin_loop()
         number, line = len(self.register_loops), marks.line.rpartition(":")[2]
         marks.trips, marks.variable = trips, f"loop{number}_line{line}"
-        marks.begin_round(self)
+        self.nest.begin_round(marks)
         self.register_loops.append(marks)
         self.declared[marks.variable] = marks.line
         return marks
@@ -221,7 +206,7 @@ class Trace:
     def end_register_loop(self, marks: LoopMarks) -> None:
         """Ends a loop whose body has been traced."""
         marks.is_complete, marks.statement = True, None
-        self.end_loop(marks)
+        self.nest.end(marks)
 
     def check_loops(self) -> None:
         """UnsupportedProgramError: the body of a loop over a register was left halfway."""
@@ -234,13 +219,14 @@ class Trace:
 
     def register(self, name: str = "register", limit: int | None = None) -> Register:
         """A new register, without a value; `limit` is the greatest it may get."""
+        self.follow()
         register = Register(f"{name}{len(self.registers)}", limit)
         self.registers.append(register)
         return register
 
     def add(self, instruction: Instruction) -> str:
         """Appends an instruction, at the kernel's line that is running, which it returns."""
-        line = self.line()
+        line = _line(self.follow())
         if line not in self.lines:
             self.lines.append(line)
         if len(self.instructions) == _MOST_INSTRUCTIONS:
@@ -293,7 +279,9 @@ _CURRENT: ContextVar[Trace] = ContextVar("trace")
 
 
 def tracing(trace: Trace) -> object:
-    """Makes `trace` the current one; returns the token for `ended`."""
+    """Makes `trace` the current one, for kernels that the caller calls; returns the token for
+    `ended`."""
+    trace.nest.python = PythonLoops(sys._getframe(1), _OWN)
     return _CURRENT.set(trace)
 
 

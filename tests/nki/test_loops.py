@@ -123,6 +123,60 @@ def roomy(x: Tensor) -> Tensor:
     return out
 
 
+def ranges(x: Tensor) -> Tensor:
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for number in range(9):
+        for part in range(0, 48, 16):
+            block = x[rows(number), part : part + 16]
+            nl.store(out[rows(number), part : part + 16], nl.multiply(nl.load(block), 2.0))
+    return out
+
+
+def of_lists(x: Tensor) -> Tensor:
+    """Loops over lists and pairs, in a function, with a comprehension whose tiles stay."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    tiles = [nl.load(x[rows(number)]) for number in range(9)]
+
+    def store(number: int, factors: list[float]) -> None:
+        for part, factor in enumerate(factors):
+            nisa.tensor_scalar(tiles[number], tiles[number], nl.multiply, factor)
+            nl.store(out[rows(number), 16 * part : 16 * part + 16], tiles[number][:, 0:16])
+
+    for place in reversed(list(range(9))):
+        store(place, [1.0, 1.0, 1.0])
+    return out
+
+
+def nothing_between(x: Tensor) -> Tensor:
+    """The last iteration of the inner loop is at the same place as its first one."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for number in range(9):
+        for part in [32, 0, 16]:
+            nl.store(out[rows(number), part : part + 16], nl.load(x[rows(number), part : part + 16]))
+    return out
+
+
+def registers(x: Tensor) -> Tensor:
+    """A register of an iteration is the address of a transfer."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for number in nl.sequential_range(9):
+        index = tile((1, 1), nl.int32)
+        nisa.memset(index, 32 * (number % 1))
+        register = nisa.register_alloc()
+        nisa.register_load(register, index)
+        block = tile((32, 48))
+        nisa.dma_copy(block, x[nl.ds(register, 32), :])
+        nl.store(out[rows(number)], block)
+    return out
+
+
+def static(x: Tensor) -> Tensor:
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for number in nl.static_range(9):
+        nl.store(out[rows(number)], nl.load(x[rows(number)]))
+    return out
+
+
 def negated_first() -> np.ndarray:
     return np.concatenate([-X[:32], X[32:]])
 
@@ -147,12 +201,17 @@ CASES = [
     Case(backwards, BLOCKS[::-1].reshape(X.shape), (9, 2)),
     Case(added, BLOCKS.reshape(9, 32, 3, 16).sum((0, 2)), (9, 3)),
     Case(products, over_blocks(), (9, 3)),
-    Case(first_otherwise, negated_first(), (3,) * 9, "differs in length"),
+    Case(first_otherwise, negated_first(), (3, 8, 3)),
     Case(kept, BLOCKS.sum(0), (), "a tile is used after the iteration that creates it"),
     Case(left, X, (), "it is left early"),
-    Case(remainder, X, (), "differs"),
+    Case(remainder, X, (4,)),
     Case(squares, BLOCKS[[0, 1, 4]].sum(0), (), "does not advance by equal steps"),
     Case(roomy, X, (9,)),
+    Case(ranges, 2 * X, (9, 3)),
+    Case(of_lists, np.tile(X[:, 0:16], (1, 3)), (3,) * 9, "a tile is used after"),
+    Case(nothing_between, X, (9,), "does not advance by equal steps"),
+    Case(registers, np.tile(X[0:32], (9, 1)), (9,)),
+    Case(static, X, ()),
 ]
 
 
