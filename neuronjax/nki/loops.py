@@ -9,6 +9,7 @@ off. What is not uniform stays written out; a note says why.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ from neuronjax.nki.loop_marks import LoopMarks, Mark
 from neuronjax.nki.refusal import checked
 from neuronjax.nki.tracing import Trace, current, is_tracing
 from neuronjax.program.affine import Affine, First, Last, affine
-from neuronjax.program.instruction import Instruction
+from neuronjax.program.instruction import Instruction, operand_fields
 from neuronjax.program.operand import Access, Buffer, Kind, Register, RegisterOffset
 from neuronjax.program.program import Loop, Node
 
@@ -102,6 +103,8 @@ class Rolling:
     notes: list[str] = field(default_factory=list)
     #: Loops about the present one that are written out.
     _written_out: int = 0
+    #: Pairs of tiles, and whether they differ in nothing but their names.
+    _alike: dict[tuple[str, str], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         #: Tile or register -> the last instruction that uses it.
@@ -182,10 +185,14 @@ class Rolling:
         """Some rounds as one loop, if they have instructions. ``_NotUniform``: they are none."""
         if not loop.is_complete:
             raise _NotUniform("it is left early")
-        slots = min(len(rounds), self.slots)
-        merging = _Merging(variable, slots, *self._made(rounds))
-        merging.check([self.instructions[b.instructions : e.instructions] for b, e in rounds])
-        bodies = self._bodies(rounds, [f"{variable}_"] * len(rounds))
+        slots, last = min(len(rounds), self.slots), len(rounds) - 1
+        tiles, registers = self._made(rounds)
+        uniform = _Merging(variable, slots, range(len(rounds)), tiles, registers, self._alike)
+        uniform.check([self.instructions[b.instructions : e.instructions] for b, e in rounds])
+        # Rounds that advance by equal steps are told by the first two, and flags by the last.
+        told = sorted({0, 1, last})
+        merging = uniform.of_rounds(told)
+        bodies = self._bodies([rounds[number] for number in told], [f"{variable}_"] * len(told))
         body = merging.merged(bodies, "the body")
         return (Loop(variable=variable, trips=len(rounds), body=body),) if body else ()
 
@@ -231,27 +238,64 @@ def _names(instruction: Instruction) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Merging:
-    """Makes one of what stands at the same place in all rounds of a loop."""
+    """Makes one of what stands at the same place in rounds of a loop, `numbers` of them."""
 
     variable: str
     slots: int
+    numbers: Sequence[int]
     #: Of every round: tile -> its number in it, and the same of registers.
     tiles: Sequence[Mapping[str, int]]
     registers: Sequence[Mapping[str, int]]
+    alike: dict[tuple[str, str], bool]
+
+    def of_rounds(self, numbers: Sequence[int]) -> _Merging:
+        """The same for some of the rounds."""
+        tiles = [self.tiles[number] for number in numbers]
+        registers = [self.registers[number] for number in numbers]
+        return dataclasses.replace(self, numbers=numbers, tiles=tiles, registers=registers)
 
     def check(self, rounds: Sequence[Sequence[Instruction]]) -> None:
-        """``_NotUniform`` if the instructions of the rounds are none of one loop: sooner than
-        `merged` says so, for which the loops within them are put together first."""
+        """``_NotUniform`` if the instructions of the rounds are none of one loop, whatever loops
+        are within it."""
         if any(len(instructions) != len(rounds[0]) for instructions in rounds):
             raise _NotUniform("the body differs in length")
         for instructions in zip(*rounds, strict=True):
-            first = instructions[0]
-            if any(
-                type(other) is not type(first) or other.part != first.part for other in instructions
-            ):
-                raise _NotUniform("the body differs")
-            for accesses in zip(*(other.accesses() for other in instructions), strict=False):
-                self._check_access(accesses, f"an operand of {first.mnemonic}")
+            self._check_instructions(instructions)
+
+    def _check_instructions(self, instructions: Sequence[Instruction]) -> None:
+        first = instructions[0]
+        if any(
+            type(other) is not type(first) or other.part != first.part for other in instructions
+        ):
+            raise _NotUniform("the body differs")
+        for name in _plain_fields(type(first)):
+            value = getattr(first, name)
+            others = (getattr(other, name) for other in instructions)
+            if any(other is not value and other != value for other in others):
+                raise _NotUniform(f"{name} of {first.mnemonic} differs")
+        for name in _FLAGS.intersection(first.__dataclass_fields__):
+            inner = [getattr(other, name) for other in instructions[1:-1]]
+            if any(flag != inner[0] for flag in inner):
+                raise _NotUniform("matmul results accumulate differently")
+        uses = [other.uses() for other in instructions]
+        if any(len(own) != len(uses[0]) for own in uses):
+            raise _NotUniform(f"the number of operands of {first.mnemonic} differs")
+        for same in zip(*uses, strict=True):
+            self._check_operands([use.operand for use in same], same[0].field, first.mnemonic)
+
+    def _check_operands(self, values: Sequence[Any], name: str, mnemonic: str) -> None:
+        first = values[0]
+        if any(type(value) is not type(first) for value in values):
+            raise _NotUniform(f"{name} of {mnemonic} differs")
+        what = f"{name} of {mnemonic}"
+        if isinstance(first, Access):
+            self._check_access(values, what)
+        elif isinstance(first, Register):
+            self._register(values, what)
+        elif isinstance(first, Affine):
+            self._check_steps(values, what)
+        elif any(value != first for value in values):
+            raise _NotUniform(f"{what} differs")
 
     def merged(self, values: Sequence[Any], what: str) -> Any:
         """``_NotUniform`` if the values are no function of the loop's variable."""
@@ -282,7 +326,7 @@ class _Merging:
         for name in (entry.name for entry in dataclasses.fields(first) if entry.init):
             entries = [getattr(value, name) for value in values]
             what = f"{name} of {getattr(first, 'mnemonic', 'a loop')}"
-            is_flag = name in ("start", "stop")
+            is_flag = name in _FLAGS
             fields[name] = self._flag(entries) if is_flag else self.merged(entries, what)
         return dataclasses.replace(first, **fields)
 
@@ -311,8 +355,11 @@ class _Merging:
         ):
             raise _NotUniform(f"the shape of {what} differs")
         self._check_buffers([value.buffer for value in values], what)
+        self._check_steps([value.partition for value in values], what)
         if isinstance(first.offset, Affine):
             self._check_steps([value.offset for value in values], what)
+        else:
+            self._offset([value.offset for value in values], what)
 
     def _access(self, values: Sequence[Access], what: str) -> Access:
         first = values[0]
@@ -358,29 +405,48 @@ class _Merging:
             if number is None:
                 is_same = buffer is first or buffer == first
             else:
-                is_same = tiles.get(buffer.name) == number and _is_alike(buffer, first)
+                is_same = tiles.get(buffer.name) == number and self._is_alike(buffer, first)
             if not is_same:
                 raise _NotUniform(f"{what} is a different tensor in some iterations")
+
+    def _is_alike(self, buffer: Buffer, other: Buffer) -> bool:
+        """Whether two tiles differ in nothing but their names."""
+        key = (buffer.name, other.name)
+        known = self.alike.get(key) if buffer.slots == other.slots == 1 else None
+        if known is None:
+            known = all(getattr(buffer, name) == getattr(other, name) for name in _FORM)
+            if buffer.slots == other.slots == 1:
+                self.alike[key] = known
+        return known
 
     def _check_steps(self, values: Sequence[Any], what: str) -> None:
         first = values[0]
         step = values[1].base - first.base
-        base = first.base
-        for value in values:
-            if not isinstance(value, Affine) or value.base != base or value.terms != first.terms:
+        for number, value in zip(self.numbers, values, strict=True):
+            if (
+                not isinstance(value, Affine)
+                or value.base != first.base + number * step
+                or value.terms != first.terms
+            ):
                 raise _NotUniform(f"the address of {what} does not advance by equal steps")
-            base += step
 
     def _affine(self, values: Sequence[Any], what: str) -> Affine:
         self._check_steps(values, what)
         first: Affine = values[0]
-        return first + affine(0, **{self.variable: values[1].base - first.base})
+        step = values[1].base - first.base
+        return first + affine(0, **{self.variable: step}) if step else first
 
 
-def _is_alike(buffer: Buffer, other: Buffer) -> bool:
-    """Whether two tiles differ in nothing but their names."""
-    return all(getattr(buffer, name) == getattr(other, name) for name in _FORM)
+@functools.cache
+def _plain_fields(kind: Any) -> tuple[str, ...]:
+    """The fields of an instruction that hold neither operands nor flags, nor its part."""
+    operands = {name for name, _, _ in operand_fields(kind)}
+    names = (entry.name for entry in dataclasses.fields(kind))
+    return tuple(name for name in names if name not in {*operands, *_FLAGS, "part"})
 
+
+_FLAGS = frozenset({"start", "stop"})
+"""Fields that may differ in the first or the last round."""
 
 _FORM = tuple(entry.name for entry in dataclasses.fields(Buffer) if entry.name != "name")
 

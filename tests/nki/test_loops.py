@@ -152,7 +152,9 @@ def nothing_between(x: Tensor) -> Tensor:
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     for number in range(9):
         for part in [32, 0, 16]:
-            nl.store(out[rows(number), part : part + 16], nl.load(x[rows(number), part : part + 16]))
+            nl.store(
+                out[rows(number), part : part + 16], nl.load(x[rows(number), part : part + 16])
+            )
     return out
 
 
