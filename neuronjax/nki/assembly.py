@@ -21,8 +21,8 @@ from neuronjax.native_kernels import lines_by_path, with_lines, without_names
 from neuronjax.nki.beside import beside
 from neuronjax.nki.early_reads import with_early_reads
 from neuronjax.nki.late_loads import LOADS, PREPARATIONS, with_late
-from neuronjax.nki.loops import Rolling
 from neuronjax.nki.queues import in_turn
+from neuronjax.nki.rolling import Rolling
 from neuronjax.nki.sums import with_groups
 from neuronjax.nki.tracing import Trace
 from neuronjax.program import program

@@ -32,6 +32,8 @@ class LoopMarks:
     rounds: list[Mark] = field(default_factory=list)
     end: Mark = Mark(0, 0)
     is_complete: bool = False
+    #: Whether the kernel marks it, by functions of NKI.
+    is_marked: bool = True
     #: Whether iterations may run in any order.
     is_affine: bool = False
     #: Whether the kernel asks for it to be written out.
@@ -94,7 +96,7 @@ class Nest:
                 self.begin_round(marks)
                 break
         for now in iterations[known:]:
-            marks = LoopMarks(now.line, iteration=now, is_complete=True)
+            marks = LoopMarks(now.line, is_marked=False, iteration=now, is_complete=True)
             self.begin(marks)
             self.begin_round(marks)
 

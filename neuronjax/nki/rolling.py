@@ -1,0 +1,174 @@
+"""Loops of a kernel: written out while it is traced, and then put together where they are uniform.
+
+Python runs every iteration, so that indices are integers and any Python works. The rounds of a loop
+whose instructions differ in nothing but addresses that advance by equal steps (`uniform`) become
+one round of a `Loop`, with the tiles that a round makes in turns. A first or last round that
+differs is peeled off. What is not uniform stays written out; a note says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from neuronjax.nki.loop_marks import LoopMarks, Mark
+from neuronjax.nki.tracing import Trace
+from neuronjax.nki.uniform import Merging, NotUniformError
+from neuronjax.program.instruction import Instruction
+from neuronjax.program.operand import Access, Buffer, Kind, Register
+from neuronjax.program.program import Loop, Node
+
+
+@dataclass
+class Rolling:
+    """Puts loops of a trace together; its tiles have up to `slots` places each. Without slots, only
+    loops that a register decides about are loops."""
+
+    trace: Trace
+    instructions: Sequence[Instruction]
+    slots: int
+    notes: list[str] = field(default_factory=list)
+    #: Loops about the present one that are written out.
+    _written_out: int = 0
+    #: Pairs of tiles, and whether they differ in nothing but their names.
+    _alike: dict[tuple[str, str], bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        #: Tile or register -> the last instruction that uses it.
+        self._last: dict[str, int] = {}
+        for place, instruction in enumerate(self.instructions):
+            self._last |= dict.fromkeys(_names(instruction), place)
+
+    def body(self) -> tuple[Node, ...]:
+        """The kernel's nodes."""
+        return self._nodes(0, len(self.instructions), self.trace.loops, "i")
+
+    def buffers(self, body: Sequence[Node]) -> tuple[Buffer, ...]:
+        """The tiles of a kernel with this body, and those that no instruction touches."""
+        touched: dict[str, Buffer] = {}
+        for instruction in _instructions(body):
+            touched |= {access.buffer.name: access.buffer for access in instruction.accesses()}
+        return tuple(
+            touched.get(buffer.name, buffer)
+            for buffer in self.trace.buffers
+            if buffer.on_chip and (buffer.name in touched or buffer.name not in self._last)
+        )
+
+    def _nodes(
+        self, first: int, last: int, loops: Sequence[LoopMarks], prefix: str
+    ) -> tuple[Node, ...]:
+        nodes: list[Node] = []
+        for number, loop in enumerate(loops):
+            if loop.rounds:
+                nodes += self.instructions[first : loop.rounds[0].instructions]
+                about = self._loop if loop.trips is None else self._register_loop
+                nodes += about(loop, f"{prefix}{number}")
+                first = loop.end.instructions
+        return (*nodes, *self.instructions[first:last])
+
+    def _register_loop(self, loop: LoopMarks, prefix: str) -> Sequence[Node]:
+        (begin,) = loop.rounds
+        body = self._nodes(begin.instructions, loop.end.instructions, begin.loops, f"{prefix}_")
+        assert loop.trips is not None
+        return (Loop(variable=loop.variable, trips=loop.trips, body=body),)
+
+    def _loop(self, loop: LoopMarks, variable: str) -> Sequence[Node]:
+        rounds = list(zip(loop.rounds, [*loop.rounds[1:], loop.end], strict=True))
+        names = [f"{variable}_{number}_" for number in range(len(rounds))]
+        if len(rounds) == 1 or not self.slots or loop.is_static:
+            return self._written(rounds, names)
+        reason: NotUniformError | None = None
+        for first, last in _peeled(len(rounds)):
+            noted = len(self.notes)
+            try:
+                uniform = self._uniform(loop, rounds[first:last], variable)
+            except NotUniformError as error:
+                reason = reason or error
+                del self.notes[noted:]
+                continue
+            return (
+                *self._written(rounds[:first], names[:first]),
+                *uniform,
+                *self._written(rounds[last:], names[last:]),
+            )
+        if loop.is_marked or not self._written_out:
+            self.notes.append(f"{loop.line}: the loop is written out: {reason}.")
+        self._written_out += 1
+        nodes = self._written(rounds, names)
+        self._written_out -= 1
+        return nodes
+
+    def _written(self, rounds: Sequence[_Round], names: Sequence[str]) -> list[Node]:
+        """The nodes of some rounds behind each other."""
+        return [node for nodes in self._bodies(rounds, names) for node in nodes]
+
+    def _bodies(self, rounds: Sequence[_Round], names: Sequence[str]) -> list[tuple[Node, ...]]:
+        return [
+            self._nodes(begin.instructions, end.instructions, begin.loops, name)
+            for (begin, end), name in zip(rounds, names, strict=True)
+        ]
+
+    def _uniform(self, loop: LoopMarks, rounds: Sequence[_Round], variable: str) -> Sequence[Node]:
+        """Some rounds as one loop, if they have instructions.
+
+        NotUniformError: they are none.
+        """
+        if not loop.is_complete:
+            raise NotUniformError("it is left early")
+        slots, last = min(len(rounds), self.slots), len(rounds) - 1
+        tiles, registers = self._made(rounds)
+        uniform = Merging(variable, slots, range(len(rounds)), tiles, registers, self._alike)
+        uniform.check([self.instructions[b.instructions : e.instructions] for b, e in rounds])
+        # Rounds that advance by equal steps are told by the first two, and flags by the last.
+        told = sorted({0, 1, last})
+        merging = uniform.of_rounds(told)
+        bodies = self._bodies([rounds[number] for number in told], [f"{variable}_"] * len(told))
+        body = merging.merged(bodies, "the body")
+        return (Loop(variable=variable, trips=len(rounds), body=body),) if body else ()
+
+    def _made(
+        self, rounds: Sequence[_Round]
+    ) -> tuple[list[Mapping[str, int]], list[Mapping[str, int]]]:
+        """Of every round, the tiles and the registers that it makes, and their numbers in it."""
+        tiles: list[Mapping[str, int]] = []
+        registers: list[Mapping[str, int]] = []
+        for begin, end in rounds:
+            made = self.trace.buffers[begin.buffers : end.buffers]
+            if any(buffer.kind is not Kind.SCRATCH or not buffer.on_chip for buffer in made):
+                raise NotUniformError("it creates tensors in HBM")
+            own = self.trace.registers[begin.registers : end.registers]
+            for names, what in ((made, "tile"), (own, "register")):
+                if any(self._last.get(entry.name, 0) >= end.instructions for entry in names):
+                    raise NotUniformError(f"a {what} is used after the iteration that creates it")
+            tiles.append({buffer.name: number for number, buffer in enumerate(made)})
+            registers.append({register.name: number for number, register in enumerate(own)})
+        return tiles, registers
+
+
+_Round = tuple[Mark, Mark]
+"""Where a round begins and ends."""
+
+
+def _peeled(rounds: int) -> list[tuple[int, int]]:
+    """The first and the last round of what may be a loop: all, then all but some at its ends. Any
+    two advance by equal steps, so there have to be three of these."""
+    ends = [(0, rounds - 1), (1, rounds), (1, rounds - 1)]
+    return [(0, rounds), *((first, last) for first, last in ends if last - first > 2)]
+
+
+def _names(instruction: Instruction) -> Iterator[str]:
+    """The tiles and registers that an instruction uses."""
+    for use in instruction.uses():
+        if isinstance(use.operand, Access):
+            yield use.operand.buffer.name
+            yield from (register.name for register in use.operand.registers)
+        elif isinstance(use.operand, Register):
+            yield use.operand.name
+
+
+def _instructions(nodes: Sequence[Node]) -> Iterator[Instruction]:
+    for node in nodes:
+        if isinstance(node, Loop):
+            yield from _instructions(node.body)
+        elif isinstance(node, Instruction):
+            yield node
