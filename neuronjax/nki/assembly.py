@@ -116,13 +116,15 @@ class Grid:
     def _program(self, kernels: Sequence[program.Kernel]) -> program.Program:
         registers = {register for trace in self.traces for register in trace.registers}
         split = program.Split(name=self.name, kernels=tuple(kernels))
+        tiles = (tile for kernel in kernels for tile in kernel.buffers)
+        names = {buffer.name for buffer in (*self.buffers, *tiles)}
         return program.Program(
             name=self.name,
             target=program.Target(self.traces[0].chip, len(self.traces)),
             body=(split,) if len(kernels) > 1 else tuple(kernels),
             buffers=self.buffers,
             registers=tuple(sorted(registers, key=lambda register: register.name)),
-            aliases=self.aliases,
+            aliases=tuple(alias for alias in self.aliases if {alias.buffer, alias.of} <= names),
             ranks=max(trace.ranks for trace in self.traces),
         )
 
@@ -150,9 +152,6 @@ def assembled(grid: Grid) -> tuple[program.Program, tuple[str, ...]]:
 def _assembled(grid: Grid) -> tuple[program.Program, tuple[str, ...]]:
     notes: tuple[str, ...] = ()
     has_loops = any(trace.loops for trace in grid.traces)
-    if has_loops and any(trace.aliases for trace in grid.traces):
-        notes = (f"{grid.name}: loops are written out: a tile is viewed as another width",)
-        has_loops = False
     for slots in _SLOTS if has_loops else ():
         rolled, notes = grid.rolled(slots)
         if rolled is None:

@@ -172,6 +172,32 @@ def registers(x: Tensor) -> Tensor:
     return out
 
 
+def viewed(x: Tensor) -> Tensor:
+    """Tiles that are read as words of another width, also those of which nothing else is."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for number in range(9):
+        block, zeros = tile((32, 48)), tile((32, 48))
+        nisa.dma_copy(block, x[rows(number)])
+        nisa.memset(zeros.view(nl.int16), 0)
+        for part in range(2):
+            half = block.view(nl.int16)[:, nl.ds(48 * part, 48)]
+            nisa.tensor_tensor(half, half, zeros.view(nl.int16)[:, 0:48], nl.add)
+        nl.store(out[rows(number)], block)
+    return out
+
+
+def viewed_before(x: Tensor) -> Tensor:
+    """A tile that is older than the loop in which it is read as words of another width."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    block = tile((32, 48))
+    for number in range(9):
+        nisa.dma_copy(block, x[rows(number)])
+        words = block.view(nl.int16)
+        nisa.tensor_scalar(words, words, nl.add, 0)
+        nl.store(out[rows(number)], block)
+    return out
+
+
 def static(x: Tensor) -> Tensor:
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     for number in nl.static_range(9):
@@ -213,6 +239,8 @@ CASES = [
     Case(of_lists, np.tile(X[:, 0:16], (1, 3)), (3,) * 9, "a tile is used after"),
     Case(nothing_between, X, (9,), "does not advance by equal steps"),
     Case(registers, np.tile(X[0:32], (9, 1)), (9,)),
+    Case(viewed, X, (9, 2)),
+    Case(viewed_before, X, (8,)),
     Case(static, X, ()),
 ]
 
