@@ -44,7 +44,7 @@ class Affine:
     @property
     def variables(self) -> tuple[str, ...]:
         """Names of the loop variables, sorted."""
-        return tuple(name for name, _ in self.terms)
+        return tuple([name for name, _ in self.terms])
 
     def at(self, values: Mapping[str, int]) -> int:
         """The value at a valuation. KeyError: the valuation lacks a variable."""
@@ -52,6 +52,8 @@ class Affine:
 
     def interval(self, trips: Mapping[str, int]) -> Interval:
         """Least and greatest value while every variable runs over its trips."""
+        if not self.terms:
+            return Interval(self.base, self.base)
         reach = [factor * (trips[name] - 1) for name, factor in self.terms]
         return Interval(
             self.base + sum(min(0, step) for step in reach),
@@ -61,17 +63,23 @@ class Affine:
     def __add__(self, other: Affine | int) -> Affine:
         if isinstance(other, int):
             return Affine(self.base + other, self.terms)
+        if not other.terms:
+            return Affine(self.base + other.base, self.terms)
         sums = dict(self.terms)
         for name, factor in other.terms:
             sums[name] = sums.get(name, 0) + factor
         return affine(self.base + other.base, **sums)
 
     def __mul__(self, factor: int) -> Affine:
+        if not self.terms:
+            return Affine(self.base * factor)
         return affine(self.base * factor, **{name: factor * old for name, old in self.terms})
 
 
 def affine(base: int = 0, **coefficients: int) -> Affine:
     """`base` plus the loop variables times their coefficients: ``affine(5, i=128)``."""
+    if not coefficients:
+        return Affine(base)
     return Affine(base, tuple(sorted((name, f) for name, f in coefficients.items() if f)))
 
 

@@ -28,13 +28,9 @@ class Role(enum.Enum):
     WRITE = "write"
     UPDATE = "read-modify-write"
 
-    @property
-    def is_read(self) -> bool:
-        return self is not Role.WRITE
-
-    @property
-    def is_write(self) -> bool:
-        return self is not Role.READ
+    def __init__(self, value: str) -> None:
+        self.is_read = value != "write"
+        self.is_write = value != "read"
 
 
 _ROLE = "role"
@@ -110,12 +106,23 @@ class Use(NamedTuple):
     unless: Flag
 
 
-class _Known:
-    """Storage for the cached operands of an instruction."""
+class Operands(NamedTuple):
+    """What an instruction uses: operands with their roles, those that are in memory, and registers,
+    those in addresses last."""
 
-    __slots__ = ("_accesses", "_uses")
-    _uses: tuple[Use, ...]
-    _accesses: tuple[Access, ...]
+    uses: tuple[Use, ...]
+    accesses: tuple[Access, ...]
+    registers: tuple[Register, ...]
+
+
+class _Known:
+    """Storage for the operands of an instruction, which it keeps once it has listed them."""
+
+    __slots__ = ("_operands",)
+    _operands: Operands
+
+
+_keep: Callable[[Any, Operands], None] = vars(_Known)["_operands"].__set__
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,52 +151,50 @@ class Instruction(_Known):
 
     def uses(self) -> tuple[Use, ...]:
         """Its declared operands, field by field."""
-        try:
-            return self._uses
-        except AttributeError:
-            uses = tuple(self._declared())
-            object.__setattr__(self, "_uses", uses)
-            return uses
+        return self._listed().uses
 
-    def _declared(self) -> Iterator[Use]:
-        for field, role, name in operand_fields(type(self)):
-            unless: Flag = False if name is None else getattr(self, name)
-            given = Role.WRITE if unless is True else role
-            for operand in _listed(getattr(self, field)):
-                yield Use(field, given, operand, unless)
+    def _listed(self) -> Operands:
+        try:
+            return self._operands
+        except AttributeError:
+            operands = _operands_of(self)
+            _keep(self, operands)
+            return operands
 
     def reads(self) -> tuple[Access | Register, ...]:
         """Memory and registers that it reads, including registers in addresses of operands."""
-        operands = [use.operand for use in self.uses() if use.role.is_read]
-        addresses = [
-            register
-            for use in self.uses()
-            if isinstance(use.operand, Access)
-            for register in use.operand.registers
-        ]
-        return tuple(
-            operand for operand in (*operands, *addresses) if isinstance(operand, Access | Register)
-        )
+        uses, accesses, registers = self._listed()
+        operands = [use.operand for use in uses if use.role.is_read]
+        read = [operand for operand in operands if isinstance(operand, Access | Register)]
+        if registers:
+            read += [register for access in accesses for register in access.registers]
+        return tuple(read)
 
     def writes(self) -> tuple[Access | Register, ...]:
         """Memory and registers that it writes."""
-        operands = (use.operand for use in self.uses() if use.role.is_write)
-        return tuple(operand for operand in operands if isinstance(operand, Access | Register))
+        operands = [use.operand for use in self._listed().uses if use.role.is_write]
+        return tuple([operand for operand in operands if isinstance(operand, Access | Register)])
 
     def accesses(self) -> tuple[Access, ...]:
         """Its accesses to memory, whatever their role."""
-        try:
-            return self._accesses
-        except AttributeError:
-            operands = (use.operand for use in self.uses())
-            accesses = tuple(operand for operand in operands if isinstance(operand, Access))
-            object.__setattr__(self, "_accesses", accesses)
-            return accesses
+        return self._listed().accesses
+
+    def registers(self) -> tuple[Register, ...]:
+        """The registers that it reads or writes, those in addresses of operands last."""
+        return self._listed().registers
 
     def variables(self) -> frozenset[str]:
         """Loop variables that it depends on, in operands, flags, fields and semaphores."""
-        fields = (getattr(self, field.name) for field in dataclasses.fields(self))
-        return frozenset(name for value in fields for name in _variables(value))
+        names: set[str] = set()
+        kind: Any = type(self)
+        for name in _fields_with_variables(kind):
+            value = getattr(self, name)
+            if type(value) not in _WITHOUT_VARIABLES:
+                names.update(_variables(value))
+        for use in self._listed().uses:
+            if isinstance(use.operand, Access | Affine):
+                names.update(use.operand.variables)
+        return frozenset(names)
 
     def with_operands(self, change: Callable[[Operand], Operand]) -> Self:
         """The same instruction with `change` applied to every operand."""
@@ -214,8 +219,7 @@ class Instruction(_Known):
     def _about(self, **values: Any) -> Self:
         """The same instruction, on the same operands, in other circumstances."""
         new = altered(self, **values)
-        object.__setattr__(new, "_uses", self.uses())
-        object.__setattr__(new, "_accesses", self.accesses())
+        _keep(new, self._listed())
         return new
 
 
@@ -234,17 +238,43 @@ operand_fields: Callable[[Any], tuple[tuple[str, Role, str | None], ...]] = func
 overwrite."""
 
 
-def _listed(value: Any) -> tuple[Any, ...]:
-    """The operands of a field: one, several, or none."""
-    if value is None:
-        return ()
-    return value if isinstance(value, tuple) else (value,)
+def _operands_of(instruction: Instruction) -> Operands:
+    uses: list[Use] = []
+    accesses: list[Access] = []
+    named: list[Register] = []
+    addresses: list[Register] = []
+    for field, role, name in operand_fields(type(instruction)):
+        value = getattr(instruction, field)
+        if value is None:
+            continue
+        unless: Flag = False if name is None else getattr(instruction, name)
+        given = Role.WRITE if unless is True else role
+        for operand in value if isinstance(value, tuple) else (value,):
+            uses.append(Use(field, given, operand, unless))
+            if isinstance(operand, Access):
+                accesses.append(operand)
+                addresses += operand.registers
+            elif isinstance(operand, Register):
+                named.append(operand)
+    registers = tuple(dict.fromkeys((*named, *addresses))) if named or addresses else ()
+    return Operands(tuple(uses), tuple(accesses), registers)
 
 
 def _mapped(value: Any, change: Callable[[Operand], Operand]) -> Any:
     if value is None:
         return None
     return tuple(map(change, value)) if isinstance(value, tuple) else change(value)
+
+
+_HAVE_NONE = ("signals", "after", "part")
+_WITHOUT_VARIABLES = frozenset({bool, int, float, str, type(None)})
+
+
+@functools.cache
+def _fields_with_variables(kind: Any) -> tuple[str, ...]:
+    """The fields beside operands that may depend on loop variables."""
+    others = {*_HAVE_NONE, *(name for name, _, _ in operand_fields(kind))}
+    return tuple(field.name for field in dataclasses.fields(kind) if field.name not in others)
 
 
 def _variables(value: Any) -> Iterator[str]:

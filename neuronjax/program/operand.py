@@ -166,6 +166,9 @@ class Immediate:
         return repr(self.value), self.element_type
 
 
+_NONE: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class Dim:
     """One dimension of a walk: `size` steps of `stride` elements."""
@@ -265,6 +268,8 @@ class Access:
     def variables(self) -> frozenset[str]:
         """Loop variables that its address depends on."""
         base = self.offset if isinstance(self.offset, Affine) else self.offset.base
+        if not (base.terms or self.partition.terms or self.slot.terms):
+            return _NONE
         return frozenset((*base.variables, *self.partition.variables, *self.slot.variables))
 
     @property

@@ -25,6 +25,7 @@ from neuronjax.program.rules import (
     tensor,
     types,
 )
+from neuronjax.program.rules.forms import Forms
 from neuronjax.program.rules.site import Check, InstructionCheck, Site, Violation
 from neuronjax.program.walk import instructions
 
@@ -169,19 +170,18 @@ def _findings(program: Program, rules: Iterable[Rule]) -> tuple[Finding, ...]:
     """Findings in the order of the rules; checks of instructions share one traversal."""
     listed = list(rules)
     by_rule: list[list[Violation]] = [[] for _ in listed]
-    local = [
-        (rule.check, violations)
-        for rule, violations in zip(listed, by_rule, strict=True)
-        if isinstance(rule.check, InstructionCheck)
-    ]
-    if local:
-        for place, instruction in instructions(program):
-            site = Site(program, place, instruction)
-            for check, violations in local:
-                violations += check.at(site)
+    local: list[tuple[InstructionCheck, list[Violation]]] = []
     for rule, violations in zip(listed, by_rule, strict=True):
-        if not isinstance(rule.check, InstructionCheck):
+        if isinstance(rule.check, InstructionCheck):
+            local.append((rule.check, violations))
+        else:
             violations += rule.check(program)
+    if local:
+        forms = Forms(program, [check for check, _ in local])
+        for place, instruction in instructions(program):
+            for index in forms.broken(place, instruction):
+                check, violations = local[index]
+                violations += check.at(Site(program, place, instruction))
     return tuple(
         Finding(violation.path, rule.name, violation.actual, violation.allowed, rule.remedy)
         for rule, violations in zip(listed, by_rule, strict=True)

@@ -6,10 +6,11 @@ and functions by name, loops by variable, instructions by position and mnemonic.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from neuronjax.machine.specs import Engine
 from neuronjax.program.instruction import Instruction
@@ -17,18 +18,36 @@ from neuronjax.program.operand import Buffer, Register
 from neuronjax.program.program import Call, Function, If, Kernel, Loop, Node, Program, Split, While
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Place:
-    """The place of a node: its path, enclosing loops (outermost first), kernel and function."""
+    """The place of a node: its path, enclosing loops (outermost first), kernel and function.
 
-    path: str
+    Every node gets one, and few are asked for their paths, which are put together then.
+    """
+
+    _path: str | None
     loops: tuple[Loop, ...] = ()
     kernel: Kernel | None = None
     function: Function | None = None
+    #: The place of what is about the node, and the node as its `_position`-th child.
+    _about: Place | None = None
+    _node: Node | None = None
+    _position: int = 0
+
+    @property
+    def path(self) -> str:
+        """Names and positions from the program down to the node."""
+        if self._path is None:
+            assert self._about is not None
+            assert self._node is not None
+            self._path = f"{self._about.path}/{label(self._node, self._position)}"
+        return self._path
 
     @property
     def trips(self) -> dict[str, int]:
         """Loop variable -> greatest number of trips; loops without a known limit are left out."""
+        if not self.loops:
+            return {}
         counts = ((loop.variable, loop.most_trips) for loop in self.loops)
         return {name: count for name, count in counts if count is not None}
 
@@ -101,24 +120,42 @@ def calls(nodes: Iterable[Node]) -> Iterator[Call]:
 
 def walk(program: Program) -> Iterator[tuple[Place, Node]]:
     """All nodes, parents before children: first those of functions, then those of the program."""
-    for function in program.functions:
-        yield from _walk(function.body, Place(function.name, function=function))
-    yield from _walk(program.body, Place(program.name))
+    return _everywhere(program, with_instructions=True)
+
+
+def compounds(program: Program) -> Iterator[tuple[Place, Node]]:
+    """The nodes of `walk` that are no instructions."""
+    return _everywhere(program, with_instructions=False)
 
 
 def within(place: Place, node: Node, position: int) -> Place:
     """The place of the children of `node`, which is the `position`-th one at `place`."""
-    path = f"{place.path}/{label(node, position)}"
     loops = (*place.loops, node) if isinstance(node, Loop) else place.loops
-    return Place(path, loops, node if isinstance(node, Kernel) else place.kernel, place.function)
+    kernel = node if isinstance(node, Kernel) else place.kernel
+    return Place(None, loops, kernel, place.function, place, node, position)
 
 
-def _walk(nodes: tuple[Node, ...], place: Place) -> Iterator[tuple[Place, Node]]:
+def _everywhere(program: Program, with_instructions: bool) -> Iterator[tuple[Place, Node]]:
+    for function in program.functions:
+        outermost = Place(function.name, function=function)
+        yield from _walk(function.body, outermost, with_instructions)
+    yield from _walk(program.body, Place(program.name), with_instructions)
+
+
+def _walk(
+    nodes: tuple[Node, ...], place: Place, with_instructions: bool
+) -> Iterator[tuple[Place, Node]]:
+    loops, kernel, function = place.loops, place.kernel, place.function
     for position, node in enumerate(nodes):
+        if isinstance(node, Instruction):
+            if with_instructions:
+                yield Place(None, loops, kernel, function, place, node, position), node
+            continue
         inner = within(place, node, position)
-        yield replace(inner, loops=place.loops) if isinstance(node, Loop) else inner, node
+        is_loop = isinstance(node, Loop)
+        yield dataclasses.replace(inner, loops=loops) if is_loop else inner, node
         if below := children(node):
-            yield from _walk(below, inner)
+            yield from _walk(below, inner, with_instructions)
 
 
 def instructions(program: Program) -> Iterator[tuple[Place, Instruction]]:

@@ -15,10 +15,17 @@ from neuronjax.program.conflicts import Touch, conflicts, touches, touches_of
 from neuronjax.program.control import Host
 from neuronjax.program.gpsimd_engine import CoreBarrier
 from neuronjax.program.instruction import Instruction
-from neuronjax.program.operand import Access, Buffer, Register
+from neuronjax.program.operand import Buffer, Register
 from neuronjax.program.program import Kernel, Node, Program, Split
 from neuronjax.program.rules.site import Violation
-from neuronjax.program.walk import Place, control_register, instructions, leaves, walk
+from neuronjax.program.walk import (
+    Place,
+    compounds,
+    control_register,
+    instructions,
+    leaves,
+    walk,
+)
 
 
 def splits(program: Program) -> Iterator[Violation]:
@@ -33,7 +40,7 @@ def splits(program: Program) -> Iterator[Violation]:
 
 
 def _splits(program: Program) -> Iterator[tuple[Place, Split]]:
-    return ((place, node) for place, node in walk(program) if isinstance(node, Split))
+    return ((place, node) for place, node in compounds(program) if isinstance(node, Split))
 
 
 def apart(program: Program) -> Iterator[Violation]:
@@ -193,10 +200,10 @@ def registers(program: Program) -> Iterator[Violation]:
     written: dict[int, set[str]] = {}
     users: dict[str, set[int]] = {}
     for place, node in walk(program):
-        kernel = id(place.kernel)
-        for name in _used(node):
-            users.setdefault(name, set()).add(kernel)
-        if isinstance(node, Instruction):
+        used, kernel = _used(node), id(place.kernel)
+        for register in used:
+            users.setdefault(register.name, set()).add(kernel)
+        if used and isinstance(node, Instruction):
             written.setdefault(kernel, set()).update(_set(node))
     for place, split in _splits(program):
         own = {id(kernel): written.get(id(kernel), set()) for kernel in split.kernels}
@@ -207,17 +214,12 @@ def registers(program: Program) -> Iterator[Violation]:
                 yield Violation(place.path, actual, "on each of them")
 
 
-def _used(node: Node) -> Iterator[str]:
+def _used(node: Node) -> tuple[Register, ...]:
     """The registers that an instruction or a decision uses or sets."""
     if not isinstance(node, Instruction):
         register = control_register(node)
-        yield from () if register is None else (register.name,)
-        return
-    for use in node.uses():
-        if isinstance(use.operand, Register):
-            yield use.operand.name
-        elif isinstance(use.operand, Access):
-            yield from (register.name for register in use.operand.registers)
+        return () if register is None else (register,)
+    return node.registers()
 
 
 def _set(instruction: Instruction) -> Iterator[str]:

@@ -37,20 +37,25 @@ def uninitialised(program: Program) -> Iterator[Violation]:
     for step in sampled(program):
         if isinstance(step, Passed):
             for place, instruction in step.inner:
-                for access in instruction.writes():
-                    if isinstance(access, Access):
-                        covered = areas(access, step.values, place.trips, _RUNS)[1]
-                        written[keys.of(place, access.buffer)].update(dict.fromkeys(covered))
+                _write(Executed(place, instruction, step.values), written, keys)
         elif isinstance(step, Executed):
             for name, buffer in _missing(step, written, keys):
                 if buffer not in shared and (step.place.path, name) not in reported:
                     reported.add((step.place.path, name))
                     actual = f"{name} reads {buffer} where nothing has been written"
                     yield Violation(step.place.path, actual, "a write before it")
-            for access in step.instruction.writes():
-                if isinstance(access, Access):
-                    covered = areas(access, step.values, step.place.trips, _RUNS)[1]
-                    written[keys.of(step.place, access.buffer)].update(dict.fromkeys(covered))
+            _write(step, written, keys)
+
+
+def _write(step: Executed, written: _Written, keys: Keys) -> None:
+    """Notes the areas of tiles that an instruction writes."""
+    for use in step.instruction.uses():
+        access = use.operand
+        if use.role.is_write and isinstance(access, Access) and access.buffer.on_chip:
+            covered = areas(access, step.values, step.place.trips, _RUNS)[1]
+            known = written[keys.of(step.place, access.buffer)]
+            for area in covered:
+                known[area] = None
 
 
 def _missing(step: Executed, written: _Written, keys: Keys) -> Iterator[tuple[str, str]]:
@@ -108,6 +113,8 @@ def registers(program: Program) -> Iterator[Violation]:
     reported: set[tuple[str, str]] = set()
     for step in sampled(program):
         if isinstance(step, Passed):
+            continue
+        if isinstance(step, Executed) and not step.instruction.registers():
             continue
         read = [step.register] if isinstance(step, Decided) else step.instruction.reads()
         for register in read:

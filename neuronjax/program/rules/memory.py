@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise, product
 
@@ -166,9 +166,9 @@ def _scopes(program: Program) -> Iterator[_Scope]:
 
     A scope is the program, or a kernel together with the program's buffers on chip.
     """
-    touched = _touched(program)
+    seen = _Seen(_touched(program))
     lasting = (Kind.ARGUMENT, Kind.RESULT, Kind.CONSTANT)
-    outer = _lives(program.body, program.buffers, touched, whole=lasting)
+    outer = _lives(program.body, program.buffers, seen, whole=lasting)
     yield program.name, program.buffers, lambda: outer, set()
     held = {buffer: life for buffer, life in outer.items() if buffer.on_chip}
     positions: dict[int, list[int]] = {}
@@ -177,18 +177,20 @@ def _scopes(program: Program) -> Iterator[_Scope]:
             positions.setdefault(id(node), []).append(position)
     for place, kernel in kernels(program):
         here = positions.get(id(kernel), ())
-        length = _used(kernel.body, 0, touched)[1] if here and held else 0
+        length = _used_in(kernel, seen)[1] if here and held else 0
         reached = {
             buffer: within
             for buffer, life in held.items()
             if (within := sorted(span for at in here for span in _within(life, at + 1, length)))
         }
-        lives = partial(_kernel_lives, kernel, touched, reached)
+        lives = partial(_kernel_lives, kernel, seen, reached)
         yield place.path, (*kernel.buffers, *reached), lives, set(reached)
 
 
-def _kernel_lives(kernel: Kernel, touched: _Touched, reached: _Lives) -> _Lives:
-    return _lives(kernel.body, kernel.buffers, touched) | reached
+def _kernel_lives(kernel: Kernel, seen: _Seen, reached: _Lives) -> _Lives:
+    used = _used_in(kernel, seen)[0]
+    own = {buffer: used[buffer].life for buffer in kernel.buffers if buffer in used}
+    return own | reached
 
 
 _AT_THE_END = 1 << 62
@@ -220,7 +222,7 @@ def _ordered(nodes: tuple[Node, ...], start: int = 0) -> Iterator[tuple[int, Nod
 def _touched(program: Program) -> _Touched:
     touched: dict[str, dict[int, bool]] = {}
     for function in program.functions:
-        used = _used(function.body, 0, touched)[0]
+        used = _used(function.body, _Seen(touched))[0]
         touched[function.name] = {
             index: used[buffer].is_read_first
             for index, buffer in enumerate(function.parameters)
@@ -232,14 +234,14 @@ def _touched(program: Program) -> _Touched:
 def _lives(
     nodes: tuple[Node, ...],
     known: tuple[Buffer, ...],
-    touched: _Touched,
-    whole: tuple[Kind, ...] = (),
+    seen: _Seen,
+    whole: tuple[Kind, ...],
 ) -> dict[Buffer, Life]:
     """Lives of used buffers; those of kinds `whole` live from beginning to end.
 
     A buffer that the body of a loop reads before writing it lives as long as the loop.
     """
-    used = _used(nodes, 0, touched)[0]
+    used = _used(nodes, seen)[0]
     lives: dict[Buffer, Life] = {}
     for buffer in known:
         if buffer.kind in whole:
@@ -260,28 +262,48 @@ class _Use:
 _Uses = dict[Buffer, _Use]
 
 
-def _used(nodes: tuple[Node, ...], start: int, touched: _Touched) -> tuple[_Uses, int]:
-    """The buffers that nodes use, and the position after the nodes, including nested ones."""
+@dataclass(slots=True)
+class _Seen:
+    """What functions use of their parameters, and kernels that have been gone through: identity of
+    a kernel -> what it uses, in its own positions, and how many these are."""
+
+    touched: _Touched
+    kernels: dict[int, tuple[_Uses, int]] = field(default_factory=dict)
+
+
+def _used_in(node: Node, seen: _Seen) -> tuple[_Uses, int]:
+    """What `_used` says of the nodes within a node."""
+    if not isinstance(node, Kernel):
+        return _used(children(node), seen)
+    if id(node) not in seen.kernels:
+        seen.kernels[id(node)] = _used(node.body, seen)
+    return seen.kernels[id(node)]
+
+
+def _used(nodes: tuple[Node, ...], seen: _Seen) -> tuple[_Uses, int]:
+    """The buffers that nodes use, and how many nodes these are, including nested ones."""
     used: _Uses = {}
-    position = start
+    position = 0
     for node in nodes:
         if isinstance(node, Instruction):
             _add_instruction(used, node, position)
             position += 1
             continue
         if isinstance(node, Call):
-            for index, is_read_first in touched.get(node.function, {}).items():
+            for index, is_read_first in seen.touched.get(node.function, {}).items():
                 here = [(position, position)]
                 _add(used, node.arguments[index], here, reads=is_read_first)
             position += 1
             continue
-        inner, end = _used(children(node), position + 1, touched)
-        whole = [(position, end - 1)]
+        inner, length = _used_in(node, seen)
+        first = position + 1
+        whole = [(position, position + length)]
         for buffer, use in inner.items():
             repeats = isinstance(node, While) or (isinstance(node, Loop) and node.trips != 1)
             lasts = isinstance(node, Split) or (repeats and use.is_read_first)
-            _add(used, buffer, whole if lasts else use.life, reads=use.is_read_first)
-        position = end
+            life = whole if lasts else [(begin + first, end + first) for begin, end in use.life]
+            _add(used, buffer, life, reads=use.is_read_first)
+        position += 1 + length
     return used, position
 
 

@@ -18,7 +18,7 @@ from neuronjax.program.neighbours import (
 from neuronjax.program.printer import print_after
 from neuronjax.program.program import Program, Split
 from neuronjax.program.rules.site import Violation
-from neuronjax.program.walk import instructions, kernels, walk
+from neuronjax.program.walk import compounds, instructions, kernels
 
 
 def overlaps(program: Program) -> Iterator[Violation]:
@@ -33,6 +33,8 @@ def overlaps(program: Program) -> Iterator[Violation]:
                 place.path, f"reads ${name} of a kernel that it overlaps", "other registers"
             )
     for place, instruction in instructions(program):
+        if not instruction.after:
+            continue
         most = place.kernel.overlaps if place.kernel else 0
         for after in instruction.after:
             if not 1 <= after.back <= most:
@@ -40,7 +42,7 @@ def overlaps(program: Program) -> Iterator[Violation]:
                 yield Violation(place.path, actual, f"1 to {most}")
             if after.left < 0:
                 yield Violation(place.path, f"@{after.stream} but {after.left}", "at least 0")
-    for place, node in walk(program):
+    for place, node in compounds(program):
         if isinstance(node, Split) and len({kernel.overlaps for kernel in node.kernels}) > 1:
             yield Violation(
                 place.path, "kernels overlap different numbers of kernels", "the same number"

@@ -7,8 +7,10 @@ in no iteration.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from neuronjax.program.affine import Affine, Flag, Interval, flag_holds
 from neuronjax.program.instruction import Instruction
@@ -20,7 +22,7 @@ from neuronjax.program.walk import Place, children, control_register, within
 Values = Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Executed:
     """An instruction at certain values of the enclosing loops' variables."""
 
@@ -111,8 +113,7 @@ def extent(value: Affine, values: Values, trips: Values) -> Interval | None:
     return Interval(low, high)
 
 
-@dataclass(frozen=True, slots=True)
-class Area:
+class Area(NamedTuple):
     """Partitions and elements of a slot, as inclusive intervals."""
 
     slot: int
@@ -140,6 +141,10 @@ def areas(
     Inexact areas are larger: the hull of more than `runs` contiguous runs, of all iterations of
     loop variables without a value, or of all elements that a register may address.
     """
+    if isinstance(access.offset, Affine) and not access.variables:
+        steps = tuple([(dim.stride, dim.size) for dim in access.dims])
+        slot, first = access.slot.base % access.buffer.slots, access.partition.base
+        return _still(slot, first, access.partitions, access.offset.base, steps, runs)
     lanes = extent(access.partition, values, trips)
     start = (
         None if isinstance(access.offset, RegisterOffset) else extent(access.offset, values, trips)
@@ -163,6 +168,23 @@ def _areas(
 ) -> tuple[Area, ...]:
     slots = _slots(access, values, trips)
     return tuple(Area(slot, lanes, span) for slot in sorted(slots) for span in spans)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _still(
+    slot: int,
+    first: int,
+    partitions: int,
+    start: int,
+    steps: tuple[tuple[int, int], ...],
+    most: int,
+) -> tuple[bool, tuple[Area, ...]]:
+    """The areas of an access that no loop moves."""
+    walk = strided(start, steps)
+    contiguous = walk.runs(most)
+    lanes = Interval(first, first + partitions - 1)
+    spans = (walk.hull,) if contiguous is None else contiguous
+    return contiguous is not None, tuple(Area(slot, lanes, span) for span in spans)
 
 
 def _slots(access: Access, values: Values, trips: Values) -> set[int]:

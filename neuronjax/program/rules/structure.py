@@ -7,10 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from neuronjax.options import MOST_CORES
 from neuronjax.program.instruction import Instruction
-from neuronjax.program.operand import Access, Buffer, Memory, Register
+from neuronjax.program.operand import Buffer, Memory, Register
 from neuronjax.program.program import Call, Function, Kernel, Loop, Node, Program, Split
 from neuronjax.program.rules.site import Violation
-from neuronjax.program.walk import Place, children, control_register, kernels, walk
+from neuronjax.program.walk import (
+    Place,
+    children,
+    compounds,
+    control_register,
+    instructions,
+    kernels,
+    walk,
+)
 
 
 def unique_names(program: Program) -> Iterator[Violation]:
@@ -27,7 +35,7 @@ def unique_names(program: Program) -> Iterator[Violation]:
         own = parameters[place.function.name] if place.function else []
         yield from _twice(place.path, shared + own + [buffer.name for buffer in kernel.buffers])
         yield from _twice(place.path, [semaphore.name for semaphore in kernel.semaphores])
-    for place, node in walk(program):
+    for place, node in compounds(program):
         if isinstance(node, Loop) and node.variable in [loop.variable for loop in place.loops]:
             yield Violation(place.path, f"loop {node.variable} within itself", "another variable")
 
@@ -68,36 +76,32 @@ def _own(place: Place) -> tuple[Buffer, ...]:
 
 def _buffers_of(node: Node) -> Iterable[Buffer]:
     if isinstance(node, Instruction):
-        return dict.fromkeys(access.buffer for access in node.accesses())
+        return dict.fromkeys([access.buffer for access in node.accesses()])
     return node.arguments if isinstance(node, Call) else ()
 
 
 def _registers_of(node: Node) -> Iterable[Register]:
     if isinstance(node, Instruction):
-        operands = [use.operand for use in node.uses()]
-        named = [operand for operand in operands if isinstance(operand, Register)]
-        for operand in operands:
-            if isinstance(operand, Access):
-                named += operand.registers
-        return dict.fromkeys(named)
+        return node.registers()
     register = control_register(node)
     return (register,) if register else ()
 
 
 def variables(program: Program) -> Iterator[Violation]:
     """A loop variable is only used within its loop."""
-    for place, node in walk(program):
-        if isinstance(node, Instruction):
+    for place, instruction in instructions(program):
+        used = instruction.variables()
+        if used:
             known = {loop.variable for loop in place.loops}
-            for name in sorted(node.variables() - known):
+            for name in sorted(used - known):
                 yield Violation(place.path, f"{name} outside of a loop over it", "a loop over it")
 
 
 def nesting(program: Program) -> Iterator[Violation]:
     """Instructions are in kernels; kernels and calls are not."""
-    for place, node in walk(program):
-        if isinstance(node, Instruction) and place.kernel is None:
-            yield Violation(place.path, f"{node.mnemonic} in no kernel", "a kernel about it")
+    for place, instruction in instructions(program):
+        if place.kernel is None:
+            yield Violation(place.path, f"{instruction.mnemonic} in no kernel", "a kernel about it")
     for place, kernel in kernels(program):
         if any(isinstance(node, Kernel | Call | Split) for node in _below(kernel)):
             yield Violation(place.path, "a kernel or call in a kernel", "instructions, loops")
