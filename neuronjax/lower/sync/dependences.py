@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heapify, heappop, heapreplace
@@ -13,12 +13,15 @@ from neuronjax.lower.sync.distance import Source, bound, levels, nearest, newest
 from neuronjax.lower.sync.knowledge import Facts, has
 from neuronjax.lower.sync.patterns import Pattern, pattern
 from neuronjax.lower.sync.streams import Counter, Item, Row, Stream, Turn, exceeds, greatest, least
+from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Register
 
 Place = tuple[str, str]
 """What stands for a buffer or register."""
 Overlap = Callable[[Buffer, Buffer], bool | None]
 """Whether two different buffers share memory: None if they may, nobody knows where."""
+User = tuple[Item, Pattern]
+"""An item, and what it touches."""
 End = tuple[int, int, int, int, "Line"]
 """A line and its number, with the index of the use to look at and of the last one; the newest use
 sorts first."""
@@ -33,7 +36,9 @@ class Line:
     is for all before.
     """
 
-    users: list[tuple[Item, Pattern]] = field(default_factory=list)
+    users: list[User]
+    #: The positions of these items.
+    positions: list[int]
 
 
 @dataclass(slots=True)
@@ -87,18 +92,31 @@ def uses_of(items: Sequence[Item], overlap: Overlap) -> Uses:
     """The uses of all items."""
     uses = Uses()
     buffers: dict[Place, Buffer] = {}
-    by_place: dict[Place, list[tuple[Item, Pattern]]] = {}
+    by_place: dict[Place, _Lines] = {}
+    places: dict[int, Place] = {}  # by the identity of a buffer
     for item in items:
         own = uses.by_item[item.position] = []
-        for operand, is_write in _operands(item):
-            if isinstance(operand, Access):
-                place = (operand.buffer.memory.value, operand.buffer.name)
-                buffers[place] = operand.buffer
-            else:
+        keys = [(item.engine, item.stream, is_write, item.loops) for is_write in (False, True)]
+        for operand, is_write in _operands(item.instruction):
+            if isinstance(operand, Register):
                 place = ("register", operand.name)
+            else:
+                buffer = operand.buffer
+                known = places.get(id(buffer))
+                if known is None:
+                    known = places[id(buffer)] = (buffer.memory.value, buffer.name)
+                    buffers[known] = buffer
+                place = known
             accessed = pattern(operand, is_write, item.loops)
             own.append((place, accessed))
-            by_place.setdefault(place, []).append((item, accessed))
+            lines = by_place.get(place)
+            if lines is None:
+                lines = by_place[place] = {}
+            line = lines.get(keys[is_write])
+            if line is None:
+                line = lines[keys[is_write]] = Line([], [])
+            line.users.append((item, accessed))
+            line.positions.append(item.position)
     shared = {place: [(place, False)] for place in by_place}
     for place, other in _near(buffers):
         answer = overlap(buffers[place], buffers[other])
@@ -107,29 +125,59 @@ def uses_of(items: Sequence[Item], overlap: Overlap) -> Uses:
             shared[other].append((place, answer is None))
     chains: dict[frozenset[tuple[Place, bool]], list[Chain]] = {}
     for place, near in shared.items():
-        key = frozenset(near)  # tiles at one place share with the same ones
-        if key not in chains:
-            chains[key] = _chains((by_place[other], is_vague) for other, is_vague in sorted(near))
-        uses.chains[place] = chains[key]
+        others = frozenset(near)  # tiles at one place share with the same ones
+        if others not in chains:
+            chains[others] = _chains(
+                [(by_place[other], is_vague) for other, is_vague in sorted(near)]
+            )
+        uses.chains[place] = chains[others]
     return uses
 
 
-def _chains(uses: Iterable[tuple[Sequence[tuple[Item, Pattern]], bool]]) -> list[Chain]:
-    """Uses, and whether each is vague, as chains."""
-    chains: dict[Hashable, Chain] = {}
-    lines: dict[Hashable, Line] = {}
-    flat = [(*user, is_vague) for users, is_vague in uses for user in users]
-    for item, accessed, is_vague in sorted(flat, key=lambda user: user[0].position):
-        of_chain = (item.engine, item.stream, accessed.is_write, is_vague)
+_Key = tuple[Stream, Stream, bool, tuple[Turn, ...]]
+"""Of a line: the stream that starts its items, the one that completes them, whether they write, and
+the loops about them."""
+_Lines = dict[_Key, Line]
+"""The lines of one place, in the order of their first uses."""
+
+
+def _chains(near: Sequence[tuple[_Lines, bool]]) -> list[Chain]:
+    """The lines of places that share memory, and whether each of these is vague, as chains."""
+    parts = [
+        (number, is_vague, key, line)
+        for number, (lines, is_vague) in enumerate(near)
+        for key, line in lines.items()
+    ]
+    if len(near) > 1:
+        parts.sort(key=_start)
+    merged: dict[tuple[_Key, bool], list[tuple[int, Line]]] = {}
+    for number, is_vague, key, line in parts:
+        merged.setdefault((key, is_vague), []).append((number, line))
+    chains: dict[tuple[Stream, Stream, bool, bool], Chain] = {}
+    for (key, is_vague), lines in merged.items():
+        of_chain = (*key[:3], is_vague)
         chain = chains.get(of_chain)
         if chain is None:
             chain = chains[of_chain] = Chain(*of_chain)
-        line = lines.get((of_chain, item.loops))
-        if line is None:
-            line = lines[of_chain, item.loops] = Line()
-            chain.add(line, item)
-        line.users.append((item, accessed))
+        line = lines[0][1] if len(lines) == 1 else _merged(lines)
+        chain.add(line, line.users[0][0])
     return list(chains.values())
+
+
+def _start(part: tuple[int, bool, _Key, Line]) -> int:
+    return part[3].positions[0]
+
+
+def _merged(lines: list[tuple[int, Line]]) -> Line:
+    """Lines of several places as one; of one item, the uses of the first place come first."""
+    lines.sort(key=_number)
+    users = [user for _, line in lines for user in line.users]
+    users.sort(key=_position)
+    return Line(users, [item.position for item, _ in users])
+
+
+def _number(line: tuple[int, Line]) -> int:
+    return line[0]
 
 
 def _near(buffers: Mapping[Place, Buffer]) -> Iterator[tuple[Place, Place]]:
@@ -157,14 +205,17 @@ def _near(buffers: Mapping[Place, Buffer]) -> Iterator[tuple[Place, Place]]:
         )
 
 
-def _operands(item: Item) -> Iterator[tuple[Access | Register, bool]]:
+def _operands(instruction: Instruction) -> list[tuple[Access | Register, bool]]:
     """Memory and registers, those in addresses among them, and whether they are written."""
-    for use in item.instruction.uses():
-        if isinstance(use.operand, Access):
-            yield use.operand, use.role.is_write
-            yield from ((register, False) for register in use.operand.registers)
-        elif isinstance(use.operand, Register):
-            yield use.operand, use.role.is_write
+    operands: list[tuple[Access | Register, bool]] = []
+    for use in instruction.uses():
+        operand = use.operand
+        if isinstance(operand, Access):
+            operands.append((operand, use.role.is_write))
+            operands += [(register, False) for register in operand.registers]
+        elif isinstance(operand, Register):
+            operands.append((operand, use.role.is_write))
+    return operands
 
 
 def counted(items: Sequence[Item], uses: Uses) -> set[int]:
@@ -200,6 +251,14 @@ def _look_back(
 ) -> None:
     """Looks at a chain: at instructions in no loop, at the consumer's own outermost loop, and from
     the loop before it on until all that is older is done."""
+    if not consumer.loops and not chain.turns:
+        ((line,),) = chain.loops.values()
+        for index in range(bisect_left(line.positions, consumer.position) - 1, -1, -1):
+            user = line.users[index]
+            answer = _look(consumer, use, chain.is_vague, known, by_counter, *user)
+            if answer is Answer.DONE:
+                break
+        return
     look = partial(_look, consumer, use, chain.is_vague, known, by_counter)
     _walk(_before(consumer, chain.loops.get(None, ())), look)
     own = consumer.loops[0] if consumer.loops else None
@@ -219,9 +278,9 @@ def _before(consumer: Item, lines: Sequence[Line]) -> list[End]:
     """Where to begin in each line: with the last use before the consumer."""
     ends = []
     for number, line in enumerate(lines):
-        first = bisect_left(line.users, consumer.position, key=_position)
+        first = bisect_left(line.positions, consumer.position)
         if first:
-            ends.append((-line.users[first - 1][0].position, number, first - 1, 0, line))
+            ends.append((-line.positions[first - 1], number, first - 1, 0, line))
     return ends
 
 
@@ -229,30 +288,31 @@ def _behind(consumer: Item, lines: Sequence[Line]) -> list[End]:
     """The same for what comes behind the consumer, in the iterations before."""
     ends = []
     for number, line in enumerate(lines):
-        first, last = bisect_left(line.users, consumer.position, key=_position), len(line.users) - 1
+        first, last = bisect_left(line.positions, consumer.position), len(line.positions) - 1
         if first <= last:
-            ends.append((-line.users[last][0].position, number, last, first, line))
+            ends.append((-line.positions[last], number, last, first, line))
     return ends
 
 
 def _walk(ends: list[End], look: Callable[[Item, Pattern], Answer]) -> bool:
     """Looks at lines from their ends on, always at the newest use of all; leaves a line when all
     that is older is done. Returns whether what comes before these lines may not be done."""
-    answers: set[Answer] = set()
-    heapify(ends)
+    is_open = True
+    if len(ends) > 1:
+        heapify(ends)
     while ends:
         _, number, index, first, line = ends[0]
         answer = look(*line.users[index])
-        answers.add(answer)
-        if answer is not Answer.DONE and index > first:
-            position = line.users[index - 1][0].position
-            heapreplace(ends, (-position, number, index - 1, first, line))
-        else:
+        is_open = is_open and answer is Answer.OPEN
+        if answer is Answer.DONE or index == first:
             heappop(ends)
-    return answers <= {Answer.OPEN}
+        else:
+            position = line.positions[index - 1]
+            heapreplace(ends, (-position, number, index - 1, first, line))
+    return is_open
 
 
-def _position(user: tuple[Item, Pattern]) -> int:
+def _position(user: User) -> int:
     return user[0].position
 
 

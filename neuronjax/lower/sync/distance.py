@@ -19,7 +19,7 @@ iterations of the loops within it together.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from neuronjax.lower.sync.patterns import Pattern
@@ -57,19 +57,20 @@ class _Way:
 _STILL = _Way(0, 0)
 
 
-def levels(consumer: Item, producer: Item) -> Iterator[int]:
+def levels(consumer: Item, producer: Item) -> list[int]:
     """Loops about both in which the producer may be an iteration behind, innermost first.
 
     Before them comes their number: the producer is earlier in the same iteration.
     """
+    is_earlier = producer.position < consumer.position
+    if not producer.loops or not consumer.loops:
+        return [0] if is_earlier else []
     shared = 0
     for left, right in zip(consumer.loops, producer.loops, strict=False):
         if left is not right:
             break
         shared += 1
-    if producer.position < consumer.position:
-        yield shared
-    yield from range(shared - 1, -1, -1)
+    return [*([shared] if is_earlier else []), *range(shared - 1, -1, -1)]
 
 
 def nearest(consumer: Item, producer: Item, level: int) -> Source:
@@ -87,6 +88,8 @@ def nearest(consumer: Item, producer: Item, level: int) -> Source:
 def bound(consumer: Item, producer: Item, level: int) -> Row:
     """The count of `nearest`."""
     count = producer.count
+    if not producer.loops and not consumer.loops:
+        return count
     base, steps = count[0], [0] * len(consumer.loops)
     for index, turn in enumerate(producer.loops):
         step = count[index + 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,8 +12,11 @@ from neuronjax.program.element_types import bytes_of
 from neuronjax.program.operand import Access, Buffer, Register, RegisterOffset
 from neuronjax.program.strided import strided
 
+Strides = tuple[tuple[int, int], ...]
+"""Strides and sizes."""
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+@dataclass(slots=True, eq=False)
 class Pattern:
     """A use of a buffer or register.
 
@@ -24,7 +28,7 @@ class Pattern:
     buffer: Buffer | Register
     is_write: bool
     start: Row | None
-    strides: tuple[tuple[int, int], ...]
+    strides: Strides
     length: int
     partition: Row
     lanes: int
@@ -42,15 +46,25 @@ def pattern(operand: Access | Register, is_write: bool, loops: Sequence[Turn]) -
     if isinstance(operand.offset, RegisterOffset):
         return Pattern(operand.buffer, is_write, None, (), 1, partition, lanes, slot)
     width = bytes_of(operand.buffer.dtype)
-    elements = strided(0, ((dim.stride, dim.size) for dim in operand.dims))
+    steps = tuple([(dim.stride, dim.size) for dim in operand.dims])
+    first, length, strides = _walk(steps, width)
+    base, *factors = _row(operand.offset, loops)
+    start = ((base + first) * width, *[factor * width for factor in factors])
+    return Pattern(operand.buffer, is_write, start, strides, length, partition, lanes, slot)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _walk(steps: Strides, width: int) -> tuple[int, int, Strides]:
+    """The first element of a walk, and its runs in bytes: their length, and the strides between
+    them, the coarsest first."""
+    elements = strided(0, steps)
     length, terms = elements.run(width)
     strides = tuple((stride * width, size) for stride, size in reversed(terms))
-    start = _row((operand.offset + elements.first) * width, loops)
-    return Pattern(operand.buffer, is_write, start, strides, length, partition, lanes, slot)
+    return elements.first, length, strides
 
 
 def _row(value: Affine, loops: Sequence[Turn]) -> Row:
     if not value.terms:
         return (value.base,) + (0,) * len(loops)
     factors = dict(value.terms)
-    return (value.base, *(factors.get(turn.variable, 0) for turn in loops))
+    return (value.base, *[factors.get(turn.variable, 0) for turn in loops])

@@ -213,6 +213,8 @@ def leave_out_older(values: dict[Counter, Any], counter: Counter) -> None:
 def exceeds(row: Row, other: Row, loops: Sequence[Turn]) -> bool:
     """Whether `row` is as great as `other` in every iteration."""
     total = row[0] - other[0]
+    if not loops:
+        return total >= 0
     for index, turn in enumerate(loops, 1):
         step = row[index] - other[index]
         if step < 0:

@@ -51,15 +51,14 @@ class Semaphores:
 
     def __init__(self) -> None:
         self._usages: dict[Hashable, Usage] = {}
+        #: Names of tiles -> the first kernel with them, until another one has them too.
+        self._first: dict[tuple[str, ...], tuple[Kernel, Overlap, Usage] | None] = {}
 
     def put(self, kernel: Kernel, overlap: Overlap) -> Kernel:
         """A kernel of instructions and loops with its semaphores, in place of those it has."""
         fences = Fences.of(kernel.body)
         kernel = dataclasses.replace(kernel, body=fences.body)
-        key = outline(kernel, overlap).key
-        usage = self._usages.get(key)
-        if usage is None:
-            usage = self._usages[key] = _usage(kernel, fences, overlap)
+        usage = self._of(kernel, fences, overlap)
         uses = iter(usage.uses)
 
         def change(node: Node) -> Node | None:
@@ -70,6 +69,24 @@ class Semaphores:
         return dataclasses.replace(
             kernel, semaphores=usage.semaphores, body=rebuilt(kernel.body, change)
         )
+
+    def _of(self, kernel: Kernel, fences: Fences, overlap: Overlap) -> Usage:
+        """The semaphores of a kernel. Only kernels whose tiles have the same names can be alike, so
+        the outline of the first with its names is looked at when there is a second."""
+        tiles = tuple([buffer.name for buffer in kernel.buffers])
+        if tiles not in self._first:
+            usage = _usage(kernel, fences, overlap)
+            self._first[tiles] = (kernel, overlap, usage)
+            return usage
+        first = self._first[tiles]
+        if first is not None:
+            self._usages[outline(first[0], first[1]).key] = first[2]
+            self._first[tiles] = None
+        key = outline(kernel, overlap).key
+        known = self._usages.get(key)
+        if known is None:
+            known = self._usages[key] = _usage(kernel, fences, overlap)
+        return known
 
 
 def synchronise(program: Program, semaphores: Semaphores | None = None) -> Program:
