@@ -23,8 +23,9 @@ def with_groups(instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
     groups = _groups(instructions)
     resumed = {pause.sum for pause in groups.pauses}
     return tuple(
-        dataclasses.replace(
-            instruction, stop=number not in groups.continued, resumes=instruction.dst in resumed
+        instruction.in_group(
+            stop=number not in groups.continued,
+            resumes=bool(resumed) and instruction.dst in resumed,
         )
         if isinstance(instruction, Matmul | MatmulMX)
         else instruction

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,6 +45,12 @@ class Tensor(Views):
     row_stride: int = 0
     #: The pattern that it walks by, which may lead out of the tensor as long as nothing uses it.
     walk: str = ""
+
+    def _with(self, **values: Any) -> Tensor:
+        """It with other values in some fields, as ``dataclasses.replace`` makes it, but faster."""
+        view = object.__new__(type(self))
+        vars(view).update(vars(self), **values)
+        return view
 
     def __bool__(self) -> bool:
         """Kernels ask whether they were given a tensor, or None: it is true.
@@ -117,8 +123,7 @@ class Tensor(Views):
             kept.append(self.ndim - 1)
         if not kept and self.ndim:
             kept.append(self.ndim - 1)
-        return dataclasses.replace(
-            view,
+        return view._with(
             shape=tuple([sizes[axis] for axis in kept]),
             strides=tuple([strides[axis] for axis in kept]),
             partition=partition,
@@ -152,7 +157,7 @@ class Tensor(Views):
                 f"shape {self.shape} in {self.buffer.value}; a register can address only one "
                 "dimension of a tensor, and never partitions."
             )
-        return dataclasses.replace(self, dynamic=(register, stride))
+        return self._with(dynamic=(register, stride))
 
     @checked("tensor.ap")
     def ap(
@@ -195,12 +200,11 @@ class Tensor(Views):
             view = self._walk_over_partitions(steps, counts, start)
         else:
             begin = self.offset if start is None else start
-            view = dataclasses.replace(self, shape=counts, strides=steps, offset=begin)
+            view = self._with(shape=counts, strides=steps, offset=begin)
         if not isinstance(scalar_offset, Tensor | VirtualRegister | None):
             view, scalar_offset = view._further(integer(scalar_offset), indirect_dim, stride), None
         if vector_offset is not None:
-            view = dataclasses.replace(
-                view,
+            view = view._with(
                 index=vector_offset,
                 strides=(0, *steps[1:]),
                 row_count=self.shape[indirect_dim],
@@ -208,18 +212,16 @@ class Tensor(Views):
             )
         elif scalar_offset is not None:
             register = _register(scalar_offset)
-            view = dataclasses.replace(
-                view._at_register(register, indirect_dim, stride), shape=counts
-            )
+            view = view._at_register(register, indirect_dim, stride)._with(shape=counts)
         else:
-            view = dataclasses.replace(view, walk=f"the pattern {pattern} at offset {start or 0}")
+            view = view._with(walk=f"the pattern {pattern} at offset {start or 0}")
         return view
 
     def _further(self, number: int, dim: int, stride: int) -> Tensor:
         """It, further on by so many times a dimension's stride."""
         if dim == 0 and self.storage.on_chip:
-            return dataclasses.replace(self, partition=self.partition + number)
-        return dataclasses.replace(self, offset=self.offset + number * stride)
+            return self._with(partition=self.partition + number)
+        return self._with(offset=self.offset + number * stride)
 
     def _walk_over_partitions(
         self, steps: tuple[int, ...], counts: tuple[int, ...], start: int | None
@@ -240,9 +242,7 @@ class Tensor(Views):
         partition, offset = self.partition, self.offset
         if start is not None:
             partition, offset = place[0] + start // row, place[1] + start % row
-        return dataclasses.replace(
-            self, shape=counts, strides=(1, *steps[1:]), partition=partition, offset=offset
-        )
+        return self._with(shape=counts, strides=(1, *steps[1:]), partition=partition, offset=offset)
 
     def _check_inside(self, access: Access) -> None:
         bounds, places = access.bounds({}), access.partition.base + access.partitions
@@ -268,7 +268,7 @@ class Tensor(Views):
         kind = element_type(dtype)
         if kind.storage_bits != self.dtype.storage_bits:
             return self._of_width(kind)
-        return dataclasses.replace(self, element_type=None if kind == self.storage.dtype else kind)
+        return self._with(element_type=None if kind == self.storage.dtype else kind)
 
     reinterpret_cast = view
 
@@ -334,7 +334,7 @@ class Tensor(Views):
         return self._access(strides, shape)
 
     def _access(self, strides: Sequence[int], shape: Sequence[int]) -> Access:
-        walk = [Dim(stride, size) for stride, size in zip(strides, shape, strict=True)]
+        walk = _dims(tuple(strides), tuple(shape))
         on_chip = self.storage.on_chip
         offset: Affine | RegisterOffset = affine(self.offset)
         dtype = stored(self.dtype)
@@ -346,7 +346,7 @@ class Tensor(Views):
             partition=affine(self.partition),
             partitions=shape[0] if on_chip else 1,
             offset=offset,
-            dims=tuple(walk[1:] if on_chip else walk),
+            dims=walk[1:] if on_chip else walk,
             dtype=None if dtype == self.storage.dtype else dtype,
         )
 
@@ -372,8 +372,7 @@ class Tensor(Views):
         """In HBM, the rows that a tile [rows, 1] names, each on a partition of its own."""
         is_table = dim == 0 and not self.storage.on_chip and not self.is_indirect()
         self._check(is_table, f"vector_select({dim}, {vector_offset})")
-        return dataclasses.replace(
-            self,
+        return self._with(
             shape=(vector_offset.shape[0], *self.shape[1:]),
             strides=(0, *self.strides[1:]),
             index=vector_offset,
@@ -421,7 +420,12 @@ class Tensor(Views):
         return self.storage.name
 
     def _view(self, shape: Sequence[int], strides: Sequence[int]) -> Tensor:
-        return dataclasses.replace(self, shape=tuple(shape), strides=tuple(strides))
+        return self._with(shape=tuple(shape), strides=tuple(strides))
+
+
+@functools.lru_cache(maxsize=1 << 12, typed=True)
+def _dims(strides: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[Dim, ...]:
+    return tuple(Dim(stride, size) for stride, size in zip(strides, sizes, strict=True))
 
 
 @dataclass(frozen=True)

@@ -227,7 +227,10 @@ class Trace:
     def add(self, instruction: Instruction) -> str:
         """Appends an instruction, at the kernel's line that is running, which it returns."""
         line = _line(self.follow())
-        if line not in self.lines:
+        try:
+            part = self.lines.index(line)
+        except ValueError:
+            part = len(self.lines)
             self.lines.append(line)
         if len(self.instructions) == _MOST_INSTRUCTIONS:
             raise UnsupportedProgramError(
@@ -235,7 +238,7 @@ class Trace:
                 "every iteration of its loops is traced. End the loop, or give each instruction "
                 "more to do."
             )
-        self.instructions.append(instruction.with_part(self.lines.index(line)))
+        self.instructions.append(instruction.with_part(part))
         return line
 
     def line(self) -> str:

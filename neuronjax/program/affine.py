@@ -6,6 +6,7 @@ loop variables to their values, a range maps them to their numbers of trips.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -79,8 +80,13 @@ class Affine:
 def affine(base: int = 0, **coefficients: int) -> Affine:
     """`base` plus the loop variables times their coefficients: ``affine(5, i=128)``."""
     if not coefficients:
-        return Affine(base)
+        return _constant(base)
     return Affine(base, tuple(sorted((name, f) for name, f in coefficients.items() if f)))
+
+
+@functools.lru_cache(maxsize=1 << 14, typed=True)
+def _constant(base: int) -> Affine:
+    return Affine(base)
 
 
 ZERO = Affine()

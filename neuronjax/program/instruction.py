@@ -106,6 +106,10 @@ class Use(NamedTuple):
     unless: Flag
 
 
+_use: Callable[[tuple[str, Role, Operand, Flag]], Use] = functools.partial(tuple.__new__, Use)
+"""A use, made past the class in half the time."""
+
+
 class Operands(NamedTuple):
     """What an instruction uses: operands with their roles, those that are in memory, and registers,
     those in addresses last."""
@@ -212,6 +216,10 @@ class Instruction(_Known):
         """The same instruction after these in place of those it has."""
         return self._about(after=after)
 
+    def in_group(self, **flags: Flag) -> Self:
+        """The same product with other flags of its group than `start`, which says what it does."""
+        return self._about(**flags)
+
     def with_part(self, part: int) -> Self:
         """The same instruction as one of another part of its kernel."""
         return self._about(part=part)
@@ -250,7 +258,7 @@ def _operands_of(instruction: Instruction) -> Operands:
         unless: Flag = False if name is None else getattr(instruction, name)
         given = Role.WRITE if unless is True else role
         for operand in value if isinstance(value, tuple) else (value,):
-            uses.append(Use(field, given, operand, unless))
+            uses.append(_use((field, given, operand, unless)))
             if isinstance(operand, Access):
                 accesses.append(operand)
                 addresses += operand.registers

@@ -255,8 +255,14 @@ class Access:
     @property
     def reach(self) -> Interval:
         """Least and greatest offset in elements about the start."""
-        ends = [dim.stride * (dim.size - 1) for dim in self.dims]
-        return Interval(sum(min(0, end) for end in ends), sum(max(0, end) for end in ends))
+        low = high = 0
+        for dim in self.dims:
+            end = dim.stride * (dim.size - 1)
+            if end < 0:
+                low += end
+            else:
+                high += end
+        return Interval(low, high)
 
     @property
     def span(self) -> Span:

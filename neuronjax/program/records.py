@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 Record = TypeVar("Record")
-_Slot = tuple[str, Callable[[Any], Any], Callable[[Any, Any], None]]
+_Get = Callable[[Any], Any]
+_Put = Callable[[Any, Any], None]
 
 
 def altered(record: Record, **values: Any) -> Record:
@@ -19,13 +20,17 @@ def altered(record: Record, **values: Any) -> Record:
     """
     kind: Any = type(record)
     new: Record = object.__new__(kind)
-    for name, get, put in _slots(kind):
-        put(new, values[name] if name in values else get(record))
+    slots, puts = _slots(kind)
+    for get, put in slots:
+        put(new, get(record))
+    for name, value in values.items():
+        puts[name](new, value)
     return new
 
 
 @functools.cache
-def _slots(kind: Any) -> tuple[_Slot, ...]:
-    """Fields, with what reads and writes them past the class."""
-    slots = ((field.name, getattr(kind, field.name)) for field in dataclasses.fields(kind))
-    return tuple((name, slot.__get__, slot.__set__) for name, slot in slots)
+def _slots(kind: Any) -> tuple[tuple[tuple[_Get, _Put], ...], dict[str, _Put]]:
+    """What reads and writes fields past the class, and what writes them by name."""
+    slots = {field.name: getattr(kind, field.name) for field in dataclasses.fields(kind)}
+    ways = tuple((slot.__get__, slot.__set__) for slot in slots.values())
+    return ways, {name: slot.__set__ for name, slot in slots.items()}
