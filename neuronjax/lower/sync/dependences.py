@@ -117,19 +117,19 @@ def uses_of(items: Sequence[Item], overlap: Overlap) -> Uses:
                 line = lines[keys[is_write]] = Line([], [])
             line.users.append((item, accessed))
             line.positions.append(item.position)
-    shared = {place: [(place, False)] for place in by_place}
+    ranked = sorted(by_place)
+    ranks = {place: 2 * number for number, place in enumerate(ranked)}  # odd: it is vague
+    shared = {place: [ranks[place]] for place in by_place}
     for place, other in _near(buffers):
         answer = overlap(buffers[place], buffers[other])
         if answer is not False:
-            shared[place].append((other, answer is None))
-            shared[other].append((place, answer is None))
-    chains: dict[frozenset[tuple[Place, bool]], list[Chain]] = {}
+            shared[place].append(ranks[other] + (answer is None))
+            shared[other].append(ranks[place] + (answer is None))
+    chains: dict[frozenset[int], list[Chain]] = {}
     for place, near in shared.items():
         others = frozenset(near)  # tiles at one place share with the same ones
         if others not in chains:
-            chains[others] = _chains(
-                [(by_place[other], is_vague) for other, is_vague in sorted(near)]
-            )
+            chains[others] = _chains([(by_place[ranked[n // 2]], n % 2 == 1) for n in sorted(near)])
         uses.chains[place] = chains[others]
     return uses
 
@@ -236,9 +236,10 @@ def sources(consumer: Item, uses: Uses, known: Facts) -> list[Source]:
     """
     by_counter: dict[Counter, list[Source]] = {}
     for place, use in uses.by_item[consumer.position]:
+        look = _look_back if consumer.loops else _look_straight
         for chain in uses.chains[place]:
             if chain.delays(consumer, use):
-                _look_back(consumer, use, chain, known, by_counter)
+                look(consumer, use, chain, known, by_counter)
     return [row for rows in by_counter.values() for row in rows]
 
 
@@ -251,14 +252,6 @@ def _look_back(
 ) -> None:
     """Looks at a chain: at instructions in no loop, at the consumer's own outermost loop, and from
     the loop before it on until all that is older is done."""
-    if not consumer.loops and not chain.turns:
-        ((line,),) = chain.loops.values()
-        for index in range(bisect_left(line.positions, consumer.position) - 1, -1, -1):
-            user = line.users[index]
-            answer = _look(consumer, use, chain.is_vague, known, by_counter, *user)
-            if answer is Answer.DONE:
-                break
-        return
     look = partial(_look, consumer, use, chain.is_vague, known, by_counter)
     _walk(_before(consumer, chain.loops.get(None, ())), look)
     own = consumer.loops[0] if consumer.loops else None
@@ -272,6 +265,26 @@ def _look_back(
         is_open = turn is own or _walk(_before(consumer, lines), look)
         if not is_open and not lines[0].users[0][0].counter.may_be_empty:
             break
+
+
+def _look_straight(
+    consumer: Item,
+    use: Pattern,
+    chain: Chain,
+    known: Facts,
+    by_counter: dict[Counter, list[Source]],
+) -> None:
+    """The same for a consumer in no loop, faster if nothing in the chain is in one."""
+    if chain.turns:
+        _look_back(consumer, use, chain, known, by_counter)
+        return
+    ((line,),) = chain.loops.values()
+    for index in range(bisect_left(line.positions, consumer.position) - 1, -1, -1):
+        producer, other = line.users[index]
+        kept = by_counter.setdefault(producer.counter, [])
+        if _is_done(producer.count, producer.counter, kept, known, consumer):
+            break
+        _wait(consumer, use, chain.is_vague, known, kept, producer, other, level=0)
 
 
 def _before(consumer: Item, lines: Sequence[Line]) -> list[End]:
@@ -340,23 +353,38 @@ def _look(
 
     The level that is asked first has the greatest bound.
     """
-    loops = consumer.loops
     kept = by_counter.setdefault(producer.counter, [])
     answer = Answer.OPEN
     for number, level in enumerate(levels(consumer, producer)):
         if _is_done(bound(consumer, producer, level), producer.counter, kept, known, consumer):
             return answer if number else Answer.DONE
-        if is_vague:
-            source: Source | None = nearest(consumer, producer, level)
-        else:
-            source = newest(consumer, use, producer, other, level)
-        if source is None or _is_done(source.count, producer.counter, kept, known, consumer):
-            continue
-        kept[:] = [earlier for earlier in kept if not exceeds(source.count, earlier.count, loops)]
-        kept.append(source)
-        if least(source.count, loops) > 0:
+        source = _wait(consumer, use, is_vague, known, kept, producer, other, level)
+        if source is not None and least(source.count, consumer.loops) > 0:
             answer = Answer.WAITS
     return answer
+
+
+def _wait(
+    consumer: Item,
+    use: Pattern,
+    is_vague: bool,
+    known: Facts,
+    kept: list[Source],
+    producer: Item,
+    other: Pattern,
+    level: int,
+) -> Source | None:
+    """Adds to `kept` what the consumer waits for because of a pair of accesses at a level."""
+    if is_vague:
+        source: Source | None = nearest(consumer, producer, level)
+    else:
+        source = newest(consumer, use, producer, other, level)
+    if source is None or _is_done(source.count, producer.counter, kept, known, consumer):
+        return None
+    loops = consumer.loops
+    kept[:] = [earlier for earlier in kept if not exceeds(source.count, earlier.count, loops)]
+    kept.append(source)
+    return source
 
 
 def _is_done(

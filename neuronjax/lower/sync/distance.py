@@ -62,15 +62,13 @@ def levels(consumer: Item, producer: Item) -> list[int]:
 
     Before them comes their number: the producer is earlier in the same iteration.
     """
-    is_earlier = producer.position < consumer.position
-    if not producer.loops or not consumer.loops:
-        return [0] if is_earlier else []
     shared = 0
     for left, right in zip(consumer.loops, producer.loops, strict=False):
         if left is not right:
             break
         shared += 1
-    return [*([shared] if is_earlier else []), *range(shared - 1, -1, -1)]
+    inner = range(shared - 1, -1, -1)
+    return [shared, *inner] if producer.position < consumer.position else [*inner]
 
 
 def nearest(consumer: Item, producer: Item, level: int) -> Source:
@@ -88,8 +86,6 @@ def nearest(consumer: Item, producer: Item, level: int) -> Source:
 def bound(consumer: Item, producer: Item, level: int) -> Row:
     """The count of `nearest`."""
     count = producer.count
-    if not producer.loops and not consumer.loops:
-        return count
     base, steps = count[0], [0] * len(consumer.loops)
     for index, turn in enumerate(producer.loops):
         step = count[index + 1]

@@ -69,7 +69,7 @@ class Forms:
                 self._number(value.buffer),
                 value.partitions,
                 _terms(value.partition),
-                _terms(offset) if isinstance(offset, Affine) else _moved(offset),
+                _terms(offset) if isinstance(offset, Affine) else _dynamic(offset),
                 tuple([(dim.stride, dim.size) for dim in value.dims]),
                 _terms(value.slot),
                 value.dtype,
@@ -136,7 +136,7 @@ def _terms(value: Affine) -> Hashable:
     return (value.base, value.terms) if value.terms else value.base
 
 
-def _moved(offset: RegisterOffset) -> Hashable:
+def _dynamic(offset: RegisterOffset) -> Hashable:
     return offset.register.limit, offset.stride, _terms(offset.base)
 
 
