@@ -29,6 +29,7 @@ from neuronjax.program import program
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer
 from neuronjax.program.verify import UNORDERED, verify
+from neuronjax.program.walk import instructions
 
 _MOST_FINDINGS = 10
 
@@ -161,21 +162,22 @@ def _assembled(grid: Grid) -> tuple[program.Program, tuple[str, ...]]:
         except OnChipMemoryError as error:
             notes = (f"{grid.name}: loops are written out: {error}",)
             continue
-        findings, advice = _refused(grid, finished)
-        if not findings:
-            return finished, (*notes, *advice)
-        notes = (f"{grid.name}: loops are written out: {findings[0]}",)
+        checked = _Checked.of(grid, finished)
+        if not checked.refused and not checked.unwritten:
+            return finished, (*notes, *checked.advice)
+        reason = (*checked.refused, *checked.unwritten)[0]
+        notes = (f"{grid.name}: loops are written out: {reason}",)
         break
     allocated, measures = _allocated(grid)
     finished = synchronise(allocated)
     notes += tuple(f"{grid.name}: {note}" for note in measures.notes)
-    findings, advice = _refused(grid, finished)
-    if findings:
-        shown = "\n".join(f"  {finding}" for finding in findings[:_MOST_FINDINGS])
+    checked = _Checked.of(grid, finished)
+    if checked.refused:
+        shown = "\n".join(f"  {finding}" for finding in checked.refused[:_MOST_FINDINGS])
         raise KernelError(
             f"{grid.name} is not a valid program for {finished.target.chip}:\n{shown}"
         )
-    return finished, (*notes, *advice)
+    return finished, (*notes, *checked.advice)
 
 
 def _allocated(grid: Grid) -> tuple[program.Program, _Measures]:
@@ -196,24 +198,40 @@ def _allocated(grid: Grid) -> tuple[program.Program, _Measures]:
                 raise first from None
 
 
+_UNWRITTEN = "uninitialised"
 _ADVICE: Mapping[str, str] = {
     UNORDERED: "results depend on their order unless values agree",
-    "uninitialised": "such values are arbitrary, and results must not depend on them",
+    _UNWRITTEN: "such values are arbitrary, and results must not depend on them",
 }
 """Rule that no compiler checks, and that right programs may break -> what to mind."""
 
 
-def _refused(grid: Grid, finished: program.Program) -> tuple[list[str], list[str]]:
+@dataclass(frozen=True)
+class _Checked:
     """What the chip would refuse, and what to note, by the kernel's lines."""
-    lines = {**lines_by_path(finished), **grid.declared}
-    refused: dict[str, str] = {}
-    advice: dict[str, str] = {}
-    for finding in verify(finished):
-        is_advice = finding.rule in _ADVICE
-        text = str(finding)
-        if is_advice:
-            what = f"{finding.path}: {finding.actual}; {_ADVICE[finding.rule]}."
-            text = f"{grid.name}: {what}"
-        place = without_names(text, lines)
-        (advice if is_advice else refused).setdefault(place, with_lines(text, lines))
-    return list(refused.values()), list(advice.values())[:_MOST_FINDINGS]
+
+    refused: Sequence[str]
+    advice: Sequence[str]
+    #: Reads in loops of tiles where nothing has been written: there is what the iteration before has
+    #: left.
+    unwritten: Sequence[str]
+
+    @classmethod
+    def of(cls, grid: Grid, finished: program.Program) -> _Checked:
+        lines = {**lines_by_path(finished), **grid.declared}
+        refused: dict[str, str] = {}
+        advice: dict[str, str] = {}
+        unwritten: dict[str, str] = {}
+        for finding in verify(finished):
+            is_advice = finding.rule in _ADVICE
+            text = str(finding)
+            if is_advice:
+                what = f"{finding.path}: {finding.actual}; {_ADVICE[finding.rule]}."
+                text = f"{grid.name}: {what}"
+            place, said = without_names(text, lines), with_lines(text, lines)
+            (advice if is_advice else refused).setdefault(place, said)
+            if finding.rule == _UNWRITTEN:
+                unwritten[finding.path] = said
+        places = instructions(finished) if unwritten else ()
+        in_loops = [unwritten[p.path] for p, _ in places if p.loops and p.path in unwritten]
+        return cls([*refused.values()], [*advice.values()][:_MOST_FINDINGS], in_loops)

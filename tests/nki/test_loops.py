@@ -198,6 +198,19 @@ def viewed_before(x: Tensor) -> Tensor:
     return out
 
 
+def padded(x: Tensor) -> Tensor:
+    """Tiles whose padding nothing writes before it is read, between others that take its place."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for number in range(9):
+        block = nl.ndarray((64, 48), nl.float32, address=(0, 0))
+        nisa.dma_copy(block[0:32, :], x[rows(number)])
+        nisa.tensor_scalar(block, block, nl.multiply, 2.0)
+        nl.store(out[rows(number)], block[0:32, :])
+        other = nl.ndarray((64, 48), nl.float32, address=(0, 0))
+        nisa.memset(other, 1.0)
+    return out
+
+
 def static(x: Tensor) -> Tensor:
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     for number in nl.static_range(9):
@@ -241,6 +254,7 @@ CASES = [
     Case(registers, np.tile(X[0:32], (9, 1)), (9,)),
     Case(viewed, X, (9, 2)),
     Case(viewed_before, X, (8,)),
+    Case(padded, 2 * X, (), "where nothing has been written"),
     Case(static, X, ()),
 ]
 
