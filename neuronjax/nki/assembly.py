@@ -212,8 +212,8 @@ class _Checked:
 
     refused: Sequence[str]
     advice: Sequence[str]
-    #: Reads in loops of tiles where nothing has been written: there is what the iteration before has
-    #: left.
+    #: Reads in loops of tiles where nothing has been written: there is what an iteration before
+    #: has left.
     unwritten: Sequence[str]
 
     @classmethod
