@@ -32,7 +32,8 @@ Pause = int | None
 
 
 class _Table:
-    """Pieces that have addresses, in arrays: which of them another one clashes with."""
+    """Pieces that have addresses, in arrays and in the order of their beginnings and ends: which of
+    them another one clashes with."""
 
     def __init__(self, fixed: Placed, room: int) -> None:
         self._pieces: list[Piece] = []
@@ -43,8 +44,13 @@ class _Table:
     def add(self, at: int, piece: Piece) -> None:
         first, last = (piece.lives[0][0], piece.lives[-1][1]) if piece.lives else (1, 0)
         row = (at, at + piece.size, *piece.lanes, first, last, len(piece.lives))
-        self._rows[:, len(self._pieces)] = row
-        self._pieces.append(piece)
+        count = len(self._pieces)
+        begin, end = self._rows[:2, :count]
+        low, high = begin.searchsorted(at), begin.searchsorted(at, "right")
+        place = int(low + end[low:high].searchsorted(at + piece.size, "right"))
+        self._rows[:, place + 1 : count + 1] = self._rows[:, place:count]
+        self._rows[:, place] = row
+        self._pieces.insert(place, piece)
 
     def taken(self, piece: Piece, pause: Pause) -> tuple[np.ndarray, np.ndarray]:
         """Where bytes begin and end that the piece must not have, in order of their beginnings."""
@@ -56,11 +62,9 @@ class _Table:
             lives = tuple((start - pause, stop + pause) for start, stop in piece.lives)
             clash &= (first <= lives[-1][1]) & (lives[0][0] <= last)
             unsure = clash if len(piece.lives) != 1 else clash & (parts != 1)
-            for index in np.flatnonzero(unsure).tolist():
+            for index in unsure.nonzero()[0].tolist():
                 clash[index] = meet(lives, self._pieces[index].lives)
-        taken = np.flatnonzero(clash)
-        taken = taken[np.lexsort((end[taken], begin[taken]))]
-        return begin[taken], end[taken]
+        return begin[clash], end[clash]
 
 
 def place(pieces: Sequence[Piece], fixed: Placed, limit: int, *, reuse: bool) -> list[int] | None:
