@@ -4,6 +4,7 @@ semaphores."""
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -79,14 +80,20 @@ class Grid:
     #: Tensors of private memory that are returned, as results.
     promoted: Mapping[str, Buffer]
 
+    @functools.cached_property
+    def _grouped(self) -> list[tuple[Instruction, ...]]:
+        """The instructions of each trace in their own order, with the groups of their sums."""
+        return [with_groups(trace.instructions) for trace in self.traces]
+
     def written_out(self, measures: _Measures) -> program.Program:
         """The program without addresses, semaphores, and loops but those over registers."""
         kernels = []
-        for trace in self.traces:
+        for trace, grouped in zip(self.traces, self._grouped, strict=True):
             order = with_early_reads(trace) if measures.is_early else trace.instructions
             if measures.late:
                 order = with_late(measures.late, order, trace, self.traces)
-            body = Rolling(trace, with_groups(order), slots=0).body()
+            is_own = order is trace.instructions
+            body = Rolling(trace, grouped if is_own else with_groups(order), slots=0).body()
             tiles = tuple(buffer for buffer in trace.buffers if buffer.on_chip)
             kernel = self._kernel(trace, body, tiles)
             kernels.append(beside(kernel, trace) if measures.is_beside else kernel)
@@ -95,8 +102,8 @@ class Grid:
     def rolled(self, slots: int) -> tuple[program.Program | None, tuple[str, ...]]:
         """The same with loops, and what to note; None: no loop is one."""
         kernels, notes, has_loops = [], {}, False
-        for trace in self.traces:
-            rolling = Rolling(trace, with_groups(trace.instructions), slots)
+        for trace, grouped in zip(self.traces, self._grouped, strict=True):
+            rolling = Rolling(trace, grouped, slots)
             body = rolling.body()
             notes.update(dict.fromkeys(rolling.notes))
             has_loops |= any(isinstance(node, program.Loop) for node in body)
