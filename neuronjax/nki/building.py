@@ -73,11 +73,11 @@ def build(trace: Trace, name: str, arguments: Arguments) -> Instruction:
             builder = INDEXED.get((name, parameter), builder)
     given = {key: value for key, value in arguments.items() if key != "name"}
     kind: Any = builder.instruction
-    hints, fields = _hints(kind), {}
+    takers, fields = _takers(kind), {}
     for parameter, value in builder.prepare(trace, given).items():
         key = builder.renamed.get(parameter, parameter)
         if value is not None and value is not constants.engine.unknown:
-            fields[key] = _converted(trace, name, parameter, hints[key], value)
+            fields[key] = _converted(trace, name, parameter, takers[key], value)
     return builder.instruction(**fields)
 
 
@@ -153,12 +153,33 @@ def _hints(instruction: Any) -> dict[str, Any]:
     return typing.get_type_hints(instruction)
 
 
-def _converted(trace: Trace, function: str, parameter: str, hint: Any, value: Any) -> Any:
+@dataclasses.dataclass(frozen=True)
+class _Taker:
+    """What a field of an instruction takes: the alternatives of its type, the classes among these,
+    and the classes of values that go into it as they are."""
+
+    kinds: tuple[Any, ...]
+    classes: tuple[type, ...]
+    accepted: tuple[type, ...]
+
+
+@functools.cache
+def _takers(instruction: Any) -> dict[str, _Taker]:
+    takers = {}
+    for name, hint in _hints(instruction).items():
+        kinds = (hint, *typing.get_args(hint))
+        classes = tuple(kind for kind in kinds if isinstance(kind, type))
+        only_names = all(issubclass(kind, enum.Enum) for kind in classes)
+        takers[name] = _Taker(kinds, classes, classes if only_names else (*classes, int, float))
+    return takers
+
+
+def _converted(trace: Trace, function: str, parameter: str, taker: _Taker, value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.access()
     if isinstance(value, VirtualRegister):
         return value.register
-    kinds = (hint, *typing.get_args(hint))
+    kinds, classes = taker.kinds, taker.classes
     if isinstance(value, list | tuple):
         return tuple(v.access() if isinstance(v, Tensor) else v for v in value)
     if isinstance(value, Operator):
@@ -177,13 +198,11 @@ def _converted(trace: Trace, function: str, parameter: str, hint: Any, value: An
         return affine(value)
     if Immediate in kinds and isinstance(value, int | float):
         return _immediate(trace, function, parameter, value)
-    classes = tuple(kind for kind in kinds if isinstance(kind, type))
     for kind in classes if isinstance(value, str) else ():
         is_option = issubclass(kind, enum.Enum) and kind not in _OPERATORS
         if is_option and value in kind._value2member_map_:
             return kind(value)
-    only_names = all(issubclass(kind, enum.Enum) for kind in classes)
-    if classes and not isinstance(value, classes if only_names else (*classes, int, float)):
+    if classes and not isinstance(value, taker.accepted):
         raise _refused(trace, function, parameter, classes, value)
     return value
 

@@ -19,7 +19,7 @@ BOOL = Integer("bool", 8, False)
 
 def stored(dtype: ElementType) -> ElementType:
     """What a program has in the place of a kernel's type."""
-    return INTEGERS["uint8"] if dtype == BOOL else dtype
+    return INTEGERS["uint8"] if isinstance(dtype, Integer) and dtype == BOOL else dtype
 
 
 def element_type(dtype: DType) -> ElementType:

@@ -58,6 +58,8 @@ def _place(index: Any, size: int) -> int:
 
 def integer(index: Any) -> int:
     """An index that Python knows. ``UnsupportedProgramError``: it is none."""
+    if type(index) is int:
+        return index
     if isinstance(index, UnknownValues | VirtualRegister) or not hasattr(index, "__index__"):
         raise UnsupportedProgramError(
             f"{current().line()}: {quoted(index)} is no index of a tensor; pass integers, slices, "

@@ -125,7 +125,8 @@ def _function(name: str) -> Callable[..., NkiInstruction]:
         line, label = trace.add(build(trace, name, numbers)), given.get("name")
         if label is not None:
             trace.names[str(label)] = line
-        loop = next((loop for loop in reversed(trace.open_loops) if loop.trips is not None), None)
+        around = [loop for loop in trace.open_loops if loop.trips is not None]
+        loop = around[-1] if around else None
         return NkiInstruction(name, line, len(trace.instructions) - 1, loop)
 
     call.__name__ = call.__qualname__ = name
