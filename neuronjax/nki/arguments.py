@@ -111,7 +111,7 @@ def matmul(trace: Trace, arguments: Arguments) -> Arguments:
             )
     trace.accumulated.add(destination)
     tile = {key: arguments.pop(key) or None for key in ("tile_position", "tile_size")}
-    return {**arguments, **tile, "start": not accumulate}
+    return {**arguments, **tile, "dst": destination, "start": not accumulate}
 
 
 def transpose(trace: Trace, arguments: Arguments) -> Arguments:
