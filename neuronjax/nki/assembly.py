@@ -23,7 +23,7 @@ from neuronjax.nki.beside import beside
 from neuronjax.nki.early_reads import with_early_reads
 from neuronjax.nki.late_loads import LOADS, PREPARATIONS, with_late
 from neuronjax.nki.queues import in_turn
-from neuronjax.nki.rolling import Rolling
+from neuronjax.nki.rolling import Rolling, Written
 from neuronjax.nki.sums import with_groups
 from neuronjax.nki.tracing import Trace
 from neuronjax.program import program
@@ -81,19 +81,20 @@ class Grid:
     promoted: Mapping[str, Buffer]
 
     @functools.cached_property
-    def _grouped(self) -> list[tuple[Instruction, ...]]:
+    def _written(self) -> list[Written]:
         """The instructions of each trace in their own order, with the groups of their sums."""
-        return [with_groups(trace.instructions) for trace in self.traces]
+        return [Written(trace, with_groups(trace.instructions)) for trace in self.traces]
 
     def written_out(self, measures: _Measures) -> program.Program:
         """The program without addresses, semaphores, and loops but those over registers."""
         kernels = []
-        for trace, grouped in zip(self.traces, self._grouped, strict=True):
+        for trace, written in zip(self.traces, self._written, strict=True):
             order = with_early_reads(trace) if measures.is_early else trace.instructions
             if measures.late:
                 order = with_late(measures.late, order, trace, self.traces)
-            is_own = order is trace.instructions
-            body = Rolling(trace, grouped if is_own else with_groups(order), slots=0).body()
+            if order is not trace.instructions:
+                written = Written(trace, with_groups(order))
+            body = Rolling(written, slots=0).body()
             tiles = tuple(buffer for buffer in trace.buffers if buffer.on_chip)
             kernel = self._kernel(trace, body, tiles)
             kernels.append(beside(kernel, trace) if measures.is_beside else kernel)
@@ -102,12 +103,12 @@ class Grid:
     def rolled(self, slots: int) -> tuple[program.Program | None, tuple[str, ...]]:
         """The same with loops, and what to note; None: no loop is one."""
         kernels, notes, has_loops = [], {}, False
-        for trace, grouped in zip(self.traces, self._grouped, strict=True):
-            rolling = Rolling(trace, grouped, slots)
+        for written in self._written:
+            rolling = Rolling(written, slots)
             body = rolling.body()
             notes.update(dict.fromkeys(rolling.notes))
             has_loops |= any(isinstance(node, program.Loop) for node in body)
-            kernels.append(self._kernel(trace, body, rolling.buffers(body)))
+            kernels.append(self._kernel(written.trace, body, rolling.buffers(body)))
         return self._program(kernels) if has_loops else None, tuple(notes)
 
     def _kernel(

@@ -8,36 +8,58 @@ differs is peeled off. What is not uniform stays written out; a note says why.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from neuronjax.nki.loop_marks import LoopMarks, Mark
+from neuronjax.nki.outlines import NotUniformError, Outlines
 from neuronjax.nki.tracing import Trace
-from neuronjax.nki.uniform import Merging, NotUniformError
+from neuronjax.nki.uniform import Merging
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Kind, Register
 from neuronjax.program.program import Loop, Node
 
 
-@dataclass
-class Rolling:
-    """Puts loops of a trace together; its tiles have up to `slots` places each. Without slots, only
-    loops that a register decides about are loops."""
+@dataclass(frozen=True)
+class Written:
+    """The instructions of a trace in some order."""
 
     trace: Trace
     instructions: Sequence[Instruction]
+
+    @functools.cached_property
+    def outlines(self) -> Outlines:
+        """What rounds of loops are compared by."""
+        return Outlines(self.trace, self.instructions)
+
+    @functools.cached_property
+    def last(self) -> Mapping[str, int]:
+        """Tile or register -> the last instruction that uses it."""
+        last: dict[str, int] = {}
+        for place, instruction in enumerate(self.instructions):
+            for use in instruction.uses():
+                if isinstance(use.operand, Access):
+                    last[use.operand.buffer.name] = place
+                    last |= dict.fromkeys((entry.name for entry in use.operand.registers), place)
+                elif isinstance(use.operand, Register):
+                    last[use.operand.name] = place
+        return last
+
+
+@dataclass
+class Rolling:
+    """Puts loops together; the tiles have up to `slots` places each. Without slots, only loops that
+    a register decides about are loops."""
+
+    written: Written
     slots: int
     notes: list[str] = field(default_factory=list)
     #: Loops about the present one that are written out.
     _written_out: int = 0
-    #: Pairs of tiles, and whether they differ in nothing but their names.
-    _alike: dict[tuple[str, str], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        #: Tile or register -> the last instruction that uses it.
-        self._last: dict[str, int] = {}
-        for place, instruction in enumerate(self.instructions):
-            self._last |= dict.fromkeys(_names(instruction), place)
+        self.trace, self.instructions = self.written.trace, self.written.instructions
 
     def body(self) -> tuple[Node, ...]:
         """The kernel's nodes."""
@@ -51,7 +73,7 @@ class Rolling:
         return tuple(
             touched.get(buffer.name, buffer)
             for buffer in self.trace.buffers
-            if buffer.on_chip and (buffer.name in touched or buffer.name not in self._last)
+            if buffer.on_chip and (buffer.name in touched or buffer.name not in self.written.last)
         )
 
     def _nodes(
@@ -115,34 +137,29 @@ class Rolling:
         """
         if not loop.is_complete:
             raise NotUniformError("it is left early")
-        slots, last = min(len(rounds), self.slots), len(rounds) - 1
-        tiles, registers = self._made(rounds)
-        uniform = Merging(variable, slots, range(len(rounds)), tiles, registers, self._alike)
-        uniform.check([self.instructions[b.instructions : e.instructions] for b, e in rounds])
+        own = self._made(rounds)
+        self.written.outlines.check(rounds)
         # Rounds that advance by equal steps are told by the first two, and flags by the last.
-        told = sorted({0, 1, last})
-        merging = uniform.of_rounds(told)
+        told = sorted({0, 1, len(rounds) - 1})
+        merging = Merging(variable, min(len(rounds), self.slots), told, own)
         bodies = self._bodies([rounds[number] for number in told], [f"{variable}_"] * len(told))
         body = merging.merged(bodies, "the body")
         return (Loop(variable=variable, trips=len(rounds), body=body),) if body else ()
 
-    def _made(
-        self, rounds: Sequence[_Round]
-    ) -> tuple[list[Mapping[str, int]], list[Mapping[str, int]]]:
-        """Of every round, the tiles and the registers that it makes, and their numbers in it."""
-        tiles: list[Mapping[str, int]] = []
-        registers: list[Mapping[str, int]] = []
+    def _made(self, rounds: Sequence[_Round]) -> set[str]:
+        """The tiles that the first round makes. ``NotUniformError``: some do not end with it."""
+        last = self.written.last
         for begin, end in rounds:
             made = self.trace.buffers[begin.buffers : end.buffers]
             if any(buffer.kind is not Kind.SCRATCH or not buffer.on_chip for buffer in made):
                 raise NotUniformError("it creates tensors in HBM")
-            own = self.trace.registers[begin.registers : end.registers]
-            for names, what in ((made, "tile"), (own, "register")):
-                if any(self._last.get(entry.name, 0) >= end.instructions for entry in names):
-                    raise NotUniformError(f"a {what} is used after the iteration that creates it")
-            tiles.append({buffer.name: number for number, buffer in enumerate(made)})
-            registers.append({register.name: number for number, register in enumerate(own)})
-        return tiles, registers
+            if any(last.get(buffer.name, 0) >= end.instructions for buffer in made):
+                raise NotUniformError("a tile is used after the iteration that creates it")
+            registers = self.trace.registers[begin.registers : end.registers]
+            if any(last.get(register.name, 0) >= end.instructions for register in registers):
+                raise NotUniformError("a register is used after the iteration that creates it")
+        begin, end = rounds[0]
+        return {buffer.name for buffer in self.trace.buffers[begin.buffers : end.buffers]}
 
 
 _Round = tuple[Mark, Mark]
@@ -154,16 +171,6 @@ def _peeled(rounds: int) -> list[tuple[int, int]]:
     two advance by equal steps, so there have to be three of these."""
     ends = [(0, rounds - 1), (1, rounds), (1, rounds - 1)]
     return [(0, rounds), *((first, last) for first, last in ends if last - first > 2)]
-
-
-def _names(instruction: Instruction) -> Iterator[str]:
-    """The tiles and registers that an instruction uses."""
-    for use in instruction.uses():
-        if isinstance(use.operand, Access):
-            yield use.operand.buffer.name
-            yield from (register.name for register in use.operand.registers)
-        elif isinstance(use.operand, Register):
-            yield use.operand.name
 
 
 def _instructions(nodes: Sequence[Node]) -> Iterator[Instruction]:
