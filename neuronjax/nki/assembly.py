@@ -171,9 +171,9 @@ def _assembled(grid: Grid) -> tuple[program.Program, tuple[str, ...]]:
             notes = (f"{grid.name}: loops are written out: {error}",)
             continue
         checked = _Checked.of(grid, finished)
-        if not checked.refused and not checked.unwritten:
+        if not checked.refused and not checked.is_stale:
             return finished, (*notes, *checked.advice)
-        reason = (*checked.refused, *checked.unwritten)[0]
+        reason = checked.refused[0] if checked.refused else _STALE
         notes = (f"{grid.name}: loops are written out: {reason}",)
         break
     allocated, measures = _allocated(grid)
@@ -206,6 +206,7 @@ def _allocated(grid: Grid) -> tuple[program.Program, _Measures]:
                 raise first from None
 
 
+_STALE = "a tile is read where nothing has been written"
 _UNWRITTEN = "uninitialised"
 _ADVICE: Mapping[str, str] = {
     UNORDERED: "results depend on their order unless values agree",
@@ -220,26 +221,26 @@ class _Checked:
 
     refused: Sequence[str]
     advice: Sequence[str]
-    #: Reads in loops of tiles where nothing has been written: there is what an iteration before
-    #: has left.
-    unwritten: Sequence[str]
+    #: Whether tiles are read in loops where nothing has been written: there is what an iteration
+    #: before has left.
+    is_stale: bool
 
     @classmethod
     def of(cls, grid: Grid, finished: program.Program) -> _Checked:
         lines = {**lines_by_path(finished), **grid.declared}
         refused: dict[str, str] = {}
         advice: dict[str, str] = {}
-        unwritten: dict[str, str] = {}
+        unwritten = set()
         for finding in verify(finished):
             is_advice = finding.rule in _ADVICE
             text = str(finding)
             if is_advice:
                 what = f"{finding.path}: {finding.actual}; {_ADVICE[finding.rule]}."
                 text = f"{grid.name}: {what}"
-            place, said = without_names(text, lines), with_lines(text, lines)
-            (advice if is_advice else refused).setdefault(place, said)
+            place = without_names(text, lines)
+            (advice if is_advice else refused).setdefault(place, with_lines(text, lines))
             if finding.rule == _UNWRITTEN:
-                unwritten[finding.path] = said
+                unwritten.add(finding.path)
         places = instructions(finished) if unwritten else ()
-        in_loops = [unwritten[p.path] for p, _ in places if p.loops and p.path in unwritten]
-        return cls([*refused.values()], [*advice.values()][:_MOST_FINDINGS], in_loops)
+        is_stale = any(place.loops and place.path in unwritten for place, _ in places)
+        return cls([*refused.values()], [*advice.values()][:_MOST_FINDINGS], is_stale)

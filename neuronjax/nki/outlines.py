@@ -1,7 +1,7 @@
 """The instructions of a kernel as numbers, of which rounds of loops are compared.
 
 Instructions with the same outline differ in nothing but addresses, flags of sums, and which tiles
-and registers they use. Those are rows of numbers, and rounds advance by equal steps if their rows do.
+and registers they use. Those are rows of numbers; rounds advance by equal steps if their rows do.
 """
 
 from __future__ import annotations

@@ -254,7 +254,7 @@ CASES = [
     Case(registers, np.tile(X[0:32], (9, 1)), (9,)),
     Case(viewed, X, (9, 2)),
     Case(viewed_before, X, (8,)),
-    Case(padded, 2 * X, (), "where nothing has been written"),
+    Case(padded, 2 * X, (), "a tile is read where nothing has been written"),
     Case(static, X, ()),
 ]
 
