@@ -171,9 +171,9 @@ def _assembled(grid: Grid) -> tuple[program.Program, tuple[str, ...]]:
             notes = (f"{grid.name}: loops are written out: {error}",)
             continue
         checked = _Checked.of(grid, finished)
-        if not checked.refused and not checked.is_stale:
+        if not checked.refused and not checked.stale:
             return finished, (*notes, *checked.advice)
-        reason = checked.refused[0] if checked.refused else _STALE
+        reason = (*checked.refused, *checked.stale)[0]
         notes = (f"{grid.name}: loops are written out: {reason}",)
         break
     allocated, measures = _allocated(grid)
@@ -206,7 +206,6 @@ def _allocated(grid: Grid) -> tuple[program.Program, _Measures]:
                 raise first from None
 
 
-_STALE = "a tile is read where nothing has been written"
 _UNWRITTEN = "uninitialised"
 _ADVICE: Mapping[str, str] = {
     UNORDERED: "results depend on their order unless values agree",
@@ -221,9 +220,8 @@ class _Checked:
 
     refused: Sequence[str]
     advice: Sequence[str]
-    #: Whether tiles are read in loops where nothing has been written: there is what an iteration
-    #: before has left.
-    is_stale: bool
+    #: Where loops read tiles that nothing has written: there is what an iteration before has left.
+    stale: Sequence[str]
 
     @classmethod
     def of(cls, grid: Grid, finished: program.Program) -> _Checked:
@@ -242,5 +240,9 @@ class _Checked:
             if finding.rule == _UNWRITTEN:
                 unwritten.add(finding.path)
         places = instructions(finished) if unwritten else ()
-        is_stale = any(place.loops and place.path in unwritten for place, _ in places)
-        return cls([*refused.values()], [*advice.values()][:_MOST_FINDINGS], is_stale)
+        stale = [
+            with_lines(f"{place.path}: a tile is read where nothing has been written", lines)
+            for place, _ in places
+            if place.loops and place.path in unwritten
+        ]
+        return cls([*refused.values()], [*advice.values()][:_MOST_FINDINGS], stale)

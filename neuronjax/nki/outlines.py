@@ -77,9 +77,11 @@ class Outlines:
             raise NotUniformError("matmul results accumulate differently")
         tiles = [begin.buffers for begin, _ in rounds]
         registers = [begin.registers for begin, _ in rounds]
-        self._refuse(self._tiles, first, _moved(self._tiles.of(first, last, count), tiles), _TENSOR)
         self._refuse(
-            self._named, first, _moved(self._named.of(first, last, count), registers), _REGISTER
+            self._tiles, first, _misplaced(self._tiles.of(first, last, count), tiles), _TENSOR
+        )
+        self._refuse(
+            self._named, first, _misplaced(self._named.of(first, last, count), registers), _REGISTER
         )
         steps = np.diff(self._addresses.of(first, last, count), axis=0)
         self._refuse(self._addresses, first, (steps != steps[0]).any(0), _ADDRESS)
@@ -130,7 +132,7 @@ class Outlines:
         return self._numbers.setdefault(value, len(self._numbers))
 
 
-def _moved(numbers: Numbers, begun: Sequence[int]) -> Wrong:
+def _misplaced(numbers: Numbers, begun: Sequence[int]) -> Wrong:
     """Which of the tiles or registers in rows are neither the same in all rounds, nor what each
     round has made as the same one; rounds begin with so many of them."""
     own = numbers - np.array(begun, np.int64)[:, None]
