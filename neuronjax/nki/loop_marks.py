@@ -57,6 +57,8 @@ class Nest:
     python: PythonLoops | None = None
     loops: list[LoopMarks] = field(default_factory=list)
     open: list[LoopMarks] = field(default_factory=list)
+    #: The iterations of Python that the open loops stand for.
+    _seen: list[Iteration] | None = None
 
     def begin(self, marks: LoopMarks) -> None:
         """Begins a loop within those that have begun."""
@@ -78,7 +80,9 @@ class Nest:
         that."""
         if self.python is None:
             return
-        iterations = self.python.iterations(frame)
+        iterations = seen = self.python.iterations(frame)
+        if seen is self._seen:
+            return
         sites = [marks.site for marks in self.open if marks.site is not None]
         if sites:
             iterations = [now for now in iterations if (now.frame, now.loop.start) not in sites]
@@ -99,6 +103,7 @@ class Nest:
             marks = LoopMarks(now.line, is_marked=False, iteration=now, is_complete=True)
             self.begin(marks)
             self.begin_round(marks)
+        self._seen = seen
 
     def finish(self) -> None:
         """Ends all loops, and forgets the kernel's frames."""
@@ -107,5 +112,6 @@ class Nest:
 
     def _end_above(self, depth: int) -> None:
         while len(self.open) > depth:
+            self._seen = None
             marks = self.open.pop()
             marks.end, marks.iteration, marks.site = self.mark(), None, None

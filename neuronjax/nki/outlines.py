@@ -25,7 +25,7 @@ FLAGS = frozenset({"start", "stop"})
 """Fields that may differ in the first or the last round of a loop."""
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
-Wrong = np.ndarray[Any, np.dtype[np.bool_]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class NotUniformError(Exception):
@@ -60,9 +60,9 @@ class Outlines:
         self._addresses, self._tiles, self._named, self._flags = (_Rows() for _ in range(4))
         self._outlines = np.array(list(map(self._outline, instructions)), np.int64)
 
-    def check(self, rounds: Sequence[tuple[Mark, Mark]]) -> None:
-        """``NotUniformError`` if rounds behind each other are none of one loop, whatever loops are
-        within it."""
+    def check(self, rounds: Sequence[tuple[Mark, Mark]]) -> bool:
+        """Whether flags differ in rounds behind each other. ``NotUniformError`` if these are none
+        of one loop, whatever loops are within it."""
         first, last, count = rounds[0][0].instructions, rounds[-1][1].instructions, len(rounds)
         size = rounds[0][1].instructions - first
         if any(end.instructions - begin.instructions != size for begin, end in rounds):
@@ -72,8 +72,8 @@ class Outlines:
         if differs.any():
             other = self._instructions[first + int(differs.argmax())].mnemonic
             raise NotUniformError(f"{other} differs, or is not in every iteration")
-        flags = self._flags.of(first, last, count)[1:-1]
-        if flags.size and (flags != flags[0]).any():
+        flags = self._flags.of(first, last, count)
+        if (flags[1:-1] != flags[1]).any():
             raise NotUniformError("matmul results accumulate differently")
         tiles = [begin.buffers for begin, _ in rounds]
         registers = [begin.registers for begin, _ in rounds]
@@ -85,8 +85,9 @@ class Outlines:
         )
         steps = np.diff(self._addresses.of(first, last, count), axis=0)
         self._refuse(self._addresses, first, (steps != steps[0]).any(0), _ADDRESS)
+        return bool((flags != flags[0]).any())
 
-    def _refuse(self, rows: _Rows, first: int, is_wrong: Wrong, what: str) -> None:
+    def _refuse(self, rows: _Rows, first: int, is_wrong: Flags, what: str) -> None:
         """``NotUniformError``, naming the first instruction that has something wrong, if any."""
         if is_wrong.any():
             place = bisect_right(rows.starts, rows.starts[first] + int(is_wrong.argmax())) - 1
@@ -132,11 +133,11 @@ class Outlines:
         return self._numbers.setdefault(value, len(self._numbers))
 
 
-def _misplaced(numbers: Numbers, begun: Sequence[int]) -> Wrong:
+def _misplaced(numbers: Numbers, begun: Sequence[int]) -> Flags:
     """Which of the tiles or registers in rows are neither the same in all rounds, nor what each
     round has made as the same one; rounds begin with so many of them."""
     own = numbers - np.array(begun, np.int64)[:, None]
-    is_wrong: Wrong = np.where(own[0] >= 0, own != own[0], numbers != numbers[0]).any(0)
+    is_wrong: Flags = np.where(own[0] >= 0, own != own[0], numbers != numbers[0]).any(0)
     return is_wrong
 
 

@@ -57,6 +57,14 @@ class _Level:
     frame: FrameType
     iterations: tuple[Iteration, ...]
 
+    def is_same(self, other: _Level) -> bool:
+        """Whether a frame is in the same iterations."""
+        return (
+            self.frame is other.frame
+            and len(self.iterations) == len(other.iterations)
+            and all(map(Iteration.is_same, self.iterations, other.iterations))
+        )
+
 
 class PythonLoops:
     """Follows the frames from `root`, which calls the kernel, to the innermost one."""
@@ -66,19 +74,26 @@ class PythonLoops:
         self._root = root
         self._outside = tuple(outside)
         self._levels: list[_Level] = []
+        self._iterations: list[Iteration] = []
         #: By number of a code object, that object and its loops.
         self._loops: dict[int, tuple[CodeType, tuple[ForLoop, ...]]] = {}
 
     def iterations(self, frame: FrameType) -> list[Iteration]:
-        """The iterations that are open where an innermost frame is, outermost first."""
+        """The iterations that are open where an innermost frame is, outermost first: the same list
+        while they are the same."""
         frames = self._frames(frame)
         levels = self._levels
         pairs = zip(frames, levels, strict=False)
         same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] is pair[1].frame, pairs))
         # A frame stands still while the one that it has called runs.
-        del levels[max(same - 1, 0) :]
-        levels += [self._level(own) for own in frames[len(levels) :]]
-        return [iteration for level in levels for iteration in level.iterations]
+        kept = max(same - 1, 0)
+        before = levels[kept:]
+        after = [self._level(own) for own in frames[kept:]]
+        if len(before) == len(after) and all(map(_Level.is_same, before, after)):
+            return self._iterations
+        levels[kept:] = after
+        self._iterations = [iteration for level in levels for iteration in level.iterations]
+        return self._iterations
 
     def _frames(self, frame: FrameType) -> list[FrameType]:
         frames: list[FrameType] = []

@@ -12,8 +12,10 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from neuronjax.nki.loop_marks import LoopMarks, Mark
-from neuronjax.nki.outlines import NotUniformError, Outlines
+from neuronjax.nki.outlines import Flags, NotUniformError, Numbers, Outlines
 from neuronjax.nki.tracing import Trace
 from neuronjax.nki.uniform import Merging
 from neuronjax.program.instruction import Instruction
@@ -45,6 +47,22 @@ class Written:
                 elif isinstance(use.operand, Register):
                     last[use.operand.name] = place
         return last
+
+    @functools.cached_property
+    def is_in_hbm(self) -> Flags:
+        """Of each tensor of the trace, whether it is no tile."""
+        tensors = self.trace.buffers
+        return np.array([b.kind is not Kind.SCRATCH or not b.on_chip for b in tensors], np.bool_)
+
+    @functools.cached_property
+    def tile_ends(self) -> Numbers:
+        """Of each tensor of the trace, the last instruction that uses it; -1: none does."""
+        return np.array([self.last.get(b.name, -1) for b in self.trace.buffers], np.int64)
+
+    @functools.cached_property
+    def register_ends(self) -> Numbers:
+        """The same of registers."""
+        return np.array([self.last.get(r.name, -1) for r in self.trace.registers], np.int64)
 
 
 @dataclass
@@ -137,29 +155,30 @@ class Rolling:
         """
         if not loop.is_complete:
             raise NotUniformError("it is left early")
-        own = self._made(rounds)
-        self.written.outlines.check(rounds)
+        self._check_lives(rounds)
+        has_flags = self.written.outlines.check(rounds)
         # Rounds that advance by equal steps are told by the first two, and flags by the last.
-        told = sorted({0, 1, len(rounds) - 1})
+        told = sorted({0, 1, len(rounds) - 1}) if has_flags else [0, 1]
+        begin, end = rounds[0]
+        own = {buffer.name for buffer in self.trace.buffers[begin.buffers : end.buffers]}
         merging = Merging(variable, min(len(rounds), self.slots), told, own)
         bodies = self._bodies([rounds[number] for number in told], [f"{variable}_"] * len(told))
         body = merging.merged(bodies, "the body")
         return (Loop(variable=variable, trips=len(rounds), body=body),) if body else ()
 
-    def _made(self, rounds: Sequence[_Round]) -> set[str]:
-        """The tiles that the first round makes. ``NotUniformError``: some do not end with it."""
-        last = self.written.last
-        for begin, end in rounds:
-            made = self.trace.buffers[begin.buffers : end.buffers]
-            if any(buffer.kind is not Kind.SCRATCH or not buffer.on_chip for buffer in made):
-                raise NotUniformError("it creates tensors in HBM")
-            if any(last.get(buffer.name, 0) >= end.instructions for buffer in made):
-                raise NotUniformError("a tile is used after the iteration that creates it")
-            registers = self.trace.registers[begin.registers : end.registers]
-            if any(last.get(register.name, 0) >= end.instructions for register in registers):
-                raise NotUniformError("a register is used after the iteration that creates it")
-        begin, end = rounds[0]
-        return {buffer.name for buffer in self.trace.buffers[begin.buffers : end.buffers]}
+    def _check_lives(self, rounds: Sequence[_Round]) -> None:
+        """``NotUniformError`` if what a round makes does not end with it."""
+        written, ends = self.written, [end.instructions for _, end in rounds]
+        begin, end = rounds[0][0], rounds[-1][1]
+        tiles = [later.buffers - first.buffers for first, later in rounds]
+        if written.is_in_hbm[begin.buffers : end.buffers].any():
+            raise NotUniformError("it creates tensors in HBM")
+        if (written.tile_ends[begin.buffers : end.buffers] >= np.repeat(ends, tiles)).any():
+            raise NotUniformError("a tile is used after the iteration that creates it")
+        registers = [later.registers - first.registers for first, later in rounds]
+        last = written.register_ends[begin.registers : end.registers]
+        if (last >= np.repeat(ends, registers)).any():
+            raise NotUniformError("a register is used after the iteration that creates it")
 
 
 _Round = tuple[Mark, Mark]
