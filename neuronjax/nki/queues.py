@@ -13,7 +13,8 @@ from neuronjax.lower.write.rebuild import rebuilt
 from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.program import Node
 
-_QUEUES = 4
+QUEUES = 4
+"""Queues that take turns."""
 
 
 def in_turn(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -23,7 +24,7 @@ def in_turn(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     def change(node: Node) -> Node | None:
         if not isinstance(node, DmaInstruction):
             return None
-        turn = transfers[node.queue] % _QUEUES
+        turn = transfers[node.queue] % QUEUES
         transfers[node.queue] += 1
         return dataclasses.replace(node, queue=node.queue + 2 * turn) if turn else node
 

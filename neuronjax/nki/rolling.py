@@ -9,6 +9,7 @@ differs is peeled off. What is not uniform stays written out; a note says why.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,8 +17,10 @@ import numpy as np
 
 from neuronjax.nki.loop_marks import LoopMarks, Mark
 from neuronjax.nki.outlines import Flags, NotUniformError, Numbers, Outlines
+from neuronjax.nki.queues import QUEUES
 from neuronjax.nki.tracing import Trace
 from neuronjax.nki.uniform import Merging
+from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Kind, Register
 from neuronjax.program.program import Loop, Node
@@ -157,14 +160,36 @@ class Rolling:
             raise NotUniformError("it is left early")
         self._check_lives(rounds)
         has_flags = self.written.outlines.check(rounds)
-        # Rounds that advance by equal steps are told by the first two, and flags by the last.
-        told = sorted({0, 1, len(rounds) - 1}) if has_flags else [0, 1]
-        begin, end = rounds[0]
+        body = self._body(rounds, variable, 1, has_flags)
+        copies = min(_copies(body), self.slots)
+        if copies == 1:
+            return (Loop(variable=variable, trips=len(rounds), body=body),) if body else ()
+        trips, left = divmod(len(rounds), copies)
+        names = [f"{variable}_{number}_" for number in range(len(rounds))]
+        if trips < 2:
+            return self._written(rounds, names)
+        whole = len(rounds) - left
+        body = self._body(rounds[:whole], variable, copies, has_flags)
+        rest = self._written(rounds[whole:], names[whole:])
+        return (Loop(variable=variable, trips=trips, body=body), *rest)
+
+    def _body(
+        self, rounds: Sequence[_Round], variable: str, copies: int, has_flags: bool
+    ) -> tuple[Node, ...]:
+        """The body of a loop with so many of the rounds in one trip. Trips that advance by equal
+        steps are told by the first two, and flags by the last."""
+        last = len(rounds) // copies - 1
+        told = sorted({0, 1, last}) if has_flags else [0, 1]
+        begin, end = rounds[0][0], rounds[copies - 1][1]
         own = {buffer.name for buffer in self.trace.buffers[begin.buffers : end.buffers]}
-        merging = Merging(variable, min(len(rounds), self.slots), told, own)
-        bodies = self._bodies([rounds[number] for number in told], [f"{variable}_"] * len(told))
-        body = merging.merged(bodies, "the body")
-        return (Loop(variable=variable, trips=len(rounds), body=body),) if body else ()
+        slots = max(1, min(len(rounds), self.slots) // copies)
+        names = [f"{variable}_copy{number}_" for number in range(copies)]
+        bodies = [
+            tuple(self._written(rounds[copies * trip : copies * (trip + 1)], names))
+            for trip in told
+        ]
+        body: tuple[Node, ...] = Merging(variable, slots, told, own).merged(bodies, "the body")
+        return body
 
     def _check_lives(self, rounds: Sequence[_Round]) -> None:
         """``NotUniformError`` if what a round makes does not end with it."""
@@ -190,6 +215,17 @@ def _peeled(rounds: int) -> list[tuple[int, int]]:
     two advance by equal steps, so there have to be three of these."""
     ends = [(0, rounds - 1), (1, rounds), (1, rounds - 1)]
     return [(0, rounds), *((first, last) for first, last in ends if last - first > 2)]
+
+
+def _copies(body: Sequence[Node]) -> int:
+    """How many iterations one trip has, so that transfers take turns between all queues, of which
+    each instruction has one."""
+    kinds = Counter(
+        instruction.queue
+        for instruction in _instructions(body)
+        if isinstance(instruction, DmaInstruction)
+    )
+    return max(1, QUEUES // min(kinds.values())) if kinds else 1
 
 
 def _instructions(nodes: Sequence[Node]) -> Iterator[Instruction]:
