@@ -7,7 +7,7 @@ import pytest
 
 from neuronjax import nki
 from neuronjax.emulate import core
-from neuronjax.errors import CollectiveError, KernelError, RaceError
+from neuronjax.errors import CollectiveError, KernelError, NeuronError, RaceError
 from neuronjax.nki import isa as nisa
 from neuronjax.nki import language as nl
 from neuronjax.nki.tensor import Tensor
@@ -53,24 +53,32 @@ def test_a_missing_barrier_is_seen() -> None:
 
 
 @nki.jit
-def unordered_rounds(x: Tensor) -> Tensor:
+def unordered_rounds(x: Tensor, pieces: int) -> Tensor:
     """A barrier orders what is written before it, and not the next round's writes."""
     between = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-    mine, theirs = (nl.ds(128 * p, 128) for p in (nl.program_id(0), 1 - nl.program_id(0)))
+    mine, theirs = (
+        [nl.ds(128 * program + first, 128 // pieces) for first in range(0, 128, 128 // pieces)]
+        for program in (nl.program_id(0), 1 - nl.program_id(0))
+    )
     for _ in nl.sequential_range(2):
-        nisa.dma_copy(between[mine], loaded(x[mine]))
+        for rows in mine:
+            nisa.dma_copy(between[rows], loaded(x[rows]))
         nisa.core_barrier(between, (0, 1))
-        nisa.dma_copy(out[mine], loaded(between[theirs]))
+        for rows, others in zip(mine, theirs, strict=True):
+            nisa.dma_copy(out[rows], loaded(between[others]))
     return out
 
 
-def test_orders_find_races_behind_barriers_in_loops() -> None:
+@pytest.mark.parametrize(("pieces", "error"), [(1, KernelError), (4, RaceError)])
+def test_races_behind_barriers_in_loops(pieces: int, error: type[NeuronError]) -> None:
+    """Rounds that are written out are compared before the run, others by running them."""
+
     def simulate_in_ten_orders() -> None:
         for seed in range(10):
-            nki.simulate(unordered_rounds[2], core.DataflowOrder(seed=seed))(X)
+            nki.simulate(unordered_rounds[2], core.DataflowOrder(seed=seed))(X, pieces=pieces)
 
-    with pytest.raises(RaceError, match=r"test_cores.py:\d+"):
+    with pytest.raises(error, match=r"test_cores.py:\d+"):
         simulate_in_ten_orders()
 
 
