@@ -1,7 +1,7 @@
 """Loops of a kernel: written out while it is traced, and then put together where they are uniform.
 
 Python runs every iteration, so that indices are integers and any Python works. The rounds of a loop
-whose instructions differ in nothing but addresses that advance by equal steps (`uniform`) become
+whose instructions differ in nothing but addresses that advance by equal steps (`outlines`) become
 one round of a `Loop`, with the tiles that a round makes in turns. A first or last round that
 differs is peeled off. What is not uniform stays written out; a note says why.
 """
@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from neuronjax.nki.loop_marks import LoopMarks, Mark
+from neuronjax.nki.merging import Merging
 from neuronjax.nki.outlines import Flags, NotUniformError, Numbers, Outlines
 from neuronjax.nki.queues import QUEUES
 from neuronjax.nki.tracing import Trace
-from neuronjax.nki.uniform import Merging
 from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Kind, Register

@@ -1,4 +1,4 @@
-"""What stands at the same place in all rounds of a loop, as a function of the loop's variable."""
+"""One round of a loop made of several: what differs becomes a function of the loop's variable."""
 
 from __future__ import annotations
 
