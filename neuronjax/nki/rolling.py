@@ -124,7 +124,7 @@ class Rolling:
         for first, last in _peeled(len(rounds)):
             noted = len(self.notes)
             try:
-                uniform = self._uniform(loop, rounds[first:last], variable)
+                uniform = self._uniform(loop, rounds[first:last], variable, names[first:last])
             except NotUniformError as error:
                 reason = reason or error
                 del self.notes[noted:]
@@ -151,8 +151,11 @@ class Rolling:
             for (begin, end), name in zip(rounds, names, strict=True)
         ]
 
-    def _uniform(self, loop: LoopMarks, rounds: Sequence[_Round], variable: str) -> Sequence[Node]:
-        """Some rounds as one loop, if they have instructions.
+    def _uniform(
+        self, loop: LoopMarks, rounds: Sequence[_Round], variable: str, names: Sequence[str]
+    ) -> Sequence[Node]:
+        """Some rounds as one loop, if they have instructions; what is left of them, and rounds that
+        are too few for a loop, behind each other, with `names` for the loops within them.
 
         NotUniformError: they are none.
         """
@@ -160,18 +163,14 @@ class Rolling:
             raise NotUniformError("it is left early")
         self._check_lives(rounds)
         has_flags = self.written.outlines.check(rounds)
-        body = self._body(rounds, variable, 1, has_flags)
-        copies = min(_copies(body), self.slots)
-        if copies == 1:
-            return (Loop(variable=variable, trips=len(rounds), body=body),) if body else ()
+        copies = min(_copies(self._written(rounds[:1], names[:1])), self.slots)
         trips, left = divmod(len(rounds), copies)
-        names = [f"{variable}_{number}_" for number in range(len(rounds))]
         if trips < 2:
             return self._written(rounds, names)
         whole = len(rounds) - left
         body = self._body(rounds[:whole], variable, copies, has_flags)
         rest = self._written(rounds[whole:], names[whole:])
-        return (Loop(variable=variable, trips=trips, body=body), *rest)
+        return (Loop(variable=variable, trips=trips, body=body), *rest) if body else ()
 
     def _body(
         self, rounds: Sequence[_Round], variable: str, copies: int, has_flags: bool

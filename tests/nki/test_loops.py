@@ -14,6 +14,7 @@ from neuronjax.nki import isa as nisa
 from neuronjax.nki import language as nl
 from neuronjax.nki.tensor import Tensor
 from neuronjax.program.program import Kernel, Loop, Node
+from neuronjax.program.walk import instructions
 from tests.nki.kernels import stored, tile
 
 RNG = np.random.default_rng(3)
@@ -218,8 +219,27 @@ def static(x: Tensor) -> Tensor:
     return out
 
 
+def few_behind_another(x: Tensor) -> Tensor:
+    """Too few iterations for a loop of their own, behind one that differs, with loops in each."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(out, x)
+    for number in [7, 0, 1, 2]:
+        block = nl.load(x[rows(number)])
+        for part in range(9):
+            column = block[:, nl.ds(part, 1)]
+            nisa.tensor_scalar(column, column, nl.multiply, 2.0)
+        nl.store(out[rows(number)], block)
+    return out
+
+
 def negated_first() -> np.ndarray:
     return np.concatenate([-X[:32], X[32:]])
+
+
+def some_doubled() -> np.ndarray:
+    doubled = BLOCKS.copy()
+    doubled[[7, 0, 1, 2], :, 0:9] *= 2
+    return doubled.reshape(X.shape)
 
 
 @dataclass(frozen=True)
@@ -256,6 +276,7 @@ CASES = [
     Case(viewed, X, (2, 2, 2, 2, 2, 2)),
     Case(viewed_before, X, (2,)),
     Case(padded, 2 * X, (), "a tile is read where nothing has been written"),
+    Case(few_behind_another, some_doubled(), (9, 9, 9, 9)),
     Case(static, X, ()),
 ]
 
@@ -275,6 +296,8 @@ def test_loops(case: Case) -> None:
     (kernel,) = compiled.program.body
     assert isinstance(kernel, Kernel)
     assert trips(kernel.body) == list(case.trips)
+    paths = [place.path for place, _ in instructions(compiled.program)]
+    assert len(set(paths)) == len(paths)
     assert bool(compiled.notes) == bool(case.note)
     if case.note:
         assert "test_loops.py:" in compiled.notes[0]

@@ -16,6 +16,7 @@ from neuronjax.emulate import core
 from neuronjax.nki import isa as nisa
 from neuronjax.nki import language as nl
 from neuronjax.nki.tensor import Tensor
+from neuronjax.program.walk import instructions
 from tests.nki.kernels import tile
 
 BLOCKS, ROWS, COLUMNS = 64, 8, 4
@@ -28,7 +29,7 @@ Numbers = Iterable[int]
 
 @dataclass(frozen=True)
 class Loops:
-    """Two loops within each other; the inner one is over `inner`, or as far as the outer has come.
+    """A loop within another; the inner one is over `inner`, or as far as the outer one has come.
 
     Iteration (i, j) reads block a·i + b·j + c and writes another such block. What it reads is added
     to a tile that is older than both loops, than the inner one, or none.
@@ -125,5 +126,7 @@ def test_random_loops(program: Loops) -> None:
     expected = InNumpy(np.zeros_like(X), program.sums)
     expected.begin(0)
     program.run(block, expected)
+    paths = [place.path for place, _ in instructions(kernel.trace(X, program).program)]
+    assert len(set(paths)) == len(paths)
     for order in (None, core.DataflowOrder(seed=1), core.DataflowOrder(seed=2, adversarial=True)):
         np.testing.assert_array_equal(nki.simulate(kernel, order)(X, program), expected.out)
