@@ -6,11 +6,20 @@ their own classes, too, so that they can be filtered.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 def quoted(value: object) -> str:
     """The ``repr`` of user input for a one-line message, with the middle of long text elided."""
     shown = repr(value)
     return shown if len(shown) <= 120 else f"{shown[:80]} … {shown[-20:]}"
+
+
+def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
+    """A sentence, after a space, that names what is close to `word`; empty if nothing is."""
+    close = difflib.get_close_matches(word, list(known), most, cutoff=0.5)
+    return f" Did you mean {' or '.join(close)}?" if close else ""
 
 
 class NeuronError(Exception):

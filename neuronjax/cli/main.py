@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from neuronjax import __version__
 from neuronjax.cli.command import Command
+from neuronjax.cli.parser import EXIT_ERROR, Parser
 from neuronjax.errors import NeuronError
 from neuronjax.process_settings import seldom_collected
 
@@ -39,13 +40,10 @@ COMMANDS = (
 _ABOUT_ALL = ("completion",)
 """Commands that need the arguments of all others."""
 
-EXIT_ERROR = 2
-"""The exit code of errors, which is argparse's for invalid arguments."""
 
-
-def parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
+def parser(names: Iterable[str] = COMMANDS) -> Parser:
     """The parser of the command line, as far as it is about some commands."""
-    whole = argparse.ArgumentParser(
+    whole = Parser(
         prog="neuronjax",
         description="Tools for JAX programs that are meant for AWS Trainium and Inferentia.",
     )
@@ -60,7 +58,7 @@ def parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.add_arguments(subparser)
-        subparser.set_defaults(command=command, commands=words.choices)
+        subparser.set_defaults(command=command, commands=words.choices, parser=subparser)
     return whole
 
 
@@ -68,7 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line, by default that of the process, and returns the exit code."""
     words = sys.argv[1:] if arguments is None else arguments
     with seldom_collected:
-        parsed = parser(_asked_for(words)).parse_args(words)
+        parsed, unknown = parser(_asked_for(words)).parse_known_args(words)
+        if unknown:
+            parsed.parser.refuse_unknown(unknown)
         if arguments is None and not parsed.command.runs_programs:
             # The process ends: looking for garbage once more takes a third of a second.
             atexit.register(gc.freeze)

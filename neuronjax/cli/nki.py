@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import difflib
 import importlib.util
 import re
 import sys
@@ -22,7 +21,7 @@ import neuronjax
 from neuronjax import nki
 from neuronjax.cli.command import Command
 from neuronjax.emulate.core import DataflowOrder, ProgramOrder
-from neuronjax.errors import ConfigurationError, NeuronError, ScriptError
+from neuronjax.errors import ConfigurationError, NeuronError, ScriptError, did_you_mean
 from neuronjax.nki.targets import chip_of
 from neuronjax.profiling.store import REPORT
 from neuronjax.profiling.text import table
@@ -156,11 +155,10 @@ def _kernel(place: str) -> nki.Kernel:
     spec.loader.exec_module(module)
     kernels = {key: value for key, value in vars(module).items() if isinstance(value, nki.Kernel)}
     if name not in kernels:
-        near = difflib.get_close_matches(name, kernels, 1)
         there = ", ".join(kernels) or "none"
         raise ConfigurationError(
             f"{file} has no kernel {name!r}; its functions marked with nki.jit: {there}."
-            f"{f' Did you mean {near[0]}?' if near else ''}"
+            f"{did_you_mean(name, kernels)}"
         )
     return kernels[name][int(programs)] if programs else kernels[name]
 

@@ -43,6 +43,12 @@ def run(arguments: argparse.Namespace) -> int:
         sys.path.insert(0, str(Path.cwd()))
         known |= predictors_of(load_published(arguments.models))
     rows = list(report.rows(known, lambda point: wanted.match(point.name)))
+    if not rows:
+        first = dict.fromkeys(point.name.partition(" ")[0] for point in known)
+        raise ConfigurationError(
+            f"--only {quoted(arguments.only)} matches the beginning of no point's name; names "
+            f"begin with {', '.join(first)}."
+        )
     print(report.text(rows))
     if arguments.out is not None:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)

@@ -22,8 +22,9 @@ def add_workload(parser: argparse.ArgumentParser) -> None:
         "--lnc", type=whole(1), help="physical cores per logical core (default: the chip's)"
     )
     parser.add_argument(
-        "--machine", metavar="FILE", help="TOML file that changes the target's records (what if)"
-    )
+        "--machine", metavar="FILE",
+        help="TOML file, or its text, that changes the target's records (what if)",
+    )  # fmt: skip
     parser.add_argument(
         "--layers", type=whole(1), help="layers of the model, if the function takes them"
     )

@@ -150,10 +150,6 @@ class HostExecutable:
         """XLA's compiled memory statistics, in bytes per core."""
         return self._loaded.get_compiled_memory_stats()
 
-    def cost(self) -> dict[str, Any]:
-        """XLA's cost analysis of the per-core program (flops, bytes accessed, …)."""
-        return self._loaded.cost_analysis()
-
     def code_bytes(self) -> int:
         return self._loaded.size_of_generated_code_in_bytes()
 

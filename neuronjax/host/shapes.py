@@ -54,9 +54,6 @@ class ShapesExecutable(HostExecutable):
     def memory(self) -> Any:
         return NoMemory()
 
-    def cost(self) -> dict[str, Any]:
-        return {}
-
     def code_bytes(self) -> int:
         return 0
 

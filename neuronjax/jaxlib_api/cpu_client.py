@@ -36,9 +36,6 @@ class Executable(Protocol):
     def get_compiled_memory_stats(self) -> Any:
         """Bytes per device, as ``temp_size_in_bytes`` and ``alias_size_in_bytes``."""
 
-    def cost_analysis(self) -> dict[str, Any]:
-        """``flops``, ``bytes accessed`` and others, per device."""
-
     def size_of_generated_code_in_bytes(self) -> int: ...
 
     def hlo_modules(self) -> list[Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from jax._src.lib import _profiler, xla_client
 
+from neuronjax.errors import ConfigurationError, quoted
 from neuronjax.jaxlib_api import coordinator
 
 _NAME = "neuronjax"
@@ -40,5 +41,23 @@ def make_client() -> Any:
 
 
 def make_topology(c_api: Any, name: str, **options: Any) -> Any:
-    """A topology to compile for. Relies on ``xla_client.make_c_api_device_topology``."""
-    return xla_client.make_c_api_device_topology(c_api, name, **options)
+    """A topology to compile for; options that are None are absent.
+
+    Relies on ``xla_client.make_c_api_device_topology``, which takes only what the C API can hold.
+
+    ConfigurationError: an option is something else.
+    """
+    given = {option: value for option, value in options.items() if value is not None}
+    for option, value in given.items():
+        if not _is_named_value(value):
+            raise ConfigurationError(
+                f"topology option {option}={quoted(value)} is a {type(value).__name__}; options "
+                "are numbers, texts or lists of whole numbers."
+            )
+    return xla_client.make_c_api_device_topology(c_api, name, **given)
+
+
+def _is_named_value(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return all(isinstance(entry, int) for entry in value)
+    return isinstance(value, str | bool | int | float)

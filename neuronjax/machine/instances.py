@@ -6,11 +6,10 @@ how a chip's NeuronLink bandwidth splits over its links or whether it counts bot
 bandwidth of one link here is the chip's figure divided by its links (derived).
 """
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from neuronjax.errors import LogicalCoreError, UnknownTargetError, quoted
+from neuronjax.errors import LogicalCoreError, UnknownTargetError, did_you_mean, quoted
 from neuronjax.machine.chips import INFERENTIA1, INFERENTIA2, TRAINIUM1, TRAINIUM2, TRAINIUM3
 from neuronjax.machine.specs import GIB, GIGA, ChipSpec
 from neuronjax.machine.topology import Axis, Topology, Wiring
@@ -324,8 +323,8 @@ def find_instance(name: str) -> InstanceSpec:
     instance = _BY_ANY_NAME.get(wanted)
     if instance is None:
         family = [known for known in INSTANCES if wanted and known.startswith(wanted)]
-        close = family or difflib.get_close_matches(wanted, _BY_ANY_NAME, n=3, cutoff=0.5)
-        hint = f" Did you mean {' or '.join(close)}?" if close else ""
+        hint = f" Did you mean {' or '.join(family)}?" if family else ""
+        hint = hint or did_you_mean(wanted, _BY_ANY_NAME, most=3)
         raise UnknownTargetError(
             f"Target {quoted(name)} is not a known instance or UltraServer (NEURONJAX_TARGET, or "
             f"--target of a command).{hint} Allowed: {', '.join(INSTANCES)}."

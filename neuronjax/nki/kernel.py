@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterable
@@ -17,7 +16,7 @@ import numpy as np
 from neuronjax import options
 from neuronjax.emulate import core
 from neuronjax.emulate.element_types import numpy_dtype
-from neuronjax.errors import KernelError, UnsupportedProgramError, quoted
+from neuronjax.errors import KernelError, UnsupportedProgramError, did_you_mean, quoted
 from neuronjax.jaxlib_api import kernel_calls
 from neuronjax.jaxlib_api.tracing import varying_as
 from neuronjax.nki import arrays
@@ -167,8 +166,7 @@ def jit(
     """
     for name in options:
         if name not in _OPTIONS:
-            near = difflib.get_close_matches(name, ("platform_target", *_OPTIONS), 1)
-            hint = f" Did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(name, ("platform_target", *_OPTIONS))
             raise KernelError(f"nki.jit has no option {name!r}.{hint}")
     if function is None:
         return functools.partial(jit, platform_target=platform_target)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import dis
 import functools
 import inspect
@@ -17,6 +16,7 @@ from neuronjax.errors import (
     RemovedImportError,
     UnknownNameError,
     UnsupportedProgramError,
+    did_you_mean,
 )
 from neuronjax.nki.tracing import current, is_tracing
 
@@ -83,7 +83,7 @@ def misfit(
     takes_all = any(kind.kind is kind.VAR_KEYWORD for kind in parameters.values())
     for name in () if takes_all else keywords:
         if name not in parameters:
-            hint = nearest(name, parameters)
+            hint = did_you_mean(name, parameters)
             return f"got an unexpected keyword argument {name!r}.{hint}"
     try:
         signature.bind(*positional, **keywords)
@@ -92,18 +92,12 @@ def misfit(
     return None
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """What to say of the name that is nearest to another, if one is near."""
-    near = difflib.get_close_matches(name, list(names), 1)
-    return f" Did you mean {near[0]}?" if near else ""
-
-
 def unknown(
     owner: str, name: str, names: Iterable[str], instead: str | None = None
 ) -> UnknownNameError:
     """The error for a name that a module or an object does not have, with the nearest that it has
     unless something else stands in its place; with the line where a kernel is traced."""
-    hint = f" Use {instead}." if instead else nearest(name, names)
+    hint = f" Use {instead}." if instead else did_you_mean(name, names)
     return UnknownNameError(f"{_place()}{owner} has no {name!r}.{hint}")
 
 

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from neuronjax.errors import KernelError, UnsupportedProgramError, quoted
+from neuronjax.errors import KernelError, UnsupportedProgramError, did_you_mean, quoted
 from neuronjax.nki.loop_marks import LoopMarks
-from neuronjax.nki.refusal import nearest
 from neuronjax.nki.tracing import current
 
 Edges = tuple[tuple[str, tuple[str, ...]], ...]
@@ -133,7 +132,7 @@ def notes(edges: Edges, names: Mapping[str, str], kernel: str) -> Iterator[str]:
         if name not in names:
             raise KernelError(
                 f"with_schedule: {kernel} has no instruction with name={name!r}."
-                f"{nearest(name, names)} Give names to functions of nki.isa."
+                f"{did_you_mean(name, names)} Give names to functions of nki.isa."
             )
     if edges:
         yield _NOTE

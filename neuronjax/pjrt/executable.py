@@ -45,7 +45,10 @@ class ExecutableState:
     options: bytes
     analysis: Analysis
     simulates: bool
-    """Whether cost analysis is of the device although the host computes values."""
+    """Whether cost analysis has the device's time although the host computes values."""
+    is_ahead: bool = False
+    """Whether it was compiled for a machine that need not be here, so that nothing of the host's
+    code is of interest."""
     strings: Strings = field(default_factory=Strings)
     """Of this program alone: a process that compiles for ever must not keep their names."""
 
@@ -101,21 +104,15 @@ class ExecutableState:
 
     @cached_property
     def cost(self) -> tuple[Any, int]:
-        numbers = {
-            name: float(value)
-            for name, value in self.host.cost().items()
-            if isinstance(value, (int, float))
-        }
-        if self.simulates or not self.host.runs_on_host:
-            numbers |= self.analysis.cost()
-        return self.plugin.named_values(numbers)
+        is_timed = self.simulates or not self.host.runs_on_host
+        return self.plugin.named_values(self.analysis.cost(is_timed))
 
     @cached_property
     def full_memory(self) -> ProgramMemory:
         """Memory with the temporaries that only an analysis finds."""
-        if self.host.holds_values:
+        if self.host.holds_values and not (self.is_ahead and self.simulates):
             return self.memory
-        return replace(self.memory, temporaries=self.analysis.temporaries())
+        return replace(self.memory, temporaries=self.analysis.temporaries(), code=0)
 
 
 class LoadedState:

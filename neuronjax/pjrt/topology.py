@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import json
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from neuronjax import __version__, options
-from neuronjax.errors import ConfigurationError, SerializationError
+from neuronjax.errors import ConfigurationError, SerializationError, quoted
 from neuronjax.jaxlib_api import PLATFORM, compile_options
 from neuronjax.legalize.policy import policy_of
 from neuronjax.machine.hosts import core_of
 from neuronjax.machine.machine import LogicalCore, Machine
+from neuronjax.options import MOST_CORES
 from neuronjax.pjrt import abi
 from neuronjax.pjrt.client_state import TopologyState, platform_version
 from neuronjax.pjrt.executable import ExecutableState
@@ -26,23 +29,45 @@ def _state(plugin: Plugin, machine: Machine, devices: list[Device]) -> TopologyS
     return TopologyState(plugin, machine, devices, policy_of(options.load(), machine.chip))
 
 
-def _add(plugin: Plugin, machine: Machine) -> int:
-    devices = devices_of(machine, [machine.logical_cores])
-    return plugin.handles.add(_state(plugin, machine, devices))
+OPTIONS = ("lnc", "num_slices", "target")
 
 
 def TopologyDescription_Create(plugin: Plugin, args: Any) -> None:
-    """The topology's name is a target; option ``lnc`` its logical core size."""
+    """The topology's name is a target; option ``lnc`` is its logical core size, and ``num_slices``
+    the number of such targets, joined by EFA, each of which is a process of its own."""
     name = read_bytes(args.topology_name, args.topology_name_size).decode()
     chosen = plugin.read_named_values(args.create_options, args.num_options)
-    unknown = chosen.keys() - {"lnc", "target"}
+    unknown = sorted(chosen.keys() - set(OPTIONS))
     if unknown:
         raise ConfigurationError(
-            f"unknown topology options {sorted(unknown)}; the options are lnc and target"
+            f"unknown topology options {', '.join(unknown)}; the options are {', '.join(OPTIONS)}."
         )
     defaults = options.load()
     target = name or chosen.get("target", defaults.target)
-    args.topology = _add(plugin, Machine.create(target, chosen.get("lnc", defaults.lnc)))
+    machine = Machine.create(target, chosen.get("lnc", defaults.lnc))
+    devices = _devices(machine, chosen.get("num_slices"))
+    args.topology = plugin.handles.add(_state(plugin, machine, devices))
+
+
+def _devices(machine: Machine, slices: Any) -> list[Device]:
+    """The devices of one machine, or of several, which then know their slice."""
+    if slices is None:
+        return devices_of(machine, [machine.logical_cores])
+    most = MOST_CORES // machine.core_count if machine.instance.network_bandwidth else 1
+    if type(slices) is not int or not 1 <= slices <= most:
+        raise ConfigurationError(
+            f"topology option num_slices={quoted(slices)} is not a number of {machine.target}: "
+            f"give a whole number from 1 to {most}."
+        )
+    return _sliced(machine, range(slices * machine.core_count))
+
+
+def _sliced(machine: Machine, cores: Iterable[int]) -> list[Device]:
+    by_slice: dict[int, list[LogicalCore]] = {}
+    for core in cores:
+        by_slice.setdefault(core // machine.core_count, []).append(core_of(machine, core))
+    devices = devices_of(machine, list(by_slice.values()))
+    return [replace(device, slice_index=device.process_index) for device in devices]
 
 
 def TopologyDescription_Destroy(plugin: Plugin, args: Any) -> None:
@@ -83,6 +108,7 @@ def TopologyDescription_Serialize(plugin: Plugin, args: Any) -> None:
             "lnc": topology.machine.lnc,
             "cores": [device.core.id for device in topology.devices],
             "processes": [device.process_index for device in topology.devices],
+            "slices": any(device.slice_index is not None for device in topology.devices),
         }
     )
     (
@@ -98,15 +124,21 @@ def TopologyDescription_Deserialize(plugin: Plugin, args: Any) -> None:
     try:
         record = json.loads(data)
         machine = Machine.create(record["target"], record["lnc"])
-        cores: dict[int, list[LogicalCore]] = {}
-        for id, process in zip(record["cores"], record["processes"], strict=True):
-            cores.setdefault(process, []).append(core_of(machine, id))
-        devices = devices_of(machine, [cores[process] for process in sorted(cores)])
+        devices = _recorded(machine, record)
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise SerializationError(
             f"these bytes are not a neuron topology: {str(error)[:200]}"
         ) from None
     args.topology = plugin.handles.add(_state(plugin, machine, devices))
+
+
+def _recorded(machine: Machine, record: dict[str, Any]) -> list[Device]:
+    if record["slices"]:
+        return _sliced(machine, record["cores"])
+    cores: dict[int, list[LogicalCore]] = {}
+    for id, process in zip(record["cores"], record["processes"], strict=True):
+        cores.setdefault(process, []).append(core_of(machine, id))
+    return devices_of(machine, [cores[process] for process in sorted(cores)])
 
 
 def Compile(plugin: Plugin, args: Any) -> None:
@@ -124,5 +156,7 @@ def Compile(plugin: Plugin, args: Any) -> None:
     )
     analysis = Analysis(compiled, compiled.num_devices, topology.machine, host)
     simulates = options.load().simulate
-    state = ExecutableState(plugin, compiled, host, memory, serialized, analysis, simulates)
+    state = ExecutableState(
+        plugin, compiled, host, memory, serialized, analysis, simulates, is_ahead=True
+    )
     args.executable = state.new_handle()

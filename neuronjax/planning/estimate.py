@@ -68,7 +68,8 @@ def estimate(
       mesh: sizes by axis (``{"data": 4, "model": 8}``, ``"data=4,model=8"``), for `in_specs`.
       in_specs: a tree of PartitionSpec for each argument, or for parts of its tree.
       lnc: physical cores per logical one; default: the chip's.
-      machine: a TOML file, or its contents, that changes the target's records (see `what_if`).
+      machine: a TOML file, or its contents as text or tables, that changes the target's records
+        (see `what_if`).
       tokens, samples: what one call processes over all cores.
       price: US dollars per instance and hour; default: AWS's on-demand price.
       while_trips: trips of loops whose number depends on data.

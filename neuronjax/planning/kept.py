@@ -11,6 +11,7 @@ from typing import Any
 
 from neuronjax.planning.record import Estimate
 from neuronjax.planning.sweep import Choice, Estimating, Point
+from neuronjax.planning.what_if import read_changes
 
 FILE = "points.jsonl"
 
@@ -58,5 +59,5 @@ def _key(estimating: Estimating, version: str) -> str:
     }
     parts = [version, repr(options), Path(source).read_text() if source else ""]
     if estimating.machine:
-        parts.append(Path(estimating.machine).read_text())
+        parts.append(json.dumps(read_changes(estimating.machine), sort_keys=True, default=str))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

@@ -31,12 +31,12 @@ from typing import Any
 from neuronjax.errors import ConfigurationError, quoted
 from neuronjax.machine.machine import Machine
 from neuronjax.options import MOST_CORES
-from neuronjax.planning.documents import read_toml
+from neuronjax.planning.documents import parse_toml, read_toml
 from neuronjax.planning.quantity import replacement
 from neuronjax.timing.calibration import CALIBRATION, Calibration
 
 Given = str | Path | Mapping[str, Any] | None
-"""A TOML file, or what it would hold."""
+"""A TOML file, or what it would hold, as text or as tables."""
 
 _FIXED = ("name", "version")
 """Fields that other tables are looked up by."""
@@ -53,7 +53,7 @@ def machine_of(target: str, lnc: int | None, given: Given) -> tuple[Machine, Cal
     """
     if given is None:
         return Machine.create(target, lnc), CALIBRATION
-    changes = dict(_read(given))
+    changes = dict(read_changes(given))
     base = changes.pop("base", target)
     own_lnc = changes.pop("lnc", None)
     constants = changes.pop("calibration", {})
@@ -67,14 +67,16 @@ def machine_of(target: str, lnc: int | None, given: Given) -> tuple[Machine, Cal
     return changed, _changed(CALIBRATION, constants, "calibration")
 
 
-def _read(given: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
+def read_changes(given: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
+    """The tables of changes. ConfigurationError: the file or the text is damaged."""
     if isinstance(given, Mapping):
         return given
     if not isinstance(given, str | Path):
         raise ConfigurationError(
             f"machine {quoted(given)} is neither a TOML file nor a mapping with such contents."
         )
-    return read_toml("machine", given)
+    is_text = isinstance(given, str) and "=" in given
+    return parse_toml("machine", str(given)) if is_text else read_toml("machine", given)
 
 
 def _changed(record: Any, changes: Any, where: str) -> Any:

@@ -13,9 +13,10 @@ from neuronjax.lazy import Lazy
 from neuronjax.machine.machine import Machine
 
 if TYPE_CHECKING:
-    from neuronjax.planning import measure
+    from neuronjax.planning import flops, measure
     from neuronjax.runtime import engine
 else:
+    flops = Lazy("neuronjax.planning.flops")
     measure = Lazy("neuronjax.planning.measure")
     engine = Lazy("neuronjax.runtime.engine")
 
@@ -44,10 +45,12 @@ class Analysis:
             logger.warning("time and memory of program %s cannot be estimated: %s", name, error)
             return None
 
-    def cost(self) -> dict[str, float]:
-        """Cost analysis under XLA's and Neuron Explorer's names, per core and run."""
-        if self.measured is None:
-            return {}
+    def cost(self, is_timed: bool = True) -> dict[str, float]:
+        """Cost analysis under XLA's and Neuron Explorer's names, per core and run: the keys that
+        ``docs/estimates.md`` lists. Only ``flops`` if the program is not `is_timed`, or cannot be.
+        """
+        if not is_timed or self.measured is None:
+            return {"flops": float(flops.model_flops(self.program.per_core))}
         numbers, machine = self.measured.numbers, self.machine
         seconds = numbers["total_ns"] * 1e-9
         peak = machine.lnc * machine.chip.core.tensor.flops("bfloat16") * seconds

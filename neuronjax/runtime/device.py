@@ -38,6 +38,9 @@ class Device:
     process_index: int = 0
     local_id: int | None = None
     """Number among the devices of its process; None: the ``id``."""
+    slice_index: int | None = None
+    """Number of its machine among several of a topology; None where nobody asked for several:
+    ``jax.make_mesh`` refuses devices of different slices."""
     memories: tuple[Memory, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -63,7 +66,9 @@ class Device:
     def attributes(self) -> dict[str, Attribute]:
         """The attributes that PJRT reports for the device."""
         core = self.core
+        number = {} if self.slice_index is None else {"slice_index": self.slice_index}
         return {
+            **number,
             "coords": core.coords,
             "core_on_chip": core.core_on_chip,
             "chip": core.chip,

@@ -138,9 +138,6 @@ class EngineExecutable(HostExecutable):
     def memory(self) -> Any:
         return EngineMemory(temp_size_in_bytes=self._use.hbm_by_kind[Kind.SCRATCH])
 
-    def cost(self) -> dict[str, Any]:
-        return {}
-
     def code_bytes(self) -> int:
         return 0
 

@@ -70,10 +70,13 @@ def test_lint_says_that_values_are_zeros(capsys: pytest.CaptureFixture[str]) -> 
     ("arguments", "message"),
     [
         ([], "the following arguments are required: COMMAND"),
-        (["polish"], "invalid choice: 'polish'"),
+        (["polish"], "'polish' is not one of completion, cost, doctor,"),
+        (["lnt"], "Did you mean lint?"),
+        (["lint", "--sevrity=error", "x.py"], "'--sevrity=error'. Did you mean --severity?"),
+        (["estimate", "x:y", "--batch=0"], "--batch: '0' is not a whole number from 1"),
         (["lint"], "the following arguments are required: SCRIPT"),
-        (["lint", "--severity=fatal", "x.py"], "invalid choice: 'fatal'"),
-        (["lint", "--format=xml", "x.py"], "invalid choice: 'xml'"),
+        (["lint", "--severity=fatal", "x.py"], "'fatal' is not one of error, warning, note"),
+        (["lint", "--format=xml", "x.py"], "'xml' is not one of text, json"),
         (["lint", "--timeout=soon", "x.py"], "'soon' is not a number of seconds"),
         (["lint", "--timeout=-1", "x.py"], "'-1' is not a number of seconds"),
     ],
@@ -84,7 +87,9 @@ def test_arguments_refused(
     with pytest.raises(SystemExit) as end:
         main(arguments)
     assert end.value.code == 2
-    assert message in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("neuronjax")
+    assert message in line
 
 
 @pytest.mark.parametrize(

@@ -22,3 +22,8 @@ def test_prints_the_table_and_writes_json(
     assert [each["name"] for each in found["points"]] == [point.name for point in POINTS]
     for each in found["points"]:
         assert each["ratio"] == pytest.approx(each["predicted"] / each["published"])
+
+
+def test_no_point_of_that_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "--only", "zzzz"]) == 2
+    assert "'zzzz' matches the beginning of no point's name" in capsys.readouterr().err

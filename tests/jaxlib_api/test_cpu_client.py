@@ -97,7 +97,6 @@ def test_what_executables_know(client: cpu_client.Client) -> None:
     stats = executable.get_compiled_memory_stats()
     assert stats.temp_size_in_bytes >= 0
     assert stats.alias_size_in_bytes == 0
-    assert executable.cost_analysis()["bytes accessed"] > 0
     assert executable.size_of_generated_code_in_bytes() >= 0
     (module,) = executable.hlo_modules()
     assert "all-reduce" in terse_text(module.as_serialized_hlo_module_proto())

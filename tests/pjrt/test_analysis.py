@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
 
+from neuronjax import estimate
 from tests.conftest import RunPython
 
 PROGRAM = """
@@ -26,6 +31,9 @@ print(json.dumps({
 }))
 """
 FLOPS = 2 * 2 * 128 * 256 * 256
+PAGE = Path(__file__).parents[2].joinpath("docs", "estimates.md").read_text()
+SECTION = PAGE.partition("## JAX's own analysis")[2].partition("\n## ")[0]
+KEYS = set(re.findall(r"^\| `([a-z_ ]+)` \|", SECTION, re.M))
 
 
 def analysed(run_python: RunPython, **environment: str) -> dict:
@@ -46,8 +54,44 @@ def test_engine_and_none_agree(run_python: RunPython) -> None:
 @pytest.mark.parametrize("simulate", ["0", "1"])
 def test_host_has_the_time_on_the_device_if_asked(run_python: RunPython, simulate: str) -> None:
     cost = analysed(run_python, NEURONJAX_EXECUTOR="host", NEURONJAX_SIMULATE=simulate)["cost"]
-    assert ("optimal_seconds" in cost) is (simulate == "1")
-    assert cost["flops"] == pytest.approx(FLOPS, rel=0.01)
+    assert set(cost) == (KEYS if simulate == "1" else {"flops"})
+    assert cost["flops"] == FLOPS
+
+
+AHEAD = """
+import json
+import jax, jax.numpy as jnp
+from jax.experimental import topologies
+
+topology = topologies.get_topology_desc("trn2.48xlarge", "neuron", lnc=2)
+one = jax.sharding.SingleDeviceSharding(topology.devices[0])
+x = jax.ShapeDtypeStruct((4096, 4096), jnp.float32, sharding=one)
+compiled = jax.jit(lambda x: jnp.tanh(jnp.tanh(x @ x) @ x) @ x).lower(x).compile()
+memory = compiled.memory_analysis()
+print(json.dumps({
+    "cost": compiled.cost_analysis(),
+    "argument": memory.argument_size_in_bytes,
+    "code": memory.generated_code_size_in_bytes,
+    "temp": memory.temp_size_in_bytes,
+}))
+"""
+
+
+def test_what_is_compiled_ahead_says_nothing_of_the_host(run_python: RunPython) -> None:
+    done = run_python(AHEAD, {"NEURONJAX_SIMULATE": "1"}, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert set(found["cost"]) == KEYS
+    assert found["argument"] == 4 * 4096 * 4096
+    assert found["code"] == 0
+    estimated = estimate(
+        jax.jit(lambda x: jnp.tanh(jnp.tanh(x @ x) @ x) @ x),
+        jax.ShapeDtypeStruct((4096, 4096), jnp.float32),
+        target="trn2.48xlarge",
+        lnc=2,
+    )
+    assert found["temp"] == estimated.memory["scratch"]
+    assert found["cost"]["optimal_seconds"] == pytest.approx(estimated.step_seconds, rel=1e-6)
 
 
 FUNCTIONS = """

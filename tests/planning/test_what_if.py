@@ -36,6 +36,7 @@ def test_a_file(tmp_path: Path) -> None:
     file = tmp_path / "big.toml"
     file.write_text(BIG)
     machine, calibration = machine_of("trn1.2xlarge", None, file)
+    assert machine_of("trn1.2xlarge", None, BIG) == (machine, calibration)
     plain = Machine.create("trn2.48xlarge", 1)
     assert (machine.target, machine.lnc) == ("trn2.48xlarge", 1)
     assert machine.core_hbm_bytes == 2 * plain.core_hbm_bytes == 24 * GIB
