@@ -8,7 +8,7 @@ Contents:
 * ``neuronjax.nan_report``: the op that produced the first NaN or infinity.
 * ``neuronjax.estimate``: time, memory and price of a function on a machine, without running it.
 * ``neuronjax.profile``: records programs and writes a report, a trace, tables and findings.
-* ``neuronjax.program_text``: the engine instructions of a compiled function.
+* ``neuronjax.program_text``: the engine instructions of a function.
 * ``neuronjax.inject_faults``: hardware faults while a block runs, for tests of recovery.
 * ``neuronjax.configure``: set options in Python, before the first use of the platform.
 * ``neuronjax.nki``: NKI kernels, written, run, checked and timed without a chip.

@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 
 from neuronjax.display import Displayed
-from neuronjax.errors import ConfigurationError
+from neuronjax.errors import ConfigurationError, NeuronError
 from neuronjax.jaxlib_api import PLATFORM
 from neuronjax.pjrt.plugin import tables
 from neuronjax.profiling import store, text
@@ -64,11 +64,21 @@ def profile(folder: str | Path | None = None) -> Iterator[Recorded]:
     client.observers.append(recording)
     try:
         yield recorded
-    finally:
+    except BaseException as raised:
         client.observers.remove(recording)
-        recorded.profile = recording.profile()
-        if recorded.folder is not None:
-            store.write(recorded.profile, recorded.folder)
+        try:
+            _end(recorded, recording)
+        except NeuronError as error:  # the block's own exception is the one to show
+            raised.add_note(f"Its profile was lost: {error}")
+        raise
+    client.observers.remove(recording)
+    _end(recorded, recording)
+
+
+def _end(recorded: Recorded, recording: Recording) -> None:
+    recorded.profile = recording.profile()
+    if recorded.folder is not None:
+        store.write(recorded.profile, recorded.folder)
 
 
 def clients() -> list[Client]:

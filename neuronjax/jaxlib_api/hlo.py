@@ -100,7 +100,7 @@ def tilings(
     assignment of ``HloSharding``. Without them: the texts of the same names in the module.
     """
     partitioned = computation(module).get_hlo_module()
-    of_parameters = partitioned.spmd_parameters_shardings
+    of_parameters = partitioned.spmd_parameters_shardings or []  # None: there are no parameters
     of_results = [partitioned.spmd_output_sharding]
     if of_results[0].type == xla_client.OpSharding.Type.TUPLE:
         of_results = of_results[0].tuple_shardings

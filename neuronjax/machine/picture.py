@@ -32,7 +32,10 @@ _LINK, _BUSY = "var(--faint, #8b94a1)", "var(--collective, #d9493f)"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placement:
-    """What the picture shows besides the machine."""
+    """What the picture shows besides the machine.
+
+    Cores and chips beyond those of a machine are on further ones of its kind.
+    """
 
     axes: Mapping[str, int] = field(default_factory=dict)
     """Sizes of the mesh by axis."""
@@ -54,15 +57,22 @@ class Drawable(Protocol):
         """Logical cores of one chip."""
 
 
-def svg(machine: Drawable, placement: Placement | None = None) -> str:
-    """The picture of a machine, all chips of which are shown."""
-    return _Picture(machine, placement or Placement()).svg()
+def svg(machine: Drawable, placement: Placement | None = None, number: int = 0) -> str:
+    """The picture of a machine, or of that `number` among several, all chips of which are shown."""
+    return _Picture(machine, placement or Placement(), number).svg()
+
+
+def machines_in_use(machine: Drawable, placement: Placement) -> list[int]:
+    """The numbers of the machines that cores of a placement lie on."""
+    cores = machine.topology.chips * machine.cores_per_chip
+    return sorted({core // cores for core in placement.cores})
 
 
 class _Picture:
-    def __init__(self, machine: Drawable, placement: Placement) -> None:
+    def __init__(self, machine: Drawable, placement: Placement, number: int) -> None:
         self.machine, self.placement = machine, placement
         topology = machine.topology
+        self.first_chip = number * topology.chips
         self.inner = min(2, len(topology.axes))
         shape = topology.shape
         self.is_folded = self.inner == 1 and shape[-1] > MOST_IN_A_ROW
@@ -121,9 +131,10 @@ class _Picture:
             yield (
                 f'<g class="chip"><rect x="{x}" y="{y}" width="{self.side}" height="{self.down}" '
                 'rx="7" fill="var(--card, #fff)" stroke="var(--line, #c5ccd6)"/>'
-                f'<text x="{x + SPACE}" y="{y + 13}" fill="currentColor">chip {chip}</text>'
+                f'<text x="{x + SPACE}" y="{y + 13}" fill="currentColor">'
+                f"chip {self.first_chip + chip}</text>"
             )
-            first = chip * self.machine.cores_per_chip
+            first = (self.first_chip + chip) * self.machine.cores_per_chip
             for number in range(self.machine.cores_per_chip):
                 yield self._core(first + number, number, x, y + 14)
             yield "</g>"
@@ -172,7 +183,8 @@ class _Picture:
             yield self._wire(chip, other, number, axis, closes=closes)
 
     def _wire(self, a: int, b: int, number: int, axis: Axis, *, closes: bool) -> str:
-        nbytes = self.placement.traffic.get((min(a, b), max(a, b)), 0.0)
+        ends = sorted((self.first_chip + a, self.first_chip + b))
+        nbytes = self.placement.traffic.get((ends[0], ends[1]), 0.0)
         (x1, y1), (x2, y2) = self.middle(a), self.middle(b)
         inner = len(self.machine.topology.axes) - number
         bend = 0.0
@@ -181,7 +193,7 @@ class _Picture:
         elif inner > 2:
             bend = 46.0 if closes else 26.0
         kind = "wrap" if closes else "link"
-        return self._path((x1, y1), (x2, y2), bend, nbytes, f"{axis.name}, {kind}", a, b)
+        return self._path((x1, y1), (x2, y2), bend, nbytes, f"{axis.name}, {kind}", *ends)
 
     def _path(
         self, start: tuple[float, float], end: tuple[float, float], bend: float, nbytes: float,
@@ -234,8 +246,8 @@ class _Picture:
             for chip in chips:
                 x, y = self.middle(chip)
                 to = (x, y - off) if is_row else (x - off, y)
-                nbytes = _port_bytes(self.placement, topology, chip, number)
-                yield self._port(chip, (x, y), to, nbytes)
+                nbytes = _port_bytes(self.placement, topology, self.first_chip + chip, number)
+                yield self._port(self.first_chip + chip, (x, y), to, nbytes)
 
     def _port(
         self, chip: int, start: tuple[float, float], end: tuple[float, float], nbytes: float
@@ -252,10 +264,10 @@ class _Picture:
 
 def _port_bytes(placement: Placement, topology: Topology, chip: int, number: int) -> float:
     """What a chip sends through the switch of an axis, the outermost that changes."""
-    here, total = topology.coords(chip), 0.0
+    here, total = topology.coords(chip % topology.chips), 0.0
     for link, nbytes in placement.traffic.items():
         if chip in link:
-            there = topology.coords(link[0] if link[1] == chip else link[1])
+            there = topology.coords((link[0] if link[1] == chip else link[1]) % topology.chips)
             changed = [at for at, (a, b) in enumerate(zip(here, there, strict=True)) if a != b]
             total += nbytes if changed and changed[0] == number else 0.0
     return total

@@ -1,6 +1,9 @@
-"""The engine program behind one of JAX's compiled functions."""
+"""The engine program behind a function of JAX."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import jax
 
@@ -10,16 +13,26 @@ from neuronjax.pjrt.plugin import tables
 from neuronjax.program import text
 
 
-def program_text(compiled: jax.stages.Compiled) -> str:
-    """The engine program of ``compiled``, which ``jax.jit(f).lower(...).compile()`` returned.
+def program_text(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> str:
+    """The engine program of ``function(*arguments, **keywords)`` on platform ``neuron``.
 
     With ``NEURONJAX_EXECUTOR=engine`` this program computes the values; otherwise it is lowered
-    now. ``compiled.as_text()`` is the HLO of one core, as on JAX's other platforms.
+    now. The HLO of one core, as on JAX's other platforms, is
+    ``jax.jit(function).lower(*arguments).compile().as_text()``.
+
+    Args:
+      function: any function, jitted or not; or what ``jax.jit(f).lower(...).compile()`` returned,
+        without arguments.
+      arguments: trees of arrays on the platform, or of ``jax.ShapeDtypeStruct``.
 
     Raises:
       ArgumentMismatchError: it was not compiled for the platform, or its client is gone.
       UnsupportedProgramError, SbufOverflowError, PsumOverflowError: it cannot be lowered.
     """
+    compiled: Any = function
+    if not isinstance(function, jax.stages.Compiled):
+        jitted: Any = function if hasattr(function, "lower") else jax.jit(function)
+        compiled = jitted.lower(*arguments, **keywords).compile()
     name = fingerprint(compiled)
     for table in tables():
         for state in table.plugin.clients:
@@ -27,6 +40,6 @@ def program_text(compiled: jax.stages.Compiled) -> str:
             if program is not None:
                 return text.format(program)
     raise ArgumentMismatchError(
-        "no client of platform neuron knows this executable; pass the result of "
-        "jax.jit(f).lower(...).compile() for arguments on this platform, from this process."
+        "no client of platform neuron knows this program; pass a function with arguments on this "
+        "platform, or what jax.jit(f).lower(...).compile() returned for them in this process."
     )

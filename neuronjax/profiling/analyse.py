@@ -6,7 +6,6 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from neuronjax.errors import NeuronError
 from neuronjax.machine.machine import Machine
 from neuronjax.profiling.arrays import NO_INTERFACE, Interface
 from neuronjax.profiling.instructions import Account
@@ -65,9 +64,11 @@ def platform_of(program: Program, machine: Machine) -> Platform:
     return Platform.of(program, machine, busy_cores=busy)
 
 
-def failed(name: str, fingerprint: str, ranks: int, error: NeuronError) -> ProgramProfile:
+def failed(name: str, fingerprint: str, cores: tuple[int, ...], error: str) -> ProgramProfile:
     """The profile of a program that could not be timed: only its runs are known."""
-    return ProgramProfile(name=name, fingerprint=fingerprint, ranks=ranks, error=str(error))
+    return ProgramProfile(
+        name=name, fingerprint=fingerprint, ranks=len(cores), cores=cores, error=error
+    )
 
 
 def analyse(
@@ -77,8 +78,9 @@ def analyse(
     fingerprint: str = "",
     model_flops: float = 0.0,
     interface: Interface = NO_INTERFACE,
+    cores: tuple[int, ...] = (),
 ) -> ProgramProfile:
-    """The profile of an allocated program.
+    """The profile of an allocated program, whose ranks are on these cores.
 
     UnsupportedProgramError: it cannot be timed. MalformedProgramError: its engines deadlock.
     """
@@ -116,6 +118,7 @@ def analyse(
         name=program.name,
         fingerprint=fingerprint,
         ranks=program.ranks,
+        cores=cores,
         mesh=interface.mesh,
         arrays=interface.arrays,
         splits=interface.splits,

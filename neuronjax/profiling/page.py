@@ -67,7 +67,6 @@ def _data(profile: Profile) -> dict[str, Any]:
     order = ranked(profile)[:MOST_PROGRAMS]
     aside = one_off(profile)
     names = names_of(profile)
-    cores = {run.program: run.cores for run in profile.runs}
     return {
         "machine": asdict(profile.machine),
         "total": profile.total_ns,
@@ -75,8 +74,8 @@ def _data(profile: Profile) -> dict[str, Any]:
         "program_count": len(profile.programs),
         "programs": [
             {"name": names[number], "count": profile.counts[number], "once": number in aside,
-             "mesh": described(profile.programs[number], cores.get(number, ()), profile.machine),
-             "splits": splits.described(profile.programs[number], cores.get(number, ())),
+             "mesh": described(profile.programs[number], profile.machine),
+             "splits": splits.described(profile.programs[number]),
              **_program(profile.programs[number], profile)}
             for number in order
         ],

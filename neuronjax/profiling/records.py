@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from neuronjax.errors import ProfileError, quoted
 
-FORMAT = 5
+FORMAT = 6
 """Version of the JSON."""
 
 
@@ -206,6 +206,8 @@ class ProgramProfile:
     name: str
     fingerprint: str
     ranks: int
+    #: The core of each rank, counted over all hosts; none if it did not run.
+    cores: tuple[int, ...] = ()
     #: Axes and sizes of the mesh that it was partitioned for; none if there is none.
     mesh: tuple[tuple[str, int], ...] = ()
     arrays: tuple[Array, ...] = ()
@@ -315,6 +317,7 @@ def _program(given: Mapping[str, Any]) -> ProgramProfile:
             "instructions": tuple(map(_instructions, given["instructions"])),
             "collectives": tuple(map(_collective, given["collectives"])),
             "assumed": tuple(given["assumed"]),
+            "cores": tuple(given["cores"]),
             "mesh": tuple((name, size) for name, size in given["mesh"]),
             "arrays": tuple(map(_array, given["arrays"])),
             "splits": tuple(map(_split, given["splits"])),

@@ -29,14 +29,14 @@ _SHARED = "var(--faint, #8b94a1)"
 """Of tiles that cores with several places along the mesh's first axis hold."""
 
 
-def described(program: ProgramProfile, cores: Sequence[int]) -> list[dict[str, object]]:
-    """One entry for each split of a program whose ranks are on these `cores`, most bytes first.
+def described(program: ProgramProfile) -> list[dict[str, object]]:
+    """One entry for each split of a program's arrays, most bytes first.
 
     Splits that look alike are one: arrays of any number of dimensions can be whole on every core.
     """
-    if program.ranks == 1 or len(cores) != program.ranks:
+    if program.ranks == 1 or not program.cores:
         return []
-    looks = [_look(split, program.mesh, cores) for split in program.splits]
+    looks = [_look(split, program.mesh, program.cores) for split in program.splits]
     arrays: dict[_Look, list[Array]] = {}
     for array in program.arrays:
         arrays.setdefault(looks[array.split], []).append(array)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from neuronjax.errors import ConfigurationError, ProfileError
@@ -12,6 +15,8 @@ from neuronjax.profiling.records import Profile, from_json
 
 PROFILE, SUMMARY, REPORT = "profile.json", "summary.json", "report.html"
 TRACE, PERFETTO_TRACE = "trace.json", "trace.pftrace"
+
+_log = logging.getLogger("neuronjax.profile")
 
 
 def prepare(folder: Path) -> None:
@@ -23,19 +28,42 @@ def prepare(folder: Path) -> None:
         raise _refused(folder, error) from None
 
 
+FILES: dict[str, Callable[[Profile], str | bytes]] = {
+    PROFILE: lambda profile: json.dumps(profile.to_json(), separators=(",", ":")),
+    SUMMARY: lambda profile: json.dumps(summary.document(profile), indent=2),
+    TRACE: lambda profile: json.dumps(chrome.document(trace(profile)), separators=(",", ":")),
+    PERFETTO_TRACE: lambda profile: perfetto.encoded(trace(profile)),
+    REPORT: page.report,
+}
+"""Name of a file -> its contents."""
+
+
 def write(profile: Profile, folder: Path) -> None:
-    """Writes all files. ConfigurationError: the folder cannot be written to."""
+    """Writes all files; one that cannot be made is logged, and the others are written.
+
+    ConfigurationError: the folder cannot be written to.
+    """
     prepare(folder)
     try:
-        (folder / PROFILE).write_text(json.dumps(profile.to_json(), separators=(",", ":")))
-        (folder / SUMMARY).write_text(json.dumps(summary.document(profile), indent=2))
-        events = trace(profile)
-        (folder / TRACE).write_text(json.dumps(chrome.document(events), separators=(",", ":")))
-        (folder / PERFETTO_TRACE).write_bytes(perfetto.encoded(events))
-        (folder / REPORT).write_text(page.report(profile))
-        tables.write(profile, folder)
+        for name, contents in FILES.items():
+            with _logged(folder / name):
+                made = contents(profile)
+                (folder / name).write_bytes(made.encode() if isinstance(made, str) else made)
+        with _logged(folder / tables.FOLDER):
+            tables.write(profile, folder)
     except OSError as error:
         raise _refused(folder, error) from None
+
+
+@contextmanager
+def _logged(path: Path) -> Iterator[None]:
+    """Logs a defect of ours, which must not cost the other files."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception:
+        _log.exception("%s was not written, which is a defect of neuronjax", path)
 
 
 def write_comparison(before: Profile, after: Profile, path: Path) -> None:

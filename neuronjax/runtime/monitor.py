@@ -139,7 +139,9 @@ class Monitor:
         known = _Loaded(program.program.signature.name, cores, program.memory.code)
         self._programs[program.program.fingerprint] = known
         machine = self._machine_of(cores)
-        self._new.put((known, Analysis(program.program, len(cores), machine, program.host)))
+        self._new.put(
+            (known, Analysis(program.program, program.program.num_devices, machine, program.host))
+        )
         return known
 
     # Telling

@@ -36,13 +36,14 @@ _log = logging.getLogger("neuronjax.profile")
 
 
 @dataclass(slots=True)
-class _Seen:
+class Seen:
     """A program that ran, without its executable, which may be freed."""
 
     compiled: CompiledProgram
     lowered: Program | None
-    ranks: int
     cores: tuple[int, ...]
+    #: The core of each rank, also those of other processes.
+    rank_cores: tuple[int, ...]
     number: int
     machine: Machine
     count: int = 0
@@ -55,7 +56,7 @@ class Recording:
     machine: Machine
     ledger: HbmLedger
     machine_of: MachineOf
-    _seen: dict[int, _Seen] = field(default_factory=dict)
+    _seen: dict[int, Seen] = field(default_factory=dict)
     _runs: list[tuple[int, int, int]] = field(default_factory=list)
     _began: int = field(default_factory=time.perf_counter_ns)
 
@@ -70,11 +71,12 @@ class Recording:
     def failed(self, program: LoadedProgram, error: BaseException, *, ran: bool) -> None:
         """Keeps failed runs in the recording, since they took time, too."""
 
-    def _see(self, program: LoadedProgram) -> _Seen:
+    def _see(self, program: LoadedProgram) -> Seen:
         cores = tuple(program.placement.ids)
         lowered = getattr(program.host, "program", None)
         machine = self.machine_of(cores)
-        seen = _Seen(program.program, lowered, len(cores), cores, len(self._seen), machine)
+        ranks = tuple(map(int, program.assignment.reshape(-1)))
+        seen = Seen(program.program, lowered, cores, ranks, len(self._seen), machine)
         self._seen[id(program.program)] = seen
         return seen
 
@@ -91,7 +93,7 @@ class Recording:
             host_ns=length,
         )
 
-    def _placed(self, seen: Sequence[_Seen], programs: Sequence[ProgramProfile]) -> Iterator[Run]:
+    def _placed(self, seen: Sequence[Seen], programs: Sequence[ProgramProfile]) -> Iterator[Run]:
         """Runs in simulated time; a run begins when all of its cores are free."""
         free: dict[int, float] = {}
         for number, now, tensors in self._runs:
@@ -127,10 +129,10 @@ class ProcessRecording:
         return self._profile
 
 
-def profile_of(seen: Any, machine: Machine) -> ProgramProfile:
+def profile_of(seen: Seen, machine: Machine) -> ProgramProfile:
     """The profile of a program that ran; if it cannot be lowered or timed, it says why."""
-    compiled: CompiledProgram = seen.compiled
-    name, ranks = compiled.signature.name, seen.ranks
+    compiled = seen.compiled
+    name, ranks = compiled.signature.name, len(seen.rank_cores)
     _log.info("timing %s", name)
     try:
         target = Target(machine.chip.name, machine.lnc, machine.chip)
@@ -146,6 +148,11 @@ def profile_of(seen: Any, machine: Machine) -> ProgramProfile:
             interface=interface(
                 compiled.per_core, compiled.signature, ranks, compiled.num_partitions
             ),
+            cores=seen.rank_cores,
         )
     except NeuronError as error:
-        return failed(name, compiled.fingerprint, ranks, error)
+        reason = str(error)
+    except Exception as error:  # a defect of ours must not cost what was recorded
+        _log.exception("program %s cannot be shown", name)
+        reason = f"{name} cannot be shown, which is a defect of neuronjax: {error!r}"
+    return failed(name, compiled.fingerprint, seen.rank_cores, reason)

@@ -26,7 +26,10 @@ PASSES: Mapping[Op, int] = {Op.ALL_REDUCE: 2, Op.ALL_GATHER: 1, Op.REDUCE_SCATTE
 
 @dataclass(slots=True)
 class LinkTraffic:
-    """Bytes over each link, both directions added up, and over the network between instances."""
+    """Bytes over each link, both directions added up, and over the network between instances.
+
+    Chips beyond those of a machine are on further ones of its kind.
+    """
 
     links: defaultdict[Link, float] = field(default_factory=lambda: defaultdict(float))
     network: float = 0.0
@@ -47,8 +50,9 @@ class LinkTraffic:
         if a // chips != b // chips:
             self.network += nbytes
             return
-        for link in route(machine.topology, a % chips, b % chips):
-            self.links[link] += nbytes
+        first = a // chips * chips
+        for near, far in route(machine.topology, a - first, b - first):
+            self.links[first + near, first + far] += nbytes
 
 
 def _hops(

@@ -21,6 +21,8 @@ def attend(x, w):
 
 if "nothing" not in sys.argv:
     print("results", np.asarray(attend(np.ones((1024, 256), "f4"), np.ones((256, 8), "f4")))[0, 0])
+if "interrupt" in sys.argv:
+    raise KeyboardInterrupt
 if "raise" in sys.argv:
     raise ValueError("no")
 """
@@ -66,6 +68,13 @@ def test_a_process_is_profiled_by_a_variable(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "jit_attend" in json.loads((tmp_path / "out" / "summary.json").read_text())
+
+
+def test_what_ran_until_an_interruption_is_kept(tmp_path: Path) -> None:
+    done = run(tmp_path, "--out=out", "job.py", "interrupt")
+    assert done.returncode == 2
+    assert "jit_attend" in done.stdout
+    assert "jit_attend" in (tmp_path / "out" / "report.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -94,12 +94,16 @@ def test_a_mesh_beyond_the_first_machine(chips: tuple[int, int]) -> None:
         FakeDevice(number, chip, core_on_chip=number, target="trn2.3xlarge", lnc=2)
         for number, chip in enumerate(chips)
     ]
-    mesh = Mesh(np.array(devices), ("data",))
-    if len(set(chips)) > 1:
-        with pytest.raises(TopologyError, match=r"lies on several trn2.3xlarge"):
-            visualize_mesh(mesh)
-    else:
-        assert str(visualize_mesh(mesh)).splitlines()[1] == "  chip 0: cores 0: (0), 1: (1)"
+    picture = visualize_mesh(Mesh(np.array(devices), ("data",)))
+    title, *rows = str(picture).splitlines()
+    drawn = classes(f"<all>{picture._repr_html_()}</all>", "core")
+    used = [core for core in drawn if "data" in core[0].text]
+    assert [int(core.get("data-core", "")) for core in used] == [
+        4 * chip + n for n, chip in enumerate(chips)
+    ]
+    assert len(drawn) == 4 * len(set(chips))
+    assert ("2 machines" in title) == (len(set(chips)) > 1)
+    assert [row.split(":")[0] for row in rows] == [f"  chip {chip}" for chip in sorted(set(chips))]
 
 
 def test_a_mesh_of_another_platform(cpu_devices: list[jax.Device]) -> None:

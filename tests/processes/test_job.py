@@ -15,6 +15,7 @@ import jax
 import pytest
 
 from neuronjax.cli.main import main
+from neuronjax.profiling import mesh_traffic, store
 from tests.conftest import PROJECT
 from tests.processes import job
 
@@ -49,6 +50,21 @@ def free_ports(count: int) -> int:
 def alone(neuron_devices: list[jax.Device]) -> dict[str, str]:
     """What one process computes on eight devices."""
     return {name: task(neuron_devices) for name, task in job.TASKS.items()}
+
+
+def test_every_process_records_its_profile(tmp_path: Path, environment: dict[str, str]) -> None:
+    """Programs with and without arguments, over the cores of two machines, with collectives."""
+    environment |= {"NEURON_RT_NUM_CORES": "4", "NEURONJAX_PROFILE_TO": str(tmp_path)}
+    done = launch("--hosts=2", "-m", "tests.processes.profiled", env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    for index in range(2):
+        found = store.read(tmp_path / f"process-{index}")
+        assert [(each.error, each.cores) for each in found.programs] == [("", tuple(range(8)))] * 2
+        assert [run.cores for run in found.runs] == [tuple(range(4 * index, 4 * index + 4))] * 2
+        assert found.programs[1].collectives
+        drawn = mesh_traffic.described(found.programs[1], found.machine)
+        assert drawn is not None
+        assert len(drawn["svgs"]) == 2
 
 
 @pytest.mark.parametrize(

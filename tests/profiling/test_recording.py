@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import neuronjax
 from neuronjax.errors import ConfigurationError, ProfileError
+from neuronjax.hlo.module import Signature
 from neuronjax.profiling import store
+from neuronjax.profiling.arrays import Interface
 from neuronjax.profiling.records import from_json
+from neuronjax.runtime import recording
 from tests.profiling import recorded
 
 
@@ -94,10 +100,76 @@ def test_a_recording_that_raises_is_kept(tmp_path: Path) -> None:
     assert store.read(tmp_path).runs
 
 
+def test_the_exception_of_the_block_is_the_one_shown(tmp_path: Path) -> None:
+    """Also when its folder has become one that cannot be written to."""
+    folder = tmp_path / "out"
+
+    @neuronjax.profile(folder)
+    def fail() -> None:
+        shutil.rmtree(folder)
+        folder.touch()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as raised:
+        fail()
+    assert "Its profile was lost: the profile's folder" in raised.value.__notes__[0]
+
+
+PROGRAMS = {
+    "no arguments": (lambda: jnp.ones((8, 8)), ()),
+    "no results": (lambda x: None, (np.ones(8),)),
+    "an argument that is not used": (lambda x, y: x, (np.ones(8), np.ones(8))),
+    "nothing to compute": (lambda x: x, (np.ones(8),)),
+    "empty arrays": (lambda x: x + 1, (np.ones((0, 8)),)),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("cores", [1, 4])
+def test_odd_programs_are_shown(name: str, cores: int, tmp_path: Path) -> None:
+    function, arguments = PROGRAMS[name]
+    mesh = Mesh(np.array(jax.devices("neuron")[:cores]), ("data",))
+    whole = NamedSharding(mesh, PartitionSpec())
+    values = jax.device_put(arguments, whole)
+    with neuronjax.profile(tmp_path) as recorded:
+        jax.jit(function, out_shardings=whole)(*values)
+    assert recorded.profile is not None
+    assert not any(program.error for program in recorded.profile.programs)
+    assert store.read(tmp_path) == recorded.profile
+    assert not recorded.profile.runs or (tmp_path / store.REPORT).stat().st_size
+
+
+def test_a_program_that_cannot_be_shown_says_why_and_costs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A defect of ours, in the analysis of one program of two and in one of the files."""
+    real = recording.interface
+
+    def broken(code: bytes, signature: Signature, *rest: int) -> Interface:
+        if signature.name == "jit_sin":
+            raise IndexError("no such rank")
+        return real(code, signature, *rest)
+
+    monkeypatch.setattr(recording, "interface", broken)
+    monkeypatch.setitem(store.FILES, store.SUMMARY, lambda profile: 1 // 0)
+    x = jax.device_put(jnp.ones(8), jax.devices("neuron")[0])
+    with neuronjax.profile(tmp_path) as recorded:
+        jax.jit(jnp.sin)(x)
+        jax.jit(jnp.cos)(x)
+    assert recorded.profile is not None
+    errors = {program.name: program.error for program in recorded.profile.programs}
+    assert errors["jit_cos"] == ""
+    assert errors["jit_sin"].endswith("a defect of neuronjax: IndexError('no such rank')")
+    assert "not timed" in str(recorded)
+    assert store.read(tmp_path) == recorded.profile
+    assert "summary.json was not written" in caplog.text
+    assert (tmp_path / store.REPORT).stat().st_size
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [(None, "there is no profile"), ("no json", "is not a profile"), ("{}", "format None"),
-     ('{"format": 5}', "damaged"), ('{"format": 4}', "record it again")],
+     ('{"format": 6}', "damaged"), ('{"format": 5}', "record it again")],
 )  # fmt: skip
 def test_folders_that_are_no_profiles(tmp_path: Path, text: str | None, message: str) -> None:
     if text is not None:

@@ -46,8 +46,8 @@ def test_bytes_over_links(name: str) -> None:
 
 def test_what_leaves_an_instance_goes_over_the_network() -> None:
     traffic = LinkTraffic()
-    traffic.add(Op.PERMUTE, 10.0, [(0, 32), (0, 2)], TRN1)
-    assert (traffic.network, dict(traffic.links)) == (10.0, {(0, 1): 10.0})
+    traffic.add(Op.PERMUTE, 10.0, [(0, 32), (0, 2), (32, 34)], TRN1)
+    assert (traffic.network, dict(traffic.links)) == (10.0, {(0, 1): 10.0, (16, 17): 10.0})
 
 
 @pytest.mark.parametrize(

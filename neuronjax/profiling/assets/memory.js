@@ -64,11 +64,11 @@ function tensorTable(program) { // what HBM holds while it holds most
   ], rows, { by: 1 });
 }
 function meshPicture(program) {
-  const { svg: picture, axes, busiest, topology } = program.mesh;
-  const drawn = new DOMParser().parseFromString(picture, "image/svg+xml").documentElement;
+  const { svgs, axes, busiest, topology } = program.mesh;
+  const drawn = svgs.map((picture) => document.importNode(new DOMParser().parseFromString(picture, "image/svg+xml").documentElement, true));
   const note = busiest ? `The busiest link, between chips ${busiest.chips.join(" and ")}, carries ${bytes(busiest.bytes)} in one run, ${percent(busiest.share)} of its capacity.` : "No link between chips is used.";
   return section("mesh", axes.length ? `The mesh ${axes.join(", ")} on the machine` : "Cores on the machine",
-    `${topology[0].toUpperCase()}${topology.slice(1)}. ${axes.length ? "Cores are labelled with their mesh coordinates and coloured by its first axis. " : ""}${note}`, make("div", { class: "scroll" }, document.importNode(drawn, true)));
+    `${topology[0].toUpperCase()}${topology.slice(1)}. ${axes.length ? "Cores are labelled with their mesh coordinates and coloured by its first axis. " : ""}${note}`, make("div", { class: "scroll" }, drawn));
 }
 function splitCards(program) { // how the mesh splits arguments and results
   const cards = program.splits.map(({ spec, svg, copies, count, nbytes, arrays }) => {
