@@ -198,9 +198,9 @@ def _per_core(
 
 _FAITHFUL: dict[str, tuple[tuple[str, Any], ...]] = {
     "ieee": (),
-    "chip": (("xla_allow_excess_precision", False),),
+    "chip": (("xla_allow_excess_precision", False), ("xla_cpu_enable_fast_math", False)),
 }
-"""What keeps XLA from optimizing the roundings of a program away."""
+"""What keeps XLA from optimizing the roundings, infinities and NaNs of a program away."""
 
 
 def strip_memory_placement(module: ir.Module) -> None:

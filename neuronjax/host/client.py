@@ -31,6 +31,13 @@ _STUCK_SECONDS = 3600
 """Many emulated cores on few host cores are slow, not stuck; XLA's default of 40 s would abort."""
 _COLLECTIVES = 4
 """Collectives that a device may have under way at once: those that do not depend on each other."""
+_TIMEOUTS = {
+    "xla_cpu_collective_call_warn_stuck_seconds": _STUCK_SECONDS,
+    "xla_cpu_collective_call_terminate_timeout_seconds": _STUCK_SECONDS,
+    "xla_cpu_collective_timeout_seconds": _STUCK_SECONDS,
+}
+_ALL_PASSES = {"xla_disable_all_hlo_passes": False, "xla_enable_hlo_passes_only": ""}
+"""Without its passes XLA ends the process, on the ``cpu`` platform too."""
 _DISABLED = "xla_disable_hlo_passes"
 _BARRIER = b"optimization_barrier"
 _KEEPS_BARRIERS = ("cse_barrier_expander", "small-while-loop-hoisting")
@@ -274,18 +281,13 @@ def _compile_options(
 ) -> Any:
     """CompileOptions for a (replicas, partitions) table of private device ids.
 
-    `disabled` are passes that XLA leaves out, beside those of the options.
+    ``disabled`` are passes that XLA leaves out, beside those of the options or of ``XLA_FLAGS``.
     """
     chosen = compile_options.new()
     compile_options.assign(chosen, assignment)
-    timeouts = {
-        "xla_cpu_collective_call_warn_stuck_seconds": _STUCK_SECONDS,
-        "xla_cpu_collective_call_terminate_timeout_seconds": _STUCK_SECONDS,
-        "xla_cpu_collective_timeout_seconds": _STUCK_SECONDS,
-    }
-    left_out = ",".join(filter(None, (options.get(_DISABLED), *disabled)))
-    passes = {_DISABLED: left_out} if left_out else {}
-    chosen.env_option_overrides = list((timeouts | options | passes).items())
+    left_out = options.get(_DISABLED, compile_options.disabled_passes(chosen))
+    passes = {_DISABLED: ",".join(filter(None, (left_out, *disabled)))}
+    chosen.env_option_overrides = list((_TIMEOUTS | options | _ALL_PASSES | passes).items())
     return chosen
 
 

@@ -52,6 +52,14 @@ def shardings_propagated(options: Any) -> tuple[list[bool], list[bool]]:
     )
 
 
+def disabled_passes(options: Any) -> str:
+    """The passes that the environment's ``XLA_FLAGS`` leave out, separated by commas.
+
+    Relies on new options having XLA's flags as their debug options.
+    """
+    return options.executable_build_options.debug_options.xla_disable_hlo_passes
+
+
 def assignment(options: Any) -> np.ndarray | None:
     """The (replicas, partitions) table of device ids, if one is set."""
     devices = options.executable_build_options.device_assignment or options.device_assignment

@@ -15,8 +15,9 @@ _HLO_MODULE = 1
 """Field of HloProto: the HloModuleProto."""
 
 
-def debug_options(folder: str) -> dict[str, str | bool]:
-    """XLA's debug options that make one compile dump the partitioner's result into ``folder``.
+def debug_options(folder: str) -> dict[str, str | bool | int]:
+    """XLA's debug options that make one compile dump the partitioner's result into ``folder``,
+    whatever the environment's ``XLA_FLAGS`` say of dumps and passes.
 
     Relies on the pass being called ``spmd-partitioning``. With another name: dump every pass
     (``xla_dump_hlo_pass_re=".*"``) and look which it is.
@@ -25,12 +26,20 @@ def debug_options(folder: str) -> dict[str, str | bool]:
         "xla_dump_to": folder,
         "xla_dump_hlo_pass_re": "spmd-partitioning",
         "xla_dump_hlo_as_proto": True,
+        "xla_dump_hlo_as_text": False,
+        "xla_dump_hlo_as_url": False,
+        "xla_dump_hlo_module_re": "",
+        "xla_dump_hlo_pipeline_re": "",
+        "xla_dump_max_hlo_modules": -1,
+        "xla_dump_compress_protos": False,
+        "xla_disable_hlo_passes": "",
     }
 
 
 def files(folder: str) -> list[str]:
     """The dumped modules, one path for each compile; relies on XLA's names of files."""
-    return glob.glob(os.path.join(glob.escape(folder), "*after_spmd-partitioning*.pb"))
+    pattern = os.path.join(glob.escape(folder), "**", "*after_spmd-partitioning*.pb")
+    return glob.glob(pattern, recursive=True)
 
 
 def hlo_module(path: str) -> bytes:

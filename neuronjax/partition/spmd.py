@@ -45,8 +45,8 @@ def partition(module: bytes, devices: int, compile_for_dump: PartitionCompile) -
         dumps = partitioner_dump.files(folder)
         if len(dumps) != 1:
             raise PartitionError(
-                f"XLA wrote {len(dumps)} partitioned modules where one was expected; XLA_FLAGS "
-                "that redirect or filter dumps interfere with partitioning, unset them."
+                f"XLA wrote {len(dumps)} partitioned modules where one was expected; if XLA_FLAGS "
+                "is set, try without it."
             )
         serialized = partitioner_dump.hlo_module(dumps[0])
         if not serialized:
