@@ -16,7 +16,7 @@ from neuronjax.hlo import module as hlo
 from neuronjax.hlo.structure import inline_calls
 from neuronjax.jaxlib_api import hlo as xla_hlo
 from neuronjax.jaxlib_api import partitioner_dump
-from neuronjax.jaxlib_api.mlir import ir
+from neuronjax.jaxlib_api.mlir import PassManager, ir
 from neuronjax.partition import stop
 from neuronjax.partition.combine import combine_all_reduces
 from neuronjax.partition.groups import mesh_groups
@@ -60,6 +60,7 @@ def _as_replicas(serialized: bytes, devices: int) -> bytes:
         serialized = xla_hlo.write_groups(serialized, groups.get)
     with hlo.context():
         module = hlo.load(xla_hlo.to_stablehlo(serialized))
+        _remove_uncalled(module)
         stop.remove(module)
         rewrite_to_replicas(module)
         inline_calls(module, _is_manual_computation)  # as XLA does next
@@ -67,6 +68,11 @@ def _as_replicas(serialized: bytes, devices: int) -> bytes:
         count = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), devices)
         module.operation.attributes[hlo.NUM_REPLICAS] = count
         return hlo.dump(module)
+
+
+def _remove_uncalled(module: ir.Module) -> None:
+    """Removes the functions that stand for regions of HLO: their ops have the regions as well."""
+    PassManager.parse("builtin.module(symbol-dce)", context=module.context).run(module.operation)
 
 
 def _is_manual_computation(function: str) -> bool:

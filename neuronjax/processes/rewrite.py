@@ -1,7 +1,7 @@
 """From the program of all ranks to that of one process: collectives become calls of functions.
 
-The program of a process runs as one replica per core that it has. A replica knows its global rank
-from a table. The calls of one replica are strung on a value that each takes and returns, through
+The program of a process runs as one replica per core that it has. A replica looks its global rank
+up in a table. The calls of one replica are strung on a value that each takes and returns, through
 loops and branches too: XLA would otherwise begin several at once, and have no thread left for the
 ones that all wait for. The value is the number of the run.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from neuronjax.errors import UnsupportedProgramError
+from neuronjax.errors import FailedPassError, UnsupportedProgramError
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.custom_calls import PYTHON_CALLBACK
 from neuronjax.hlo.location import source_line
@@ -48,6 +48,7 @@ def separate(
 
     Raises:
       UnsupportedProgramError: a collective that XLA on the CPU does not have either.
+      FailedPassError: the result is not a module; a defect of ours.
     """
     with hlo.context(), ir.Location.unknown():
         module = hlo.load(code)
@@ -55,28 +56,56 @@ def separate(
         inline_calls(module)
         main = hlo.main_function(module)
         run = hlo.add_argument(main, _ui32())
-        writer = _Writer(ranks, total, first_callback, main.entry_block)
+        _replace_rank_ids(module, ranks)
+        writer = _Writer(total, first_callback, main.entry_block)
         writer.string(main.entry_block, run)
-        writer.replace_rank_ids(module)
         count = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), len(ranks))
         module.operation.attributes[hlo.NUM_REPLICAS] = count
+        _verify(module)
         return hlo.dump(module), writer.collectives, digest
+
+
+def _replace_rank_ids(module: ir.Module, ranks: Sequence[int]) -> None:
+    """Lets the program see global ranks: each op that asks for one looks it up where it stands."""
+    replica_ids: list[Any] = []
+
+    def visit(op: Any) -> ir.WalkResult:
+        if op.name == "stablehlo.replica_id":
+            replica_ids.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    table = ir.DenseElementsAttr.get(np.array(ranks, np.uint32), type=_ui32(len(ranks)))
+    for op in replica_ids:
+        with ir.InsertionPoint(op), op.location:
+            rank = stablehlo.dynamic_slice(
+                stablehlo.ConstantOp(table).result,
+                [stablehlo.ReplicaIdOp().result],
+                np.array([1], np.int64),
+            )
+            op.results[0].replace_all_uses_with(stablehlo.reshape(_ui32(), rank))
+        op.erase()
+
+
+def _verify(module: ir.Module) -> None:
+    try:
+        module.operation.verify()
+    except ir.MLIRError as error:
+        raise FailedPassError(
+            f"the rewriting for several processes left a program that is none: {error}. This is a "
+            "bug in neuronjax: please report it with the program's text (NEURONJAX_DUMP_TO=FOLDER)."
+        ) from None
 
 
 class _Writer:
     """Replaces the collectives of a module."""
 
-    def __init__(self, ranks: Sequence[int], total: int, first_callback: int, entry: Any) -> None:
+    def __init__(self, total: int, first_callback: int, entry: Any) -> None:
         self.collectives: list[Collective] = []
         self._total = total
         self._first = first_callback
         with ir.InsertionPoint.at_block_begin(entry):
             self._replica = stablehlo.ReplicaIdOp().result
-            table = ir.DenseElementsAttr.get(np.array(ranks, np.uint32), type=_ui32(len(ranks)))
-            share = stablehlo.dynamic_slice(
-                stablehlo.ConstantOp(table).result, [self._replica], np.array([1], np.int64)
-            )
-            self._rank = stablehlo.reshape(_ui32(), share)
 
     def string(self, block: Any, run: Any) -> Any:
         """Strings the collectives of a block on a value; returns the value behind the last."""
@@ -111,21 +140,6 @@ class _Writer:
                 old.replace_all_uses_with(_converted(new, old.type))
         op.erase()
         return results[-1]
-
-    def replace_rank_ids(self, module: ir.Module) -> None:
-        """Lets the program see global ranks."""
-        own = self._replica.owner
-
-        def visit(op: Any) -> ir.WalkResult:
-            if op.name == "stablehlo.replica_id" and op != own:
-                replica_ids.append(op)
-            return ir.WalkResult.ADVANCE
-
-        replica_ids: list[Any] = []
-        module.operation.walk(visit)
-        for op in replica_ids:
-            op.results[0].replace_all_uses_with(self._rank)
-            op.erase()
 
 
 def _ui32(*shape: int) -> ir.Type:
