@@ -32,6 +32,7 @@ from neuronjax.lower.rewrite.counted import with_counted_loops, without_counters
 from neuronjax.lower.rewrite.empty import EMPTY
 from neuronjax.lower.rewrite.expansions import REWRITES
 from neuronjax.lower.rewrite.identities import IDENTITIES
+from neuronjax.lower.rewrite.long_rows import LONG_ROWS
 from neuronjax.lower.rewrite.narrow import rounded_early
 from neuronjax.lower.rewrite.native import (
     CANONICAL,
@@ -230,6 +231,7 @@ GRAPH_PASSES = (
         "convolutions are rearranged after element-wise operations",
         rearranged_late,
     ),
+    _rewrite("rows", "few long rows are reduced in parts", LONG_ROWS),
     _change("widen", "every user widens a narrow value itself", with_own_widenings),
     _change("used_again", "every value has a user", without_unused),
     _rewrite("later", "what no activation function absorbed is expanded", LATER),

@@ -73,11 +73,12 @@ class Platform:
     def hbm_bytes_per_ns(self) -> float:
         """Device memory bandwidth of one physical core, its share while `busy_cores` stream.
 
-        A core reaches one stack at most (HARDWARE: a stack serves chip.cores / stacks cores).
+        A stack serves neighbouring cores (`ChipSpec.hbm_stack`), which are busy one after the
+        other: a core has its stack to itself only while its neighbours there are idle.
         """
         hbm = self.chip.hbm
-        busy = self.busy_cores or self.chip.cores
-        return min(hbm.bandwidth / busy, hbm.bandwidth / hbm.stacks) / GIGA
+        sharing = min(self.busy_cores or self.chip.cores, self.chip.cores // hbm.stacks)
+        return hbm.bandwidth / hbm.stacks / sharing / GIGA
 
     @property
     def dma_bytes_per_ns(self) -> float:

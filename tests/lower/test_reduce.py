@@ -18,6 +18,7 @@ RNG = np.random.default_rng(0)
 FLOATS = RNG.standard_normal((5, 7, 33)).astype(np.float32)
 TIES = RNG.integers(0, 4, (6, 40)).astype(np.float32)
 INTEGERS = RNG.integers(-(2**31), 2**31, (3, 50, 4), dtype=np.int64).astype(np.int32)
+ROWS = (4 * RNG.standard_normal((3, 2, 16_411))).astype(np.float32)
 LONG = RNG.integers(-100, 100, (40_000,)).astype(np.int32)
 
 
@@ -63,6 +64,22 @@ CASES: dict[str, tuple[Callable[..., Any], np.ndarray, Tolerance]] = {
     "least of many": (lambda x: jnp.min(jnp.abs(x[:16_384]).reshape(4, 64, 64)), LONG, EXACT),
     "long rows": (lambda x: jnp.argmax(x.reshape(4, 10_000), 1), LONG, EXACT),
     "long prime": (lambda x: jnp.sum(x[:39_989]), LONG, EXACT),
+    "few long rows": (lambda x: jnp.max(x.reshape(3, 13_328), 1), LONG[:39_984], EXACT),
+    "few long rows of prime length": (lambda x: jnp.min(x, 2), ROWS, EXACT),
+    "few rows over two dimensions": (lambda x: jnp.max(x - 1, (0, 2)), ROWS, EXACT),
+    "softmax of few long rows": (lambda x: jax.nn.softmax(x, 2), ROWS, SUM),
+    "losses over many words": (
+        lambda x: jax.grad(lambda x: jax.nn.logsumexp(x.astype(jnp.float32), 1).sum())(
+            x[:, 0].astype(jnp.bfloat16)
+        ), ROWS, SUM,
+    ),
+    "norms of few long rows": (
+        lambda x: (x - x.mean(2, keepdims=True)) * lax.rsqrt(x.var(2, keepdims=True) + 1e-5),
+        ROWS, SUM,
+    ),
+    "initial value of few long rows": (
+        lambda x: lax.reduce(x, x[0, 0, 0] + 40, lax.max, (2,)), ROWS, EXACT,
+    ),
     "given initial value": (lambda x: lax.reduce(x[1:99] - 200, x[0], lax.max, (0,)), LONG, EXACT),
     "of nothing": (_nothing, INTEGERS, EXACT),
     "not commutative": (_last, INTEGERS, EXACT),

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neuronjax.formats import BFLOAT16, FLOAT32, format_named
+from neuronjax.machine.chips import CHIPS
 from neuronjax.machine.specs import Engine
 from neuronjax.program.dma import DmaCopy, DmaGather, DmaTranspose
 from neuronjax.program.element_types import ElementType, element_type_named
@@ -356,6 +357,21 @@ def test_all_cores_share_the_memory() -> None:
     # Read and written: half of 410 GB/s for all 16 engines; alone they have a stack, 410 as well.
     assert shared.nbytes / shared.engine_ns == pytest.approx(205, rel=0.02)
     assert shared.engine_ns == alone.engine_ns
+
+
+@pytest.mark.parametrize("chip", ["trainium2", "trainium3"])
+def test_neighbours_share_a_stack(chip: str) -> None:
+    """Two cores have a stack, and copies within HBM read and write it."""
+    each = DmaCopy(dst=hbm(FLOAT32, 128, 4096), src=hbm(FLOAT32, 128, 4096))
+    program = Program(name="p", target=Target(chip), body=())
+    stack = CHIPS[chip].hbm.bandwidth / CHIPS[chip].hbm.stacks / 1e9
+    for busy in (2, 3, None):
+        shared = cost_of(each, Platform.of(program, busy_cores=busy)).transfer
+        assert shared is not None
+        assert 2 * 2 * shared.nbytes / shared.engine_ns == pytest.approx(stack, rel=0.03)
+    alone = cost_of(each, Platform.of(program, busy_cores=1)).transfer
+    assert alone is not None
+    assert 2 * alone.nbytes / alone.engine_ns <= stack
 
 
 @pytest.mark.parametrize("kind", INSTRUCTIONS.values(), ids=lambda kind: kind.mnemonic)

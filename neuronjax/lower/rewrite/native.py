@@ -24,7 +24,6 @@ from neuronjax.lower.rewrite.dots import rows_with_rows, sum_of_squares
 from neuronjax.lower.rewrite.scatters import scatter
 from neuronjax.lower.rewriter import Rewrite, Writer
 from neuronjax.lower.values.storage import is_native
-from neuronjax.lower.write.builder import PARTITIONS
 
 _EXACT: Mapping[str, frozenset[str]] = {
     "float32": frozenset({"bfloat16", "float16", "float8_e4m3", "float8_e5m2", "int8"}),
@@ -136,31 +135,14 @@ def divide(writer: Writer, op: Op) -> Sequence[Value] | None:
 
 
 def reduce(writer: Writer, op: Op) -> Sequence[Value] | None:
-    """A sum of squares, or an extremum, of all numbers of a tensor; a sum of rows of a matrix."""
+    """A sum of squares of all numbers of a tensor; a sum of rows of a matrix."""
     name = reducer(op) if len(op.results) == 1 else None
-    if name in ("maximum", "minimum"):
-        return _extremum(writer, op, name)
     if name != "add":
         return None
     square = _made_by(op.operands[0], "multiply")
     if square is None or math.prod(op.result.shape) != 1:
         return _sum_of_rows(writer, op)
     return sum_of_squares(writer, op, square)
-
-
-def _extremum(writer: Writer, op: Op, name: str) -> Sequence[Value] | None:
-    """That of every partition's share first: a single row would lie on one partition."""
-    value, init = op.operands
-    count = math.prod(value.shape)
-    if math.prod(op.result.shape) != 1 or count < _LEAST_SPREAD or count % PARTITIONS:
-        return None
-    shares = writer.reshape(value, (PARTITIONS, count // PARTITIONS))
-    total = writer.reduce(name, writer.reduce(name, shares, init, (1,)), init, (0,))
-    return [writer.reshape(total, op.result.shape)]
-
-
-_LEAST_SPREAD = 8192
-"""Numbers from which on two passes, the first over all partitions, are faster than one."""
 
 
 def _sum_of_rows(writer: Writer, op: Op) -> Sequence[Value] | None:

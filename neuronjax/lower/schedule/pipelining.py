@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from neuronjax.lower.memory.lifetimes import carried
 from neuronjax.lower.schedule.clocks import Timer
 from neuronjax.lower.schedule.unroll import Step, stepped
 from neuronjax.lower.write.rebuild import with_tiles
@@ -42,7 +43,7 @@ def pipelined(loop: Loop, cut: int, tiles: Mapping[str, Buffer]) -> Pipelined:
 
     It has at least two iterations. Instructions run in the same order as before. `tiles` are those
     that nobody else uses and that hold nothing between iterations; outside of the loop, copies that
-    may lie elsewhere take the place of those that are used on one side of the cut only.
+    may lie elsewhere take the place of those that hold nothing across the cut.
     """
     trips, name = loop.trips, loop.variable
     assert isinstance(trips, int)
@@ -51,7 +52,9 @@ def pipelined(loop: Loop, cut: int, tiles: Mapping[str, Buffer]) -> Pipelined:
         *stepped(second, Step(name, factor=1, base=0, is_first=True, is_last=False)),
         *stepped(first, Step(name, factor=1, base=1, is_first=False, is_last=True)),
     )
-    crossing = _used(first, tiles) & _used(second, tiles)
+    rotated = dataclasses.replace(loop, trips=trips - 1, body=body)
+    both = _used(first, tiles) & _used(second, tiles)
+    crossing = {tile.name for tile in carried(rotated, [tiles[name] for name in sorted(both)])}
     new: dict[str, Buffer] = {}
 
     def outside(nodes: Nodes, ending: str, step: Step) -> Nodes:
@@ -64,7 +67,7 @@ def pipelined(loop: Loop, cut: int, tiles: Mapping[str, Buffer]) -> Pipelined:
 
     return Pipelined(
         outside(first, "first", Step(name, factor=0, base=0, is_first=True, is_last=False)),
-        dataclasses.replace(loop, trips=trips - 1, body=body),
+        rotated,
         outside(second, "last", Step(name, factor=0, base=trips - 1, is_first=False, is_last=True)),
         new,
     )
