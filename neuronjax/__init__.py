@@ -14,9 +14,13 @@ Contents:
 * ``neuronjax.nki``: NKI kernels, written, run, checked and timed without a chip.
 * ``neuronjax.mx``: arrays of the microscaling formats: quantize, multiply, pack.
 * ``neuronjax.testing``: assertions for your tests: would a function compile for the device?
+* ``neuronjax.workloads``: steps of a decoder of any size, for estimates.
 * ``neuronjax.errors``: every exception that the project raises.
 * ``neuronjax.LegalityWarning``: the category of warnings about programs that the Neuron compiler
   would refuse.
+* ``neuronjax.Machine``: an instance or UltraServer, to lay a mesh on without its devices.
+* ``neuronjax.Comparison``, ``Estimate``, ``Injected``, ``MeshPicture``, ``NanReport``, ``Profile``
+  and ``Recorded``: what these functions return.
 
 The platform needs no import: with the package installed, ``JAX_PLATFORMS=neuron`` selects it.
 """
@@ -24,14 +28,41 @@ The platform needs no import: with the package installed, ``JAX_PLATFORMS=neuron
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    # What editors and type checkers read of `_LAZY`; a test compares the two.
+    from neuronjax import errors, mx, nki, testing, workloads
+    from neuronjax.accuracy.compare import compare
+    from neuronjax.accuracy.comparison import Comparison
+    from neuronjax.accuracy.nans import NanReport, nan_report
+    from neuronjax.errors import LegalityWarning
+    from neuronjax.injection import Injected, inject_faults
+    from neuronjax.machine.machine import Machine
+    from neuronjax.machine.mesh import make_mesh
+    from neuronjax.machine.mesh_picture import MeshPicture, visualize_mesh
+    from neuronjax.options import configure
+    from neuronjax.pjrt.program_text import program_text
+    from neuronjax.planning.estimate import estimate
+    from neuronjax.planning.record import Estimate
+    from neuronjax.profiling.records import Profile
+    from neuronjax.recording import Recorded, profile
 
 __version__ = "0.1.0"
 
 _LAZY = {
+    "Comparison": "neuronjax.accuracy.comparison",
+    "Estimate": "neuronjax.planning.record",
+    "Injected": "neuronjax.injection",
     "LegalityWarning": "neuronjax.errors",
+    "Machine": "neuronjax.machine.machine",
+    "MeshPicture": "neuronjax.machine.mesh_picture",
+    "NanReport": "neuronjax.accuracy.nans",
+    "Profile": "neuronjax.profiling.records",
+    "Recorded": "neuronjax.recording",
     "compare": "neuronjax.accuracy.compare",
     "configure": "neuronjax.options",
+    "errors": "neuronjax.errors",
     "estimate": "neuronjax.planning.estimate",
     "inject_faults": "neuronjax.injection",
     "make_mesh": "neuronjax.machine.mesh",
@@ -42,13 +73,24 @@ _LAZY = {
     "program_text": "neuronjax.pjrt.program_text",
     "testing": "neuronjax.testing",
     "visualize_mesh": "neuronjax.machine.mesh_picture",
+    "workloads": "neuronjax.workloads",
 }
+"""Public name -> the module that has it, which is loaded when the name is first used."""
 
 __all__ = [
+    "Comparison",
+    "Estimate",
+    "Injected",
     "LegalityWarning",
+    "Machine",
+    "MeshPicture",
+    "NanReport",
+    "Profile",
+    "Recorded",
     "__version__",
     "compare",
     "configure",
+    "errors",
     "estimate",
     "inject_faults",
     "make_mesh",
@@ -59,17 +101,21 @@ __all__ = [
     "program_text",
     "testing",
     "visualize_mesh",
+    "workloads",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'neuronjax' has no attribute {name!r}; it has {__all__}")
-    module = importlib.import_module(_LAZY[name])
-    return getattr(module, name) if module.__name__ != f"{__name__}.{name}" else module
+if not TYPE_CHECKING:  # A module with `__getattr__` has every name, of type Any.
+
+    def __getattr__(name: str) -> object:
+        if name not in _LAZY:
+            raise AttributeError(f"module 'neuronjax' has no attribute {name!r}; it has {__all__}")
+        module = importlib.import_module(_LAZY[name])
+        return getattr(module, name) if module.__name__ != f"{__name__}.{name}" else module
 
 
 def __dir__() -> list[str]:
+    """The public names: the rooms behind them are left out."""
     return sorted(__all__)
 
 

@@ -20,15 +20,19 @@ which neither source describes, has the scale NaN.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Literal, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike, DTypeLike
 
 from neuronjax.errors import BlockShapeError, MXOperandError, UnknownFormatError
 from neuronjax.formats import FLOAT8_E8M0FNU, FLOAT32, MX_FORMATS, MXFormat
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Scale = Literal["ocp", "neuron"]
 
 BLOCK = 32
@@ -50,9 +54,14 @@ _CODES = {8: jnp.uint8, 4: jnp.uint4}
 """Bits of an element -> type of a word of four, type of a code."""
 
 
-@partial(jax.jit, static_argnames=("element", "axis", "scale"), inline=True)
+def _jitted(*static_argnames: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Marks a function for ``jax.jit``, whose types would forget its signature."""
+    return partial(jax.jit, static_argnames=static_argnames, inline=True)
+
+
+@_jitted("element", "axis", "scale")
 def quantize(
-    x: jax.Array, element: str = "float8_e4m3fn", axis: int = -1, *, scale: Scale = "ocp"
+    x: ArrayLike, element: str = "float8_e4m3fn", axis: int = -1, *, scale: Scale = "ocp"
 ) -> tuple[jax.Array, jax.Array]:
     """Rounds to the nearest MX array: (elements, scales).
 
@@ -88,9 +97,9 @@ def quantize(
     return elements.reshape(x.shape), jax.lax.bitcast_convert_type(codes, FLOAT8_E8M0FNU.dtype)
 
 
-@partial(jax.jit, static_argnames=("axis", "dtype"), inline=True)
+@_jitted("axis", "dtype")
 def dequantize(
-    elements: jax.Array, scales: jax.Array, axis: int = -1, *, dtype: Any = jnp.float32
+    elements: ArrayLike, scales: ArrayLike, axis: int = -1, *, dtype: DTypeLike = jnp.float32
 ) -> jax.Array:
     """elements * scales, in FP32 and then as `dtype`, in the shape of `elements`.
 
@@ -108,13 +117,13 @@ def dequantize(
     return scaled.reshape(elements.shape).astype(dtype)
 
 
-@partial(jax.jit, static_argnames="preferred_element_type", inline=True)
+@_jitted("preferred_element_type")
 def scaled_matmul(
     lhs: jax.Array,
     lhs_scale: jax.Array,
     rhs: jax.Array,
     rhs_scale: jax.Array,
-    preferred_element_type: Any = jnp.float32,
+    preferred_element_type: DTypeLike = jnp.float32,
 ) -> jax.Array:
     """Matrix product of two MX arrays, accumulated in FP32.
 
@@ -154,7 +163,7 @@ def scaled_matmul_of_rows(
     rhs: jax.Array,
     lhs_scales: jax.Array,
     rhs_scales: jax.Array,
-    preferred_element_type: Any = jnp.float32,
+    preferred_element_type: DTypeLike = jnp.float32,
 ) -> jax.Array:
     """As `jax.nn.scaled_matmul` documents it: rows of elements with scales, of any block size.
 
@@ -183,7 +192,7 @@ def times_powers_of_two(x: jax.Array, scales: jax.Array) -> jax.Array:
     return jnp.where(codes == _NAN_CODE, jnp.nan, halved * _power_of_two(jnp.maximum(codes, 1)))
 
 
-@partial(jax.jit, static_argnames="axis", inline=True)
+@_jitted("axis")
 def interleave_x4(x: jax.Array, axis: int = -1) -> jax.Array:
     """Reorders an axis of size k so that elements k/4 apart become neighbours: 0, k/4, k/2, ….
 
@@ -196,13 +205,13 @@ def interleave_x4(x: jax.Array, axis: int = -1) -> jax.Array:
     return _regrouped(x, axis, quarters_first=True)
 
 
-@partial(jax.jit, static_argnames="axis", inline=True)
+@_jitted("axis")
 def deinterleave_x4(x: jax.Array, axis: int = -1) -> jax.Array:
     """Undoes `interleave_x4`. Raises as that does."""
     return _regrouped(x, axis, quarters_first=False)
 
 
-@partial(jax.jit, static_argnames="axis", inline=True)
+@_jitted("axis")
 def pack_x4(elements: jax.Array, axis: int = -1) -> jax.Array:
     """Packs MX elements into the device's words: word i holds i, i + k/4, i + k/2 and i + 3k/4.
 
@@ -229,7 +238,7 @@ def pack_x4(elements: jax.Array, axis: int = -1) -> jax.Array:
     return words
 
 
-@partial(jax.jit, static_argnames=("element", "axis"), inline=True)
+@_jitted("element", "axis")
 def unpack_x4(words: jax.Array, element: str, axis: int = -1) -> jax.Array:
     """Undoes `pack_x4`: elements of dtype `element`, four times as long along `axis`.
 

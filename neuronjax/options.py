@@ -433,7 +433,7 @@ def threads_of_xla(count: int) -> Iterator[None]:
             del os.environ[XLA_THREADS]
 
 
-def configure(**switches: Any) -> None:
+def configure(**switches: object) -> None:
     """Sets options from Python, by the field names of ``Options``; they win over the environment.
 
     Values may be given as the environment's text or as the field's type. Call it before the first

@@ -30,12 +30,12 @@ AnyMesh: TypeAlias = "Mesh | AbstractMesh | Mapping[str, int]"
 
 
 def assert_neuron_compatible(
-    fn: Callable[..., Any],
-    *args: Any,
+    fn: Callable[..., object],
+    *args: object,
     target: str = options.DEFAULT_TARGET,
     sdk: str | None = None,
     mesh: AnyMesh | None = None,
-    in_shardings: Any = None,
+    in_shardings: object = None,
     severity: str = "error",
 ) -> None:
     """Fails if the Neuron compiler would refuse ``fn`` called with ``args``.
@@ -66,12 +66,12 @@ def assert_neuron_compatible(
 
 
 def incompatibilities(
-    fn: Callable[..., Any],
-    *args: Any,
+    fn: Callable[..., object],
+    *args: object,
     target: str = options.DEFAULT_TARGET,
     sdk: str | None = None,
     mesh: AnyMesh | None = None,
-    in_shardings: Any = None,
+    in_shardings: object = None,
 ) -> list[Finding]:
     """The findings of every severity for ``assert_neuron_compatible``, in program order."""
     switches = {"target": target} if sdk is None else {"target": target, "sdk": sdk}

@@ -10,7 +10,7 @@ value heads as the axis ``model`` is long. Nothing here allocates.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,18 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 _THETA = 500_000.0
 _TINY = 1e-5
+
+
+class Step(TypedDict):
+    """A workload, as `neuronjax estimate` takes it from a function."""
+
+    fn: jax.stages.Wrapped
+    arguments: tuple[object, ...]
+    """Trees of ``jax.ShapeDtypeStruct`` with shardings."""
+    tokens: int
+    samples: int
+    layers: int
+    """The depth of the whole model, whichever depth this one has."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +72,7 @@ def decode(
     kv_heads: int = 8,
     head_dim: int = 128,
     vocab: int = 128_256,
-) -> dict[str, Any]:
+) -> Step:
     """One token for each of `batch` sequences, whose caches have `context` places."""
     kv_heads = max(kv_heads, mesh.shape.get("model", 1))
     sizes = _Sizes(dim, hidden, heads, kv_heads, head_dim, vocab)
@@ -107,7 +119,7 @@ def train(
     kv_heads: int = 8,
     head_dim: int = 128,
     vocab: int = 128_256,
-) -> dict[str, Any]:
+) -> Step:
     """The loss of `batch` sequences and its gradients; layers are recomputed backward."""
     kv_heads = max(kv_heads, mesh.shape.get("model", 1))
     sizes = _Sizes(dim, hidden, heads, kv_heads, head_dim, vocab)

@@ -37,12 +37,12 @@ from neuronjax.legalize.op_kinds import type_text
 
 
 def compare(
-    function: Callable[..., Any],
-    *arguments: Any,
+    function: Callable[..., object],
+    *arguments: object,
     target: str | None = None,
     reference: str = "float64",
     divergence_ulps: float = 1.0,
-    **switches: Any,
+    **switches: object,
 ) -> Comparison:
     """Runs ``function(*arguments)`` in the chip's numerics and in wider floats, and compares both.
 

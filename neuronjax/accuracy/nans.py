@@ -100,7 +100,10 @@ def _rows(name: str, ranges: Sequence[Range]) -> Iterator[tuple[str, str]]:
 
 
 def nan_report(
-    function: Callable[..., Any], *arguments: Any, target: str | None = None, **switches: Any
+    function: Callable[..., object],
+    *arguments: object,
+    target: str | None = None,
+    **switches: object,
 ) -> NanReport | None:
     """Runs ``function(*arguments)`` and finds the op that produced the first NaN or Inf.
 

@@ -13,7 +13,7 @@ Loops stay loops where their rounds differ in addresses only. Names that are not
 import importlib.util
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from neuronjax import nki_imports
 from neuronjax.errors import ConfigurationError
@@ -21,12 +21,13 @@ from neuronjax.nki import collectives, isa, language
 from neuronjax.nki.kernel import Kernel, jit, simulate
 from neuronjax.nki.profiling import benchmark, profile
 from neuronjax.nki.refusal import removed, unknown
-from neuronjax.nki.sweep import sweep
+from neuronjax.nki.sweep import Sweep, sweep
 from neuronjax.program.element_types import ElementType
+from neuronjax.timing.timeline import Timeline
 
 __all__ = [
-    "Kernel", "benchmark", "collectives", "dtype", "install", "isa", "jit", "language", "profile",
-    "simulate", "sweep",
+    "Kernel", "Sweep", "Timeline", "benchmark", "collectives", "dtype", "install", "isa", "jit",
+    "language", "profile", "simulate", "sweep",
 ]  # fmt: skip
 
 dtype = ElementType
@@ -59,7 +60,9 @@ def install() -> None:
         )
 
 
-def __getattr__(name: str) -> Any:
-    if name in REMOVED:
-        raise removed("nki", name, REMOVED[name])
-    raise unknown("nki", name, __all__)
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> None:
+        if name in REMOVED:
+            raise removed("nki", name, REMOVED[name])
+        raise unknown("nki", name, __all__)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neuronjax.errors import KernelError, UnsupportedProgramError, quoted
 from neuronjax.nki.constants import Operator
@@ -361,8 +361,10 @@ def _reduction(function: str, op: Operator) -> AluOp:
     return known[op.name]
 
 
-def __getattr__(name: str) -> Any:
-    raise unknown("nki.collectives", name, __all__)
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> None:
+        raise unknown("nki.collectives", name, __all__)
 
 
 def __dir__() -> list[str]:

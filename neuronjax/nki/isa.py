@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from neuronjax.nki.scheduling import NkiInstruction
 from neuronjax.nki.signatures import SIGNATURES, bound, signature
 from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.tracing import Trace, current
+
+if TYPE_CHECKING:
+    from neuronjax.nki.declared_isa import *  # noqa: F403
 
 __all__ = [
     "NOT_BUILT",
@@ -89,11 +92,11 @@ def register_alloc(x: int | Tensor | None = None) -> VirtualRegister:
     """A register for 32-bit integers, with the value `x`, that of a tensor's element, or none."""
     register = VirtualRegister(current().register())
     if x is not None:
-        __getattr__("register_load" if isinstance(x, Tensor) else "register_move")(register, x)
+        _named("register_load" if isinstance(x, Tensor) else "register_move")(register, x)
     return register
 
 
-def __getattr__(name: str) -> Callable[..., Any]:
+def _named(name: str) -> Callable[..., Any]:
     """A function by its name, with the signature of `SIGNATURES`."""
     if name in NOT_BUILT:
         return refusing(f"nki.isa.{name}", NOT_BUILT[name])
@@ -103,6 +106,10 @@ def __getattr__(name: str) -> Callable[..., Any]:
         raise unknown("nki.isa", name, __dir__())
 
     return _function(name)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = _named
 
 
 @functools.cache

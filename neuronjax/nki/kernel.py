@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 import jax
 import numpy as np
@@ -26,14 +26,19 @@ from neuronjax.nki.compiled import Compiled
 from neuronjax.nki.precision import widened_arrays
 from neuronjax.nki.scheduling import Edges, edges_of
 from neuronjax.nki.targets import chip_of
+from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.tracing import is_tracing
 from neuronjax.process_settings import seldom_collected
 
 __all__ = ["Kernel", "jit", "simulate"]
 
 
+R = TypeVar("R")
+"""What a kernel returns for JAX arrays, as types: a tensor is a ``jax.Array``."""
+
+
 @dataclass(frozen=True, repr=False)
-class Kernel:
+class Kernel(Generic[R]):
     """A function marked by `jit`."""
 
     function: Callable[..., Any]
@@ -54,7 +59,7 @@ class Kernel:
         grid = list(self.grid) if self.grid else ""
         return f"nki.jit({self.function.__name__}){grid}"
 
-    def __getitem__(self, grid: int | tuple[int, ...]) -> Kernel:
+    def __getitem__(self, grid: int | tuple[int, ...]) -> Kernel[R]:
         """The kernel with so many programs: `kernel[2](x)` runs on the two physical cores of a
         logical core, which share HBM. ``KernelError``: that is no number."""
         programs = grid if isinstance(grid, tuple) else (grid,)
@@ -65,12 +70,12 @@ class Kernel:
             )
         return dataclasses.replace(self, grid=programs)
 
-    def with_schedule(self, schedule: Iterable[Any]) -> Kernel:
+    def with_schedule(self, schedule: Iterable[Any]) -> Kernel[R]:
         """The kernel with dependencies between instructions by their names:
         `[("plus1", "recip"), ("sum", ["plus1", "recip"])]`. ``KernelError``: these are none."""
         return dataclasses.replace(self, schedule=edges_of(schedule))
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Kernel:
+    def __get__(self, instance: Any, owner: type | None = None) -> Kernel[R]:
         """The kernel as a method of an object that has it."""
         if instance is None:
             return self
@@ -94,7 +99,7 @@ class Kernel:
                 "number itself."
             ) from None
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+    def __call__(self, *arguments: object, **keywords: object) -> R:
         """Its results for JAX arrays, within `jax.jit` or not: the emulator computes them when the
         program runs. Arguments that are no arrays are known when the kernel is traced. Within
         another kernel it is a function like any other.
@@ -124,7 +129,7 @@ class Kernel:
         varying = varying_as(called.arrays, seen)
         return jax.tree.map(arrays.to_torch, varying) if called.is_torch else varying
 
-    def trace(self, *arguments: Any, target: str | None = None, **keywords: Any) -> Compiled:
+    def trace(self, *arguments: object, target: str | None = None, **keywords: object) -> Compiled:
         """The program for arrays of those shapes and dtypes, and the tensors it returns; `target`
         is the machine, as for `simulate`.
 
@@ -153,11 +158,43 @@ _OPTIONS = (
 """Options of `jit` for the Neuron compiler, which have no effect here."""
 
 
+class Marking(Protocol):
+    """What ``@nki.jit(…)`` marks a function with."""
+
+    @overload
+    def __call__(self, function: Callable[..., Tensor], /) -> Kernel[jax.Array]: ...
+    @overload
+    def __call__(
+        self, function: Callable[..., tuple[Tensor, ...]], /
+    ) -> Kernel[tuple[jax.Array, ...]]: ...
+    @overload
+    def __call__(self, function: Callable[..., R], /) -> Kernel[R]: ...
+
+
+@overload
+def jit(
+    function: Callable[..., Tensor], *, platform_target: str | None = None, **options: object
+) -> Kernel[jax.Array]: ...
+@overload
+def jit(
+    function: Callable[..., tuple[Tensor, ...]],
+    *,
+    platform_target: str | None = None,
+    **options: object,
+) -> Kernel[tuple[jax.Array, ...]]: ...
+@overload
+def jit(
+    function: Callable[..., R], *, platform_target: str | None = None, **options: object
+) -> Kernel[R]: ...
+@overload
+def jit(
+    function: None = None, *, platform_target: str | None = None, **options: object
+) -> Marking: ...
 def jit(
     function: Callable[..., Any] | None = None,
     *,
     platform_target: str | None = None,
-    **options: Any,
+    **options: object,
 ) -> Any:
     """Marks a function as a kernel, as `@nki.jit` or `@nki.jit(…)`. `platform_target` is what it is
     compiled for, such as `trn2`; options of the Neuron compiler have no effect.
@@ -174,7 +211,7 @@ def jit(
     return dataclasses.replace(kernel, target=platform_target or kernel.target)
 
 
-def kernel_of(function: Callable[..., Any]) -> Kernel:
+def kernel_of(function: Callable[..., R]) -> Kernel[R]:
     """A kernel as it is, and a function as one.
 
     KernelError: it is no function of Python, or one that does not return its results.
@@ -210,8 +247,35 @@ def _completed(function: Callable[..., Any], given: functools.partial[Any]) -> C
     return call
 
 
+@overload
 def simulate(
-    kernel: Callable[..., Any],
+    kernel: Kernel[jax.Array],
+    order: core.Order | None = None,
+    target: str | None = None,
+    ranks: int | None = None,
+    record_to: str | Path | None = None,
+    precise_fp: bool | None = None,
+) -> Callable[..., np.ndarray]: ...
+@overload
+def simulate(
+    kernel: Kernel[tuple[jax.Array, ...]],
+    order: core.Order | None = None,
+    target: str | None = None,
+    ranks: int | None = None,
+    record_to: str | Path | None = None,
+    precise_fp: bool | None = None,
+) -> Callable[..., tuple[np.ndarray, ...]]: ...
+@overload
+def simulate(
+    kernel: Callable[..., R],
+    order: core.Order | None = None,
+    target: str | None = None,
+    ranks: int | None = None,
+    record_to: str | Path | None = None,
+    precise_fp: bool | None = None,
+) -> Callable[..., R]: ...
+def simulate(
+    kernel: Callable[..., object],
     order: core.Order | None = None,
     target: str | None = None,
     ranks: int | None = None,

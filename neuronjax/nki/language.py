@@ -9,7 +9,7 @@ import contextlib
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from neuronjax.nki.tensor import DynamicSlice, Tensor
 from neuronjax.nki.tile_size import TileSize
 from neuronjax.nki.tracing import current
 from neuronjax.program.element_types import ElementType, element_type_named
+
+if TYPE_CHECKING:
+    from neuronjax.nki.declared_language import *  # noqa: F403
 
 NkiTensor = Tensor
 sbuf, psum = MemoryRegion.sbuf, MemoryRegion.psum
@@ -131,7 +134,7 @@ def _check_axis(axis: int) -> None:
     if not isinstance(axis, int) or (grid and not -len(grid) <= axis < len(grid)):
         raise KernelError(
             f"{current().line()}: the grid {list(grid)} has no axis {quoted(axis)}; use an axis "
-            f"below {max(len(grid), 1)}, or call the kernel with more numbers in brackets."
+            f"below {len(grid) or 1}, or call the kernel with more numbers in brackets."
         )
 
 
@@ -166,15 +169,17 @@ _CHECKED: Mapping[str, Any] = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    for names in (_CHECKED, DTYPES, LOOPS):
-        if name in names:
-            return names[name]
-    if name in NOT_BUILT:
-        return refusing(f"nki.language.{name}", NOT_BUILT[name])
-    if name in REMOVED:
-        raise removed("nki.language", name, REMOVED[name])
-    raise unknown("nki.language", name, __dir__())
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        for names in (_CHECKED, DTYPES, LOOPS):
+            if name in names:
+                return names[name]
+        if name in NOT_BUILT:
+            return refusing(f"nki.language.{name}", NOT_BUILT[name])
+        if name in REMOVED:
+            raise removed("nki.language", name, REMOVED[name])
+        raise unknown("nki.language", name, __dir__())
 
 
 def __dir__() -> list[str]:

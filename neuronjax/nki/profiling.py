@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from neuronjax.errors import KernelError
 from neuronjax.machine.instances import INSTANCES
@@ -19,11 +18,11 @@ from neuronjax.timing.timeline import Timeline
 
 
 def benchmark(
-    kernel: Callable[..., Any] | None = None,
+    kernel: Callable[..., object] | None = None,
     /,
-    *arguments: Any,
+    *arguments: object,
     target: str | None = None,
-    **keywords: Any,
+    **keywords: object,
 ) -> Timeline:
     """The time of one run of a kernel, without values: of arrays only shapes and dtypes count.
 
@@ -35,12 +34,12 @@ def benchmark(
 
 
 def profile(
-    kernel: Callable[..., Any] | None = None,
+    kernel: Callable[..., object] | None = None,
     /,
-    *arguments: Any,
+    *arguments: object,
     folder: str | Path | None = None,
     target: str | None = None,
-    **keywords: Any,
+    **keywords: object,
 ) -> Profile:
     """The profile of one run of a kernel, without values, as `benchmark` has its time.
 
@@ -64,7 +63,7 @@ def profile(
     return recorded
 
 
-def _given(kernel: Callable[..., Any] | None, name: str) -> Kernel:
+def _given(kernel: Callable[..., object] | None, name: str) -> Kernel:
     """The kernel; ``KernelError`` for what was a decorator in older versions of NKI."""
     if kernel is None:
         raise KernelError(

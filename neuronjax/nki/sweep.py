@@ -116,12 +116,12 @@ def _reason(error: Exception) -> str:
 
 
 def sweep(
-    kernel: Callable[..., Any],
+    kernel: Callable[..., object],
     /,
-    *arguments: Any,
-    over: Mapping[str, Sequence[Any]],
+    *arguments: object,
+    over: Mapping[str, Sequence[object]],
     target: str | None = None,
-    **keywords: Any,
+    **keywords: object,
 ) -> Sweep:
     """Times of the kernel, as `benchmark` gives them, for every combination of the values that
     `over` has for its parameters: ``sweep(kernel, x, over={"rows": [64, 128]})``.

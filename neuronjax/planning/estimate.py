@@ -7,10 +7,10 @@ import inspect
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from neuronjax.errors import ConfigurationError, TopologyError, UnsupportedProgramError
 from neuronjax.faults import parse_faults
@@ -37,16 +37,16 @@ from neuronjax.process_settings import seldom_collected
 DEFAULT_TARGET = "trn2.48xlarge"
 _MOST_KERNELS = 50
 
-MeshLike = Mapping[str, int] | str | Any | None
+MeshLike: TypeAlias = "Mapping[str, int] | str | Mesh | AbstractMesh | None"
 """Sizes by axis, their text, or a mesh of JAX."""
 
 
 def estimate(
-    fn: Callable[..., Any],
-    *arguments: Any,
+    fn: Callable[..., object],
+    *arguments: object,
     target: str = DEFAULT_TARGET,
     mesh: MeshLike = None,
-    in_specs: Any = None,
+    in_specs: object = None,
     lnc: int | None = None,
     machine: what_if.Given = None,
     tokens: int | None = None,
