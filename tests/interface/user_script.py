@@ -19,7 +19,8 @@ Result: TypeAlias = neuronjax.Comparison | neuronjax.NanReport | neuronjax.MeshP
 
 
 def step(w: jax.Array, x: jax.Array) -> jax.Array:
-    return jnp.tanh(x @ w)
+    result: jax.Array = jnp.tanh(x @ w)
+    return result
 
 
 @nki.jit
