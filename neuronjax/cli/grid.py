@@ -14,7 +14,7 @@ from neuronjax.planning.estimate import DEFAULT_TARGET
 from neuronjax.planning.kept import Kept
 from neuronjax.planning.prices import read_prices
 from neuronjax.planning.runners import Runner, in_processes, in_turn, on_ray
-from neuronjax.planning.sweep import Choice, Estimating, Grid, Point, Sweep, sweep
+from neuronjax.planning.sweep import DIED, Choice, Estimating, Grid, Point, Sweep, sweep
 from neuronjax.planning.workload import load
 
 
@@ -46,7 +46,8 @@ def _numbers(text: str) -> list[int]:
 def swept(arguments: argparse.Namespace, folder: Path | None = None) -> Sweep:
     """The estimates of all combinations; each is told to stderr when it is there.
 
-    With a folder those that it has are not estimated again, and new ones are added to it.
+    With a folder those that it has are not estimated again, and new ones are added to it, except
+    those whose process died.
     """
     grid = Grid(
         targets=arguments.targets.split(","),
@@ -90,7 +91,7 @@ def _progress(count: int, kept: Kept | None) -> Callable[[Point], None]:
         nonlocal ended
         ended += 1
         print(f"[{ended}/{count}] {point.label}: {point.error or 'done'}", file=sys.stderr)
-        if kept:
+        if kept and point.error != DIED:
             kept.add(point)
 
     return tell

@@ -1,7 +1,7 @@
 """How the points of a sweep are estimated: in turn, side by side in processes, or on a cluster.
 
 A runner takes a function and what it is called with, and yields the number of a call and its
-result, in the order in which calls end.
+result, in the order in which calls end. The result is ``None`` where a process died over the call.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import importlib
 import multiprocessing
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import jax
@@ -20,7 +21,7 @@ from neuronjax.errors import ConfigurationError
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
-Runner = Callable[[Callable[[Asked], Answer], Sequence[Asked]], Iterator[tuple[int, Answer]]]
+Runner = Callable[[Callable[[Asked], Answer], Sequence[Asked]], Iterator[tuple[int, Answer | None]]]
 
 _CONNECT_SECONDS = 10.0
 
@@ -36,27 +37,44 @@ def in_turn(
 def in_processes(count: int) -> Runner[Asked, Answer]:
     """`count` calls at a time, each in a process of this machine.
 
-    ConfigurationError: a process ended without a result, as for want of memory.
+    A call whose process ends without a result, as for want of memory, gives ``None``; the others go
+    on, with a new process in its place.
     """
 
     def run(
         call: Callable[[Asked], Answer], asked: Sequence[Asked]
-    ) -> Iterator[tuple[int, Answer]]:
-        spawn = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(count, mp_context=spawn, initializer=on_cpu)
+    ) -> Iterator[tuple[int, Answer | None]]:
+        idle: SimpleQueue[ProcessPoolExecutor] = SimpleQueue()
+        for _ in range(count):
+            idle.put(_one_process())
+
+        def ask(entry: Asked) -> Answer | None:
+            process = idle.get()
+            try:
+                return process.submit(call, entry).result()
+            except BrokenProcessPool:
+                process = _one_process()
+                return None
+            finally:
+                idle.put(process)
+
+        threads = ThreadPoolExecutor(count)
         try:
-            pending = {pool.submit(call, entry): number for number, entry in enumerate(asked)}
+            pending = {threads.submit(ask, entry): number for number, entry in enumerate(asked)}
             for future in as_completed(pending):
                 yield pending[future], future.result()
-        except BrokenProcessPool:
-            raise ConfigurationError(
-                "a worker died without a result, perhaps because memory ran out. Use fewer "
-                "--workers; with --out, finished points are kept."
-            ) from None
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            threads.shutdown(wait=False, cancel_futures=True)
+            while not idle.empty():
+                idle.get().shutdown(wait=False)
 
     return run
+
+
+def _one_process() -> ProcessPoolExecutor:
+    """A process of its own for calls in turn; it starts with the first."""
+    spawn = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(1, mp_context=spawn, initializer=on_cpu)
 
 
 def on_ray(address: str) -> Runner[Asked, Answer]:

@@ -6,7 +6,6 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from neuronjax.display import Displayed, Table
 from neuronjax.errors import NeuronError
@@ -83,6 +82,18 @@ class Point:
         return step / count * MILLION if count else step
 
 
+DIED = (
+    "the process that estimated it died without a result, perhaps because memory ran out (use "
+    "fewer --workers) or because XLA ended it"
+)
+"""The error of a point that took its process with it."""
+
+
+def _point(choice: Choice, estimate: Estimate | None = None, error: str = "") -> Point:
+    target, mesh, batch, dtype = choice
+    return Point(target=target, mesh=mesh, batch=batch, dtype=dtype, estimate=estimate, error=error)
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Sweep(Displayed):
     """All points, in the order of the grid."""
@@ -148,13 +159,10 @@ class Estimating:
 
     def __call__(self, choice: Choice) -> Point:
         """What is impossible becomes a point with its error."""
-        chosen: dict[str, Any] = dict(
-            zip(("target", "mesh", "batch", "dtype"), choice, strict=True)
-        )
         try:
-            return Point(**chosen, estimate=self._estimate(*choice))
+            return _point(choice, estimate=self._estimate(*choice))
         except (NeuronError, ValueError) as error:  # such as a mesh that does not divide a weight
-            return Point(**chosen, error=(str(error).strip().splitlines() or ["?"])[0])
+            return _point(choice, error=(str(error).strip().splitlines() or ["?"])[0])
 
     def _estimate(
         self, target: str, mesh: str | None, batch: int | None, dtype: str | None
@@ -194,7 +202,8 @@ def sweep(
     """
     points = dict(kept or {})
     choices = [choice for choice in grid if choice not in points]
-    for number, point in runner(estimating, choices):
+    for number, answer in runner(estimating, choices):
+        point = answer or _point(choices[number], error=DIED)
         points[choices[number]] = point
         done(point)
     return Sweep(workload=estimating.factory.name, points=tuple(points[choice] for choice in grid))

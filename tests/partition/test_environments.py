@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import HOST_DEVICES, RunPython
 from tests.partition.test_programs import PROGRAMS, run
 
-NAMES = ("tensor parallel", "scan", "axis_index", "gather and scatter")
+NAMES = ("tensor parallel", "scan", "all_to_all")
 
 CODE = f"""\
 import sys

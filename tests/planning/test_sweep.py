@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import sys
 from collections import Counter
@@ -107,6 +108,21 @@ def test_points_side_by_side_are_the_same(found: Sweep) -> None:
     estimating = Estimating(factory=load(STACK), prices=PRICES, layers=2)
     beside = sweep(estimating, grid, runner=in_processes(2))
     assert beside.points == (found.points[0], found.points[2])
+
+
+def _end_at_one(number: int) -> int:
+    if number == 1:
+        os._exit(1)
+    return number
+
+
+def test_only_the_row_of_a_process_that_dies_is_lost() -> None:
+    assert sorted(in_processes(1)(_end_at_one, [0, 1, 2])) == [(0, 0), (1, None), (2, 2)]
+    estimating = Estimating(factory=load(STACK), layers=2)
+    grid = Grid(targets=["trn1.2xlarge"], batches=[1, 2])
+    lost = sweep(estimating, grid, runner=lambda call, asked: iter([(1, None), (0, None)]))
+    assert [point.batch for point in lost.points] == [1, 2]
+    assert all("died" in point.error for point in lost.points)
 
 
 @pytest.mark.parametrize("port", [1, 10**6])

@@ -18,6 +18,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from tests import odd_programs
+
 STEPS = 20
 _D, _H, _B = 16, 32, 32
 
@@ -188,7 +190,12 @@ def main() -> None:
     """FOLDER TASK...: writes what a process finds to FOLDER/INDEX.json."""
     jax.distributed.initialize()
     folder, *tasks = sys.argv[1:]
-    facts = _of_processes() | {"results": {task: TASKS[task](jax.devices()) for task in tasks}}
+    devices = jax.devices()
+    facts = _of_processes() | {
+        "results": {task: TASKS[task](devices) for task in tasks if task in TASKS},
+        "shards": {task: odd_programs.shards(odd_programs.PROGRAMS[task], devices)
+                   for task in tasks if task in odd_programs.PROGRAMS},
+    }  # fmt: skip
     facts["restored"] = restored(Path(folder) / "before", jax.devices())
     save(Path(folder) / "after", jax.devices())
     path = Path(folder) / f"{jax.process_index()}.json"

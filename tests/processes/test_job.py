@@ -17,6 +17,7 @@ import pytest
 from neuronjax.cli.main import main
 from neuronjax.profiling import mesh_traffic, store
 from tests.conftest import PROJECT
+from tests.odd_programs import PROGRAMS, shards
 from tests.processes import job
 
 LAUNCH = [sys.executable, "-m", "neuronjax.cli", "launch"]
@@ -67,9 +68,20 @@ def test_every_process_records_its_profile(tmp_path: Path, environment: dict[str
         assert len(drawn["svgs"]) == 2
 
 
+OFTEN = (
+    "no arguments", "nothing at all", "one core", "a part of the mesh", "int4", "layers", "cache",
+    "axis_index in a branch", "axis_index in a loop in a loop", "psum in a branch", "pipeline",
+)  # fmt: skip
+"""Odd programs that every test run tries."""
+
+
 @pytest.mark.parametrize(
     ("count", "tasks"),
-    [(2, list(job.TASKS)), pytest.param(4, ["training"], marks=pytest.mark.slow)],
+    [
+        (2, [*job.TASKS, *OFTEN]),
+        pytest.param(2, list(PROGRAMS), marks=pytest.mark.slow, id="2-odd"),
+        pytest.param(4, ["training", *PROGRAMS], marks=pytest.mark.slow, id="4-odd"),
+    ],
 )
 def test_processes_compute_what_one_does(
     count: int,
@@ -89,9 +101,16 @@ def test_processes_compute_what_one_does(
     done = launch(*arguments, env=environment)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     facts = [json.loads((tmp_path / f"{i}.json").read_text()) for i in range(count)]
+    of_processes = [of_process.pop("shards") for of_process in facts]
+    for task in tasks:
+        if task in PROGRAMS:
+            found = {
+                place: value for of_one in of_processes for place, value in of_one[task].items()
+            }
+            assert found == shards(PROGRAMS[task], neuron_devices), task
     for index, of_process in enumerate(facts):
         assert of_process == expected(index, count, cores) | {
-            "results": {task: alone[task] for task in tasks},
+            "results": {task: alone[task] for task in tasks if task in alone},
             "restored": True,
         }
     assert job.restored(tmp_path / "after", neuron_devices)
