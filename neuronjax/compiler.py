@@ -33,6 +33,7 @@ from neuronjax.legalize.custom_calls import expand as expand_custom_calls
 from neuronjax.legalize.policy import Policy
 from neuronjax.legalize.report import Finding, Reporter, findings
 from neuronjax.legalize.rules.rule import Cores
+from neuronjax.partition.pointwise import replace_pointwise
 from neuronjax.partition.spmd import partition
 
 if TYPE_CHECKING:
@@ -184,8 +185,10 @@ def _per_core(
         chlo.without_composites(module)
         signature = hlo.signature(module)
         hlo.drop_layouts(module)
+        partitions = options.executable_build_options.num_partitions
+        if partitions > 1:
+            replace_pointwise(module)
         program = hlo.dump(module)
-    partitions = options.executable_build_options.num_partitions
     if partitions == 1:
         return program, signature
 
