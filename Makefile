@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+INSTALL := $(BIN)/python -m pip install --quiet -e ".[all]" -c constraints.txt
 
 .PHONY: train generate serve test test-platform test-conformance test-jobs test-slow parity lint docs bench suite ecosystem nki-suite fuzz random-configs interruptions presets soak clean
 
@@ -43,7 +44,7 @@ test-slow: $(STAMP)
 
 # The models against transformers, and kernels of tensors of torch, which nothing else here needs.
 parity: $(STAMP)
-	$(BIN)/python -m pip install --quiet -e ".[dev,parity]"
+	$(INSTALL) --group dev --group parity
 	$(PYTEST) tests/models/parity tests/nki/parity
 
 lint: $(STAMP)
@@ -54,7 +55,7 @@ lint: $(STAMP)
 
 # The documentation as a site, in runs/docs.
 docs: $(STAMP)
-	$(BIN)/python -m pip install --quiet -e ".[docs]"
+	$(INSTALL) --group docs
 	$(BIN)/sphinx-build -q -W --keep-going docs runs/docs
 
 # Ratios against JAX's own cpu platform, both sides in one run.
@@ -73,7 +74,7 @@ suite: $(STAMP)
 # The suites of projects that stand on JAX (hours): make ecosystem SOURCES=<folder for their sources>
 # A part of each: SUITE_FLAGS="--sample=1/16".
 ecosystem: $(STAMP)
-	$(BIN)/python -m pip install --quiet -e ".[dev,ecosystem]"
+	$(INSTALL) --group dev --group ecosystem
 	$(BIN)/python -m tests.conformance.ecosystem --sources=$(SOURCES) --fetch --write_scoreboard \
 	  $(SUITE_FLAGS)
 
@@ -95,7 +96,7 @@ soak: $(STAMP)
 # Random configs of every family against the reference (an hour; goes on where it was interrupted,
 # without its rows of random_configs.json from the start).
 random-configs: $(STAMP)
-	$(BIN)/python -m pip install --quiet -e ".[dev,parity]"
+	$(INSTALL) --group dev --group parity
 	JAX_PLATFORMS=cpu $(BIN)/python -m tests.models.parity.random_configs
 
 # A training run killed twenty times at random moments: it must reach the losses of one that was not.
@@ -106,10 +107,10 @@ interruptions: $(STAMP)
 presets: $(STAMP)
 	$(BIN)/python -m tests.training.presets
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -e ".[dev]"
+	$(INSTALL) --group dev
 	touch $@
 
 clean:

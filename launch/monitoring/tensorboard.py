@@ -21,7 +21,7 @@ class TensorBoardFile:
             module = importlib.import_module("tensorboardX")  # takes a second: loads any torch
         except ModuleNotFoundError as error:
             raise SettingsError(
-                "--tensorboard needs tensorboardX: pip install 'neuronjax[tensorboard]', or leave "
+                "--tensorboard needs tensorboardX: pip install --group tensorboard, or leave "
                 "the flag out."
             ) from error
         self._writer = module.SummaryWriter(str(directory), purge_step=last_step + 1)

@@ -10,9 +10,12 @@ import re
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+import neuronjax
 from neuronjax import __version__, options
 from neuronjax.cli.command import Command
 from neuronjax.errors import NeuronError
@@ -27,8 +30,14 @@ on the platform in a separate process. Exit code 1: something is wrong.
 Example: neuronjax doctor
 """
 
-EXTRAS = ("models", "data", "chat", "serve", "profile", "monitor", "tensorboard")
-"""The optional parts that users install."""
+EXTRAS = ("profile", "monitor")
+"""The optional parts of the package."""
+
+GROUPS = ("models", "data", "chat", "pieces", "serve", "tensorboard")
+"""What the programs of a checkout need."""
+
+CHECKOUT = Path(neuronjax.__file__).parents[1] / "pyproject.toml"
+"""Where the package is not installed as a wheel."""
 
 SECONDS = 120
 """How long the small program may take."""
@@ -126,9 +135,23 @@ def extras() -> Iterator[Check]:
         if not _is_installed(needed[1]):
             missing.append(needed[1])
     for extra in EXTRAS:
-        missing = lacking.get(extra, [])
-        remedy = f"lacks {', '.join(missing)}: pip install 'neuronjax[{extra}]'"
-        yield Check(None, f"extra {extra} {remedy if missing else 'is installed'}")
+        yield _optional(f"extra {extra}", lacking.get(extra, []), f"'neuronjax[{extra}]'")
+
+
+def groups() -> Iterator[Check]:
+    """What the programs of a checkout lack."""
+    if not CHECKOUT.is_file():
+        return
+    named = tomllib.loads(CHECKOUT.read_text()).get("dependency-groups", {})
+    for group in GROUPS:
+        wanted = [re.split(r"[^\w.-]", line)[0] for line in named.get(group, [])]
+        missing = [name for name in wanted if not _is_installed(name)]
+        yield _optional(f"group {group}", missing, f"--group {group}")
+
+
+def _optional(part: str, missing: list[str], installed_by: str) -> Check:
+    remedy = f"lacks {', '.join(missing)}: pip install {installed_by}"
+    return Check(None, f"{part} {remedy if missing else 'is installed'}")
 
 
 def _is_installed(distribution: str) -> bool:
@@ -145,6 +168,7 @@ CHECKS: Mapping[str, Callable[[], Iterator[Check]]] = {
     "variables": variables,
     "execution": execution,
     "extras": extras,
+    "groups": groups,
 }
 """Group -> its checks, in the order in which they are made."""
 

@@ -127,8 +127,13 @@ def _reader() -> Factory:
         return load(MODELS)
     except ScriptError:
         raise ConfigurationError(
-            "a model's directory is read by the packages `models` and `launch`, which come with "
-            "neuronjax's repository: run this in a checkout, or give MODULE:FUNCTION."
+            "names and directories of models are read by the packages `models` and `launch`, which "
+            "come with neuronjax's repository: run this in a checkout, or give MODULE:FUNCTION."
+        ) from None
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"names and directories of models are read with {error.name}, which is not installed: "
+            "pip install --group models."
         ) from None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from neuronjax.cli import doctor
@@ -14,7 +16,23 @@ def test_an_installation_that_works(capsys: pytest.CaptureFixture[str]) -> None:
     assert "   ok  jaxlib " in printed
     assert "a small program ran in " in printed
     assert "8 devices, the first is " in printed
-    assert "extra models is installed" in printed
+    assert "extra profile is installed" in printed
+    assert "group models is installed" in printed
+
+
+def test_a_wheel_is_told_of_its_own_extras_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(doctor, "CHECKOUT", tmp_path / "pyproject.toml")
+    assert list(doctor.checked("groups")) == []
+
+
+def test_what_a_checkout_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    project = tmp_path / "pyproject.toml"
+    project.write_text('[dependency-groups]\nserve = ["no-such-package>=1", "numpy"]')
+    monkeypatch.setattr(doctor, "CHECKOUT", project)
+    texts = [check.text for check in doctor.checked("groups")]
+    assert "group serve lacks no-such-package: pip install --group serve" in texts
 
 
 @pytest.mark.parametrize(

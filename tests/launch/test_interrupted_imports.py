@@ -1,4 +1,4 @@
-"""An interrupt while a binary imports what it needs ends it with one line."""
+"""An interrupt or a missing package while a binary imports what it needs ends it with one line."""
 
 from __future__ import annotations
 
@@ -9,25 +9,36 @@ from pathlib import Path
 
 import pytest
 
-INTERRUPTING = """
+FINDER = """
 import signal, sys
 
-class Interrupts:
+class Finder:
     def find_spec(self, name, path=None, target=None):
         if name == {moment!r}:
-            signal.raise_signal(signal.SIGINT)
+            {statement}
 
-sys.meta_path.insert(0, Interrupts())
+sys.meta_path.insert(0, Finder())
 """
+INTERRUPT = "signal.raise_signal(signal.SIGINT)"
+MISSING = "raise ModuleNotFoundError(name=name)"
+TO_INSTALL = "flax is not installed; in the checkout: pip install -e . --group jobs\n"
 
 
 @pytest.mark.parametrize(
-    ("program", "moment"),
-    [("train", "absl"), ("serve", "jax"), ("batch", "flax"), ("generate", "optax")],
+    ("program", "moment", "statement", "code", "line"),
+    [
+        ("train", "absl", INTERRUPT, 130, "interrupted\n"),
+        ("serve", "jax", INTERRUPT, 130, "interrupted\n"),
+        ("batch", "flax", INTERRUPT, 130, "interrupted\n"),
+        ("generate", "optax", INTERRUPT, 130, "interrupted\n"),
+        ("train", "flax", MISSING, 2, TO_INSTALL),
+    ],
 )
-def test_one_line(program: str, moment: str, tmp_path: Path) -> None:
+def test_one_line(
+    program: str, moment: str, statement: str, code: int, line: str, tmp_path: Path
+) -> None:
     """Python runs the module `sitecustomize` first."""
-    (tmp_path / "sitecustomize.py").write_text(INTERRUPTING.format(moment=moment))
+    (tmp_path / "sitecustomize.py").write_text(FINDER.format(moment=moment, statement=statement))
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-m", f"launch.{program}", "--help"],
@@ -36,4 +47,4 @@ def test_one_line(program: str, moment: str, tmp_path: Path) -> None:
         text=True,
         timeout=300,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", line)
