@@ -25,6 +25,7 @@ COMMANDS = (
     "lint",
     "lower",
     "ls",
+    "maxtext",
     "monitor",
     "nccom",
     "nki",
