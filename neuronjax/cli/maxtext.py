@@ -37,6 +37,9 @@ TRAINER = "maxtext.trainers.pre_train.train"
 COMPILER = "maxtext.trainers.pre_train.train_compile"
 MACHINES = "maxtext.utils.accelerator_to_spec_map"
 
+_ALONE = "coordinator_address should be defined"
+"""Part of what JAX says where nothing tells it of other processes."""
+
 FITS, DOES_NOT_FIT, RAISED = 0, 1, 2
 """Exit codes."""
 
@@ -170,8 +173,18 @@ def _train(arguments: argparse.Namespace) -> int:
         options.pin(target=arguments.target)
     jax.config.update("jax_platforms", "neuron,cpu")
     words = settings_for_chip(arguments.settings, DEFAULTS)
+    _join_processes()
     outcome = scripts.run(TRAINER, words, True, 0)
     return FITS if outcome.error is None else RAISED
+
+
+def _join_processes() -> None:
+    """Connects to the other processes, if a launcher or cluster that JAX knows started several."""
+    try:
+        jax.distributed.initialize()
+    except ValueError as error:
+        if _ALONE not in str(error):
+            raise ConfigurationError(f"the processes cannot connect: {error}") from error
 
 
 def _compile(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,70 @@
+"""`neuronjax maxtext`: what it adds to MaxText's settings and what it refuses.
+
+The runs themselves need MaxText, and so Python 3.12: `python -m tests.clients`.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from neuronjax.cli.main import main
+from neuronjax.cli.maxtext import DEFAULTS, settings_for_chip
+
+_BASE = "attention: 'autoselected'\nmegablox: true\nhardware: 'tpu'\n"
+
+
+@pytest.fixture
+def maxtext(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package of the name, which has nothing but its settings."""
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "base.yml").write_text(_BASE)
+    package = types.ModuleType("maxtext")
+    package.__path__ = [str(tmp_path)]
+    package.__spec__ = types.SimpleNamespace(name="maxtext")  # type: ignore[assignment]
+    monkeypatch.setitem(sys.modules, "maxtext", package)
+    return tmp_path
+
+
+def test_what_the_chip_needs_is_added_where_the_version_knows_it(maxtext: Path) -> None:
+    file, *settings = settings_for_chip(["steps=5", "hardware=cpu"], DEFAULTS)
+    assert file == str(maxtext / "configs" / "base.yml")
+    assert {"steps=5", "hardware=cpu", "attention=dot_product", "megablox=False"} < {*settings}
+    assert not any(setting.startswith("use_tokamax_gmm") for setting in settings)
+
+
+def test_a_file_of_the_users_takes_the_place_of_the_base(maxtext: Path) -> None:
+    assert settings_for_chip(["own.yml", "steps=5"], {})[0] == "own.yml"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "attention=flash"], "set attention=dot_product, or leave it out"),
+        (["train", "megablox=True"], "set megablox=False, or leave it out"),
+        (["compile", "--target=trn2.48xlarge", "use_tokamax_gmm=true"], "set use_tokamax_gmm="),
+        (["train", "steps=5", "own.yml"], "write it as NAME=VALUE"),
+        (["train", "--target=trn2.49xlarge"], "trn2.48xlarge"),
+        (["compile", "--instances=0"], "--instances"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_settings_are_one_line(
+    words: list[str], message: str, maxtext: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main(["maxtext", *words])
+    except SystemExit as end:
+        code = end.code
+    printed = capsys.readouterr().err.strip()
+    assert code == 2
+    assert message in printed.splitlines()[-1]
+    assert "Traceback" not in printed
+
+
+def test_without_maxtext_the_page_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["maxtext", "train"]) == 2
+    assert "pip install --no-deps maxtext" in capsys.readouterr().err

@@ -1,0 +1,1 @@
+"""Large programs that people bring, run unmodified on `cpu` and on `neuron`."""
