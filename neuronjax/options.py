@@ -433,6 +433,11 @@ def threads_of_xla(count: int) -> Iterator[None]:
             del os.environ[XLA_THREADS]
 
 
+def set_default_variable(name: str, value: str) -> None:
+    """Sets a variable that another project reads, unless the user has set it."""
+    os.environ.setdefault(name, value)
+
+
 def configure(**switches: object) -> None:
     """Sets options from Python, by the field names of ``Options``; they win over the environment.
 

@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import importlib
 import importlib.util
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -124,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
             "the package maxtext is not installed in this environment; the page on MaxText of the"
             " documentation says what it needs: Python 3.12, and pip install --no-deps maxtext."
         )
-    os.environ.setdefault("DECOUPLE_GCLOUD", "TRUE")
+    options.set_default_variable("DECOUPLE_GCLOUD", "TRUE")
     code: int = arguments.work(arguments)
     return code
 
@@ -210,10 +209,10 @@ def _compile(arguments: argparse.Namespace) -> int:
         jax.config.update("jax_platforms", "cpu")
         with _compiling_with(estimate, machine):
             importlib.import_module(COMPILER).main([COMPILER, *words])
-        for found in estimates:
-            out.write(f"{found if arguments.format == 'text' else found.to_json()}\n")
+        for step in estimates:
+            out.write(f"{step if arguments.format == 'text' else step.to_json()}\n")
         out.flush()
-    return FITS if all(found.fits for found in estimates) else DOES_NOT_FIT
+    return FITS if all(step.fits for step in estimates) else DOES_NOT_FIT
 
 
 class _Configuration(Protocol):
