@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 INSTALL := $(BIN)/python -m pip install --quiet -e ".[all]" -c constraints.txt
+# Tests start hundreds of processes, which compile every module again where no bytecode is kept.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: train generate serve test test-platform test-conformance test-jobs test-slow parity lint docs bench suite ecosystem nki-suite fuzz random-configs interruptions presets soak clean
 

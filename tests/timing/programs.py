@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from neuronjax.program.program import Program
 from neuronjax.program.text import parse
@@ -18,12 +20,15 @@ anomalies of list scheduling. They stay small."""
 GOLDEN = Path(__file__).parents[1] / "program" / "golden"
 
 
-def golden() -> dict[str, Program]:
+@functools.cache
+def golden() -> Mapping[str, Program]:
     """The golden programs of the room of instructions, by name."""
-    return {path.stem: parse(path.read_text()) for path in sorted(GOLDEN.glob("*.txt"))}
+    parsed = {path.stem: parse(path.read_text()) for path in sorted(GOLDEN.glob("*.txt"))}
+    return MappingProxyType(parsed)
 
 
-def every() -> dict[str, Program]:
+@functools.cache
+def every() -> Mapping[str, Program]:
     """All programs that tests of time have."""
     loops = {
         "pipeline": pipeline(40),
@@ -31,7 +36,8 @@ def every() -> dict[str, Program]:
         "run ahead": run_ahead(3_000),
         "two slots": pipeline(41, slots=2, work=100),
     }
-    return {f"golden {name}": program for name, program in golden().items()} | programs() | loops
+    of_golden = {f"golden {name}": program for name, program in golden().items()}
+    return MappingProxyType(of_golden | programs() | loops)
 
 
 def pipeline(

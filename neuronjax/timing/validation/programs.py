@@ -6,7 +6,10 @@ Sizes that a source does not give are said beside the program.
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from neuronjax.program.program import Program
 from neuronjax.program.text import parse
@@ -266,7 +269,8 @@ def _evaluated(text: str, value: int) -> str:
     return re.sub(r"\bI\b", str(value), text)
 
 
-def programs() -> dict[str, Program]:
+@functools.cache
+def programs() -> Mapping[str, Program]:
     """All by name."""
     texts = {
         "matmul": MATMUL,
@@ -275,8 +279,9 @@ def programs() -> dict[str, Program]:
         "mamba": MAMBA,
         "empty": EMPTY,
     }
-    return {
+    parsed = {
         **{name: parse(text) for name, text in texts.items()},
         "attention FP32": attention("float32"),
         "attention BF16": attention("bfloat16"),
     }
+    return MappingProxyType(parsed)
