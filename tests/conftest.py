@@ -12,15 +12,14 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Generator
-from pathlib import Path
 from typing import TypeVar
 
 import hypothesis
 import pytest
 
-from tests import quick_compile
+from tests import forked, quick_compile
+from tests.forked import PROJECT
 
-PROJECT = Path(__file__).resolve().parents[1]
 HOST_DEVICES = "--xla_force_host_platform_device_count=8"
 ENVIRONMENT = {
     "JAX_PLATFORMS": "neuron,cpu",
@@ -73,16 +72,29 @@ def cpu_devices() -> list[jax.Device]:
 def run_python() -> RunPython:
     """Runs code in a process of its own, on the machine of the tests unless ``env`` says else.
 
-    A variable whose value is ``None`` is unset.
+    The process is forked from one that has imported JAX and this project (`tests.forked`). A
+    variable whose value is ``None`` is unset.
     """
 
     def run(
         code: str, env: dict[str, str | None] | None = None, timeout: float = 240
     ) -> subprocess.CompletedProcess[str]:
-        environment = os.environ | (env or {})
+        environment = _environment(env)
+        return forked.run(["-c", textwrap.dedent(code)], env=environment, timeout=timeout)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def start_python() -> RunPython:
+    """As ``run_python``, in a process that starts anew: for what is imported, and when."""
+
+    def run(
+        code: str, env: dict[str, str | None] | None = None, timeout: float = 240
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-c", textwrap.dedent(code)],
-            env={name: value for name, value in environment.items() if value is not None},
+            env=_environment(env),
             cwd=PROJECT,
             capture_output=True,
             text=True,
@@ -90,6 +102,11 @@ def run_python() -> RunPython:
         )
 
     return run
+
+
+def _environment(changed: dict[str, str | None] | None) -> dict[str, str]:
+    environment = os.environ | (changed or {})
+    return {name: value for name, value in environment.items() if value is not None}
 
 
 @pytest.hookimpl(wrapper=True)

@@ -248,8 +248,8 @@ def test_each_of_several_processes_has_its_own(monkeypatch: pytest.MonkeyPatch) 
     )
 
 
-def test_configure_before_and_after_the_start_of_the_platform(run_python: RunPython) -> None:
-    done = run_python(
+def test_configure_before_and_after_the_start_of_the_platform(start_python: RunPython) -> None:
+    done = start_python(
         """
         import neuronjax
         neuronjax.configure(target="trn1.2xlarge")
@@ -281,8 +281,8 @@ UNASKED = """
 """
 
 
-def test_installed_but_not_asked_for(run_python: RunPython) -> None:
+def test_installed_but_not_asked_for(start_python: RunPython) -> None:
     """Other platforms keep their place and Python its Ctrl-C until neuron is used."""
-    done = run_python(UNASKED, {"JAX_PLATFORMS": None})
+    done = start_python(UNASKED, {"JAX_PLATFORMS": None})
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["cpu", "True", "True", "False"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from neuronjax.cli.scripts import Outcome
 from neuronjax.hlo.location import Frame
 from neuronjax.legalize.report import Finding
 from neuronjax.legalize.rules import RULES
+from tests import forked
 from tests.conftest import PROJECT
 
 SCRIPT = """\
@@ -62,13 +62,10 @@ def lint(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         for name, value in os.environ.items()
         if not name.startswith(("NEURON", "JAX", "XLA"))
     }
-    return subprocess.run(
-        [sys.executable, "-m", "neuronjax.cli", "lint", *arguments],
+    return forked.run(
+        ["-m", "neuronjax.cli", "lint", *arguments],
         env=environment | {"PYTHONPATH": str(PROJECT)},
         cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
     )
 
 

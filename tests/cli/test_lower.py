@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from neuronjax.dump import SUFFIXES
 from neuronjax.lower.passes import PASSES
 from neuronjax.program import text
 from neuronjax.program.verify import verify
+from tests import forked
 
 SCRIPT = """\
 import sys
@@ -35,11 +35,9 @@ if "raise" in sys.argv:
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "job.py").write_text(SCRIPT)
-    return subprocess.run(
-        [sys.executable, "-m", "neuronjax.cli", "lower", *arguments],
-        cwd=folder, capture_output=True, text=True, timeout=300,
-        env={k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "NEURON"))},
-    )  # fmt: skip
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "NEURON"))}
+    command = ["-m", "neuronjax.cli", "lower", *arguments]
+    return forked.run(command, env=environment, cwd=folder, timeout=300)
 
 
 def test_prints_programs_that_parse_and_are_legal(tmp_path: Path) -> None:

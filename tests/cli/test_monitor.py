@@ -17,6 +17,8 @@ import prometheus_client
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests import forked
+
 JOB = """
 import jax, jax.numpy as jnp, sys
 step = jax.jit(lambda x: jax.nn.softmax(x @ x))
@@ -64,10 +66,7 @@ def get(port: int, path: str) -> dict:
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "neuronjax.cli", *arguments],
-        capture_output=True, text=True, timeout=120, env=ENVIRONMENT,
-    )  # fmt: skip
+    return forked.run(["-m", "neuronjax.cli", *arguments], env=ENVIRONMENT)
 
 
 def test_reports_are_neuron_monitors(port: int) -> None:
@@ -196,10 +195,7 @@ for _ in range(2):
 print(jax.jit(lambda x: x @ x)(jnp.ones((64, 64)))[0, 0])
 """
     given = {"JAX_PLATFORMS": "neuron", "NEURONJAX_MONITOR_PORT": str(free_port())}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
-        env=ENVIRONMENT | given,
-    )  # fmt: skip
+    done = forked.run(["-c", code], env=ENVIRONMENT | given)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "64.0\n"
     assert "Traceback" not in done.stderr
@@ -223,10 +219,7 @@ found = json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/json?period=9
 print(json.dumps(found["neuron_runtime_data"][0]["report"]["execution_stats"]))
 """
     given = {"JAX_PLATFORMS": "neuron", "NEURONJAX_MONITOR_PORT": str(free_port())}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
-        env=ENVIRONMENT | given | variables,
-    )  # fmt: skip
+    done = forked.run(["-c", code], env=ENVIRONMENT | given | variables)
     assert done.returncode == 0, done.stderr
     stats = json.loads(done.stdout)
     assert stats["execution_summary"][status] >= 1
@@ -234,10 +227,7 @@ print(json.dumps(found["neuron_runtime_data"][0]["report"]["execution_stats"]))
 
 
 def test_a_port_that_is_taken(port: int) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", "import jax; jax.devices()"], capture_output=True, text=True,
-        timeout=120,
-        env=ENVIRONMENT | {"JAX_PLATFORMS": "neuron", "NEURONJAX_MONITOR_PORT": str(port)},
-    )  # fmt: skip
+    given = {"JAX_PLATFORMS": "neuron", "NEURONJAX_MONITOR_PORT": str(port)}
+    done = forked.run(["-c", "import jax; jax.devices()"], env=ENVIRONMENT | given)
     assert done.returncode != 0
     assert "needs a free port of its own" in done.stderr

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
+
 SCRIPT = """\
 import sys
 import jax
@@ -31,10 +33,8 @@ ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "job.py").write_text(SCRIPT)
-    return subprocess.run(
-        [sys.executable, "-m", "neuronjax.cli", "profile", *arguments],
-        cwd=folder, capture_output=True, text=True, timeout=300, env=ENVIRONMENT,
-    )  # fmt: skip
+    command = ["-m", "neuronjax.cli", "profile", *arguments]
+    return forked.run(command, env=ENVIRONMENT, cwd=folder, timeout=300)
 
 
 def test_a_script_is_profiled_and_compared(tmp_path: Path) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.conftest import PROJECT, RunPython
 
 PAGES = sorted([PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")])
@@ -58,10 +57,10 @@ print(w.sum())
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command(command: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
-    done = subprocess.run(
-        [sys.executable, "-m", "neuronjax.cli", *shlex.split(command, comments=True)[1:]],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(PROJECT)},
-        capture_output=True, text=True, timeout=240,
-    )  # fmt: skip
+    done = forked.run(
+        ["-m", "neuronjax.cli", *shlex.split(command, comments=True)[1:]],
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout

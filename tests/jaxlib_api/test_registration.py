@@ -60,11 +60,11 @@ print(jax.devices("neuron")[1])
 
 @pytest.mark.parametrize("platforms", ["cpu", None])
 def test_a_process_that_does_not_use_the_platform(
-    run_python: RunPython, platforms: str | None
+    start_python: RunPython, platforms: str | None
 ) -> None:
     """Two modules, no patch, and not a word: no variable is read, whatever its value."""
     wrong = {"NEURONJAX_NUMERICS": "foo", "NEURONJAX_TARGET": "bar", "NEURONJAX_UNKNOWN": "1"}
-    done = run_python(BYSTANDER, UNSET | wrong | {"JAX_PLATFORMS": platforms})
+    done = start_python(BYSTANDER, UNSET | wrong | {"JAX_PLATFORMS": platforms})
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["cpu 2", "['neuronjax', 'neuronjax.jaxlib_api']", "[]"]
     assert done.stderr == ""
@@ -79,13 +79,13 @@ print([name for name in sys.modules if set(name.split(".")[1:2]) & rooms and "ne
 """
 
 
-def test_a_process_that_runs_on_the_host_does_not_wait_for_engines(run_python: RunPython) -> None:
-    done = run_python(HOST_EXECUTOR, {"JAX_PLATFORMS": "neuron"})
+def test_a_process_that_runs_on_the_host_does_not_wait_for_engines(start_python: RunPython) -> None:
+    done = start_python(HOST_EXECUTOR, {"JAX_PLATFORMS": "neuron"})
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
-def test_the_platform_without_naming_it(run_python: RunPython) -> None:
-    done = run_python(USER, UNSET)
+def test_the_platform_without_naming_it(start_python: RunPython) -> None:
+    done = start_python(USER, UNSET)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "cpu 4",
@@ -107,24 +107,24 @@ def test_the_platform_without_naming_it(run_python: RunPython) -> None:
     ],
 )
 def test_the_reason_of_a_wrong_variable_is_said(
-    run_python: RunPython, variable: str, value: str, named: bool
+    start_python: RunPython, variable: str, value: str, named: bool
 ) -> None:
     platforms = "neuron" if named else None
     environment = UNSET | {"JAX_PLATFORMS": platforms, variable: value}
-    done = run_python("import jax; jax.devices('neuron')", environment)
+    done = start_python("import jax; jax.devices('neuron')", environment)
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert f"{value!r} is not " in last
     assert variable in last
 
 
-def test_export_from_a_process_of_another_platform(run_python: RunPython) -> None:
+def test_export_from_a_process_of_another_platform(start_python: RunPython) -> None:
     code = """
         import jax, jax.numpy as jnp
         exported = jax.export.export(jax.jit(jnp.linalg.inv), platforms=["neuron"])
         print(exported(jax.ShapeDtypeStruct((3, 3), jnp.float32)).platforms)
     """
-    done = run_python(code, UNSET | {"JAX_PLATFORMS": "cpu"})
+    done = start_python(code, UNSET | {"JAX_PLATFORMS": "cpu"})
     assert done.stdout == "('neuron',)\n", done.stderr
 
 
@@ -176,7 +176,7 @@ def _orders() -> dict[tuple[str, ...], str]:
 @pytest.mark.parametrize("first", ["libneuronxla", "neuronjax"])
 @pytest.mark.parametrize("emulate", [None, "1"])
 def test_beside_the_plugin_of_aws(
-    run_python: RunPython, tmp_path: Path, first: str, emulate: str | None
+    start_python: RunPython, tmp_path: Path, first: str, emulate: str | None
 ) -> None:
     (tmp_path / "libneuronxla.py").write_text(AWS_PLUGIN)
     information = tmp_path / "libneuronxla-1.0.dist-info"
@@ -192,7 +192,7 @@ def test_beside_the_plugin_of_aws(
         "PYTHONPATH": path,
         "PYTHONHASHSEED": _orders()[order],
     }
-    done = run_python(BESIDE_AWS, environment)
+    done = start_python(BESIDE_AWS, environment)
     assert done.returncode == 0, done.stderr
     device = "NeuronDevice(id=0)" if emulate else "a device of AWS's plugin"
     assert done.stdout.splitlines() == [*order, device]

@@ -56,8 +56,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_kernels_import_nki(run_python: RunPython) -> None:
-    done = run_python(
+def test_kernels_import_nki(start_python: RunPython) -> None:
+    done = start_python(
         """
         import neuronjax
         try:
@@ -76,9 +76,9 @@ def test_kernels_import_nki(run_python: RunPython) -> None:
     assert done.stdout.split() == ["absent", "True", "add", "dma_copy"], done.stderr
 
 
-def test_another_package_is_left_alone(run_python: RunPython, tmp_path: Path) -> None:
+def test_another_package_is_left_alone(start_python: RunPython, tmp_path: Path) -> None:
     (tmp_path / "nki.py").write_text("WHO = 'theirs'")
-    done = run_python(
+    done = start_python(
         f"""
         import sys
         sys.path.insert(0, {str(tmp_path)!r})

@@ -48,8 +48,8 @@ jax.block_until_ready(pending)
 """
 
 
-def test_work_in_a_child(run_python: RunPython) -> None:
-    done = run_python(CODE, timeout=120)
+def test_work_in_a_child(start_python: RunPython) -> None:
+    done = start_python(CODE, timeout=120)
     assert done.returncode == 0, done.stderr
     child, parent = done.stdout.splitlines()
     found = json.loads(child)
@@ -61,9 +61,9 @@ def test_work_in_a_child(run_python: RunPython) -> None:
     assert parent == "[ 0.  4.  8. 12.]"
 
 
-def test_a_fork_before_jax_is_used(run_python: RunPython) -> None:
+def test_a_fork_before_jax_is_used(start_python: RunPython) -> None:
     """Nothing was left behind, and so both can compute."""
-    done = run_python(
+    done = start_python(
         """
         import os
         import jax, jax.numpy as jnp
