@@ -12,12 +12,13 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 import hypothesis
 import pytest
 
-from tests import forked, quick_compile
+from tests import budget, forked, quick_compile
 from tests.forked import PROJECT
 
 HOST_DEVICES = "--xla_force_host_platform_device_count=8"
@@ -107,6 +108,24 @@ def start_python() -> RunPython:
 def _environment(changed: dict[str, str | None] | None) -> dict[str, str]:
     environment = os.environ | (changed or {})
     return {name: value for name, value in environment.items() if value is not None}
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    with _held(item, budget.SET_UP_SECONDS):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    with _held(item, budget.TEST_SECONDS):
+        return (yield)
+
+
+def _held(item: pytest.Item, seconds: float) -> AbstractContextManager[None]:
+    """In continuous integration, tests that are not marked as slow keep to their CPU time."""
+    is_free = not CONTINUOUS_INTEGRATION or item.get_closest_marker("slow") is not None
+    return nullcontext() if is_free else budget.held(seconds)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,6 +6,7 @@ it forked for it.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
@@ -24,8 +25,11 @@ IMPORTED = (
     "neuronjax.nki",
     "neuronjax.pjrt.plugin",
     "neuronjax.runtime.engine",
+    "flax.nnx",
+    "optax",
+    "orbax.checkpoint",
 )
-"""What most processes of the tests import."""
+"""What most processes of the tests import, where it is installed."""
 
 
 class Request(NamedTuple):
@@ -49,7 +53,8 @@ class Ended(NamedTuple):
 def serve(connection: Connection) -> Request:
     """Answers requests; returns one in the process that was forked for it."""
     for name in IMPORTED:
-        importlib.import_module(name)
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(name)
     gc.collect()
     gc.freeze()
     while True:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 
 import pytest
 
+from tests import budget, forked
 from tests.conftest import PROJECT
 
 
@@ -34,3 +37,28 @@ def test_what_is_missing(tests: str, reason: str, variable: str, codes: tuple[in
     )
     assert done.returncode in codes, done.stdout
     assert reason in done.stdout
+
+
+BUSY = "import time; begin = time.process_time()\nwhile time.process_time() - begin < 0.3: pass"
+
+
+def _burn() -> None:
+    until = time.process_time() + 0.3
+    while time.process_time() < until:
+        pass
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        pytest.param(_burn, id="in this process"),
+        pytest.param(lambda: subprocess.run([sys.executable, "-c", BUSY]), id="in a process"),
+        pytest.param(lambda: forked.run(["-c", BUSY]), id="in a forked process"),
+    ],
+)
+def test_cpu_time_is_held(work: Callable[[], object]) -> None:
+    refused = pytest.raises(pytest.fail.Exception, match=r"s of CPU time, and 0 are allowed")
+    with refused, budget.held(0.2):
+        work()
+    with budget.held(0.2):
+        time.sleep(0.3)

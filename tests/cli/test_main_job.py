@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.conftest import PROJECT
+from tests import forked
 
 
 def test_training_breaks_no_rule(tmp_path: Path) -> None:
@@ -18,15 +16,10 @@ def test_training_breaks_no_rule(tmp_path: Path) -> None:
         for name, value in os.environ.items()
         if not name.startswith(("NEURON", "JAX", "XLA"))
     }
+    lint = ["-m", "neuronjax.cli", "lint", "--severity=note", "--format=json"]
     job = ["-m", "launch.train", "--steps=1", "--eval_every=1", f"--checkpoint_dir={tmp_path}"]
-    done = subprocess.run(
-        [sys.executable, "-m", "neuronjax.cli", "lint", "--severity=note", "--format=json", *job],
-        env=environment | {"JAX_DEFAULT_PRNG_IMPL": "rbg"},
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    environment["JAX_DEFAULT_PRNG_IMPL"] = "rbg"
+    done = forked.run([*lint, *job], env=environment, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
     assert report["findings"] == []

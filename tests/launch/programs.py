@@ -17,6 +17,7 @@ from launch.training.parallelism import Parallelism
 from launch.training.precision import PrecisionSettings
 from launch.training.schedules import ScheduleSettings
 from models.decoder.config import DecoderConfig
+from tests import forked
 
 ROOT = Path(__file__).parents[2]
 CONFIG = DecoderConfig(
@@ -57,6 +58,12 @@ def environment(devices: int) -> dict[str, str]:
     """Variables for that many CPU devices."""
     flags = f"--xla_force_host_platform_device_count={devices}"
     return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+
+
+def run(program: str, *flags: str, devices: int = 4) -> "subprocess.CompletedProcess[str]":
+    """As `start`, when it has ended, in a process that was forked."""
+    env = {**os.environ, **environment(devices)}
+    return forked.run(["-m", f"launch.{program}", *flags], env=env, timeout=300)
 
 
 def start(program: str, *flags: str, devices: int = 4) -> "subprocess.Popen[str]":

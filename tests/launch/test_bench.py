@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -26,6 +24,7 @@ from models.decoder.config import DecoderConfig
 from models.decoder.families import llama_json
 from models.pretrained import describe_fields
 from models.weights.fields import Fields
+from tests import forked
 from tests.conftest import RunPython
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -119,14 +118,9 @@ def test_too_few_devices_are_refused() -> None:
 
 def test_the_binary_measures_cpu_against_itself(tmp_path: Path) -> None:
     out = tmp_path / "bench.json"
-    command = [sys.executable, "-m", "launch.bench", "--platform=cpu", "--repetitions=2"]
-    process = subprocess.run(
-        [*command, "--rows=[!i]*y call", f"--out={out}"],
-        cwd=PROJECT,
-        env={**os.environ, "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        timeout=300,
+    command = ["-m", "launch.bench", "--platform=cpu", "--repetitions=2", "--rows=[!i]*y call"]
+    process = forked.run(
+        [*command, f"--out={out}"], env={**os.environ, "JAX_PLATFORMS": "cpu"}, timeout=300
     )
     assert process.returncode == 0, process.stderr
     document = json.loads(out.read_text())

@@ -34,7 +34,7 @@ from models.sampling import Sampling
 from models.weights.fields import Fields
 from models.weights.generation import Generation, read_generation
 from tests.launch.checkpoint_files import VOCAB, byte_pairs, write_config, write_directory
-from tests.launch.programs import MODEL_FLAGS, SOURCE, config, losses, start
+from tests.launch.programs import MODEL_FLAGS, SOURCE, config, losses, run
 from tests.launch.random_models import write_model
 from tests.models.parity.media_cases import SPEECH, SWIN
 
@@ -84,10 +84,9 @@ def test_random_weights_of_a_config_json(tmp_path: Path) -> None:
 def test_a_model_of_flags_with_a_tokenizer(tmp_path: Path) -> None:
     byte_pairs().save(str(tmp_path / "tokenizer.json"))
     flags = (f"--tokenizer={tmp_path}", "--steps=1", f"--checkpoint_dir={tmp_path / 'run'}")
-    process = start("train", *MODEL_FLAGS, *flags, "--nodevice_time", devices=1)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
-    assert "tokens to train on" in errors
+    done = run("train", *MODEL_FLAGS, *flags, "--nodevice_time", devices=1)
+    assert done.returncode == 0, done.stderr
+    assert "tokens to train on" in done.stderr
     writer = load_run(tmp_path / "run", "data=1")
     assert isinstance(writer.tokenizer, FileTokenizer)
 
@@ -156,14 +155,13 @@ def there_and_back(directory: Path, place: Path) -> None:
 
 
 def test_the_program_runs_a_directory(directory: Path) -> None:
-    process = start(
+    done = run(
         "run", f"--model={directory}", "--input=the while", "--max_new_tokens=5", "--mesh=model=2",
         "--num_beams=3", "--num_return_sequences=2",
     )  # fmt: skip
-    output, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
-    assert output.count("the while") == 2
-    assert "weights: 100%" in errors
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("the while") == 2
+    assert "weights: 100%" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -215,10 +213,9 @@ def test_other_names_of_text_to_text(directory: Path, alias: str) -> None:
 
 
 def test_model_and_its_dimensions_contradict_each_other(directory: Path, tmp_path: Path) -> None:
-    process = start("train", f"--model={directory}", "--dim=8", f"--checkpoint_dir={tmp_path}")
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 1
-    assert "so --dim cannot be given too" in errors
+    done = run("train", f"--model={directory}", "--dim=8", f"--checkpoint_dir={tmp_path}")
+    assert done.returncode == 1
+    assert "so --dim cannot be given too" in done.stderr
 
 
 @pytest.mark.parametrize(

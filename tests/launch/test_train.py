@@ -31,7 +31,7 @@ from launch.training.step import Training, make_training
 from models.sampling import Sampling
 from models.weights.generation import Generation
 from tests.conftest import RunPython
-from tests.launch.programs import CONFIG, MODEL, SOURCE, config, losses, start
+from tests.launch.programs import CONFIG, MODEL, SOURCE, config, losses, run
 
 
 @pytest.fixture(scope="module")
@@ -292,9 +292,8 @@ def test_memory_that_is_not_there_is_one_message(
 def test_a_user_error_is_one_message(
     tmp_path: Path, program: str, flags: list[str], message: str
 ) -> None:
-    process = start(program, *flags, f"--checkpoint_dir={tmp_path / 'none'}")
-    output, errors = process.communicate(timeout=120)
-    assert (process.returncode, output) == (1, "")
-    assert errors.startswith("error: ")
-    assert message in errors
-    assert errors.count("\n") == 1
+    done = run(program, *flags, f"--checkpoint_dir={tmp_path / 'none'}")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -225,6 +225,7 @@ ENDINGS = {
 @pytest.mark.parametrize("name", ENDINGS)
 def test_clean_exit(name: str, stubs: str, run_python: RunPython) -> None:
     code = (
+        "import gc; gc.unfreeze()\n"  # modules are collected, as in a process that was not forked
         "import sys, time, numpy as np, jax, jax.numpy as jnp\n"
         "mesh = jax.make_mesh((8,), ('x',), axis_types=(jax.sharding.AxisType.Auto,))\n"
         "sharding = jax.NamedSharding(mesh, jax.P('x'))\n"

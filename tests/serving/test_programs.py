@@ -20,7 +20,7 @@ from launch.serving.kinds import answer_file
 from launch.serving.model_choice import ModelChoice
 from launch.serving.server import load
 from tests.launch.checkpoint_files import write_directory
-from tests.launch.programs import start
+from tests.launch.programs import run, start
 
 SMALL = (
     "--max_num_seqs=4",
@@ -86,11 +86,10 @@ def _url(process: "subprocess.Popen[str]") -> tuple[str, "queue.Queue[str]"]:
 
 
 def test_a_checkpoint_that_is_not_there_is_one_message() -> None:
-    process = start("serve", "--checkpoint_dir=nowhere", devices=1)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 1
-    assert "no checkpoint in --checkpoint_dir=nowhere" in errors
-    assert "Traceback" not in errors
+    done = run("serve", "--checkpoint_dir=nowhere", devices=1)
+    assert done.returncode == 1
+    assert "no checkpoint in --checkpoint_dir=nowhere" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -134,15 +133,14 @@ def test_a_batch_goes_on_where_it_was_cut_off(directory: Path, tmp_path: Path) -
     source.write_text("".join(json.dumps(request) + "\n" for request in requests))
     kept = json.dumps({"custom_id": "r0", "response": "kept"}) + "\n"
     output.write_text(kept + '{"custom_id": "r1", "respo')
-    process = start(
+    done = run(
         "batch",
         *(f"--model={directory}", f"--requests={source}", f"--output={output}"),
         *("--concurrency=3", *SMALL),
         devices=1,
     )
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors
-    assert "5 of 6 requests have no answer" in errors
+    assert done.returncode == 0, done.stderr
+    assert "5 of 6 requests have no answer" in done.stderr
     text = output.read_text()
     assert text.startswith(kept)
     answers = {line["custom_id"]: line for line in map(json.loads, text.splitlines())}

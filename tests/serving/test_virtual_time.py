@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +38,7 @@ from launch.serving.virtual.traffic import (
 from neuronjax.planning.estimate import of_factory, setting_of
 from neuronjax.planning.tracing import abstract_mesh
 from neuronjax.planning.workload import load
+from tests import forked
 
 SVG = "{http://www.w3.org/2000/svg}"
 BUCKETS = Buckets((1, 4), (1,), (16, 64), (4, 16), 64)
@@ -285,14 +284,8 @@ def test_settings_are_compared(tmp_path: Path) -> None:
         "out": out,
         "sweep": "mesh=model=1/data=2/data=5",
     }
-    command = [sys.executable, "-m", "launch.traffic"]
-    done = subprocess.run(
-        [*command, *(f"--{name}={value}" for name, value in settings.items())],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    flags = (f"--{name}={value}" for name, value in settings.items())
+    done = forked.run(["-m", "launch.traffic", *flags])
     assert done.returncode == 0, done.stderr
     assert "impossible: --mesh=data=5 has 5 cores, but trn2.3xlarge has 4" in done.stdout
     assert "most tokens/s: mesh=data=2" in done.stdout
@@ -318,8 +311,7 @@ def test_settings_are_compared(tmp_path: Path) -> None:
     ],
 )
 def test_bad_flags_are_told_before_buckets_are_timed(flag: str, message: str) -> None:
-    command = [sys.executable, "-m", "launch.traffic", flag]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = forked.run(["-m", "launch.traffic", flag])
     assert done.returncode == 1
     assert message in done.stderr
     assert "buckets" not in done.stderr
