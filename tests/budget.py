@@ -1,8 +1,7 @@
 """The CPU time that a test may use.
 
 It is that of this process, of those that it started and has waited for, and of forked ones. Unlike
-time on the clock it does not wait for a busy machine, on which caches that others use as well make it
-half as long again at most.
+time on the clock it hardly grows on a busy machine: by half, as caches are shared.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ import hypothesis
 import pytest
 
 from tests import budget, forked, quick_compile
-from tests.forked import PROJECT
 
+PROJECT = forked.PROJECT
 HOST_DEVICES = "--xla_force_host_platform_device_count=8"
 ENVIRONMENT = {
     "JAX_PLATFORMS": "neuron,cpu",

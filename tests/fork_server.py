@@ -6,7 +6,6 @@ it forked for it.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import importlib
 import os
@@ -14,6 +13,7 @@ import runpy
 import select
 import signal
 import sys
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import NamedTuple
@@ -25,11 +25,8 @@ IMPORTED = (
     "neuronjax.nki",
     "neuronjax.pjrt.plugin",
     "neuronjax.runtime.engine",
-    "flax.nnx",
-    "optax",
-    "orbax.checkpoint",
 )
-"""What most processes of the tests import, where it is installed."""
+"""What most processes of the tests import."""
 
 
 class Request(NamedTuple):
@@ -50,11 +47,10 @@ class Ended(NamedTuple):
     cpu_seconds: float
 
 
-def serve(connection: Connection) -> Request:
+def serve(connection: Connection, others: Sequence[str]) -> Request:
     """Answers requests; returns one in the process that was forked for it."""
-    for name in IMPORTED:
-        with contextlib.suppress(ModuleNotFoundError):
-            importlib.import_module(name)
+    for name in (*IMPORTED, *others):
+        importlib.import_module(name)
     gc.collect()
     gc.freeze()
     while True:
@@ -105,8 +101,8 @@ def execute(option: str, what: str, *arguments: str) -> None:
     exec(what, vars(main))
 
 
-def main(descriptor: int) -> None:
-    """Serves whoever has the other end of a connection."""
-    request = serve(Connection(descriptor))
+def main(descriptor: int, *others: str) -> None:
+    """Serves whoever has the other end of a connection, with `others` imported as well."""
+    request = serve(Connection(descriptor), others)
     become(request)
     execute(*request.words)

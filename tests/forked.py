@@ -16,11 +16,14 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 
-from tests import fork_server
+from tests import fork_server, quick_compile
 
 PROJECT = Path(__file__).resolve().parents[1]
 READ_WHEN_IMPORTED = ("JAX_", "PYTHON")
 """Beginnings of names of variables that a process reads before it does anything."""
+
+IMPORTED_BY_JOBS = ("flax.nnx", "optax", "orbax.checkpoint")
+"""What most processes of the tests of models and jobs import beside JAX and this project."""
 
 
 class Servers:
@@ -48,7 +51,8 @@ class Servers:
         )
         if needed not in self._started:
             ours, theirs = Pipe()
-            serve = f"from tests.fork_server import main; main({theirs.fileno()})"
+            others = IMPORTED_BY_JOBS if quick_compile.is_asked_for() else ()
+            serve = f"from tests.fork_server import main; main(*{(theirs.fileno(), *others)})"
             process = subprocess.Popen(
                 [sys.executable, "-c", serve],
                 env=dict(environment) | {"JAX_PLATFORMS": "neuron,cpu"},

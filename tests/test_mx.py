@@ -332,8 +332,8 @@ def test_clear_errors(call, error: type[Exception], message: str) -> None:
         call()
 
 
-def test_public_without_an_import(run_python: RunPython) -> None:
-    done = run_python(
+def test_public_without_an_import(start_python: RunPython) -> None:
+    done = start_python(
         """
         import sys
         import neuronjax

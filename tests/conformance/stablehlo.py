@@ -29,6 +29,7 @@ from tests.conformance import stablehlo_compare, stablehlo_data
 
 _PLATFORM = flags.DEFINE_string("platform", "neuron", "JAX platform that runs the programs.")
 _MATCH = flags.DEFINE_string("match", "*", "Glob of program names.")
+_PART = flags.DEFINE_string("part", "0/1", "Part 0, 1, ... of so many, as 0/8.")
 _OPAQUE = flags.DEFINE_bool(
     "opaque_inputs", False, "Keep compilers from folding the programs into constants."
 )
@@ -69,15 +70,17 @@ def run_program(device: jax.Device, program: stablehlo_data.Program, opaque: boo
     return Result(program.name, program.family, error[:_ERROR_CHARACTERS])
 
 
-def run_all(platform: str, pattern: str, opaque: bool) -> Iterator[Result]:
-    """Results of the programs whose names match `pattern`, one by one.
+def run_all(platform: str, pattern: str, opaque: bool, part: tuple[int, int]) -> Iterator[Result]:
+    """Results of the programs of a part (0, 1, ... of so many) whose names match, one by one.
 
     64-bit types are switched on for the whole process.
     """
+    at, parts = part
     jax.config.update("jax_enable_x64", True)
     device = jax.devices(platform)[0]
-    for program in stablehlo_data.read_programs(stablehlo_data.archive_path()):
-        if fnmatch(program.name, pattern):
+    programs = stablehlo_data.read_programs(stablehlo_data.archive_path())
+    for number, program in enumerate(programs):
+        if number % parts == at and fnmatch(program.name, pattern):
             yield run_program(device, program, opaque)
 
 
@@ -103,7 +106,8 @@ def main(arguments: Sequence[str]) -> None:
     started = time.monotonic()
     results = []
     with Path(_OUT.value or os.devnull).open("w", buffering=1) as out:
-        for result in run_all(_PLATFORM.value, _MATCH.value, _OPAQUE.value):
+        at, parts = map(int, _PART.value.split("/"))
+        for result in run_all(_PLATFORM.value, _MATCH.value, _OPAQUE.value, (at, parts)):
             results.append(result)
             out.write(json.dumps(asdict(result)) + "\n")
     print(table(results))

@@ -1,19 +1,19 @@
 """The StableHLO project's own expected values, as a platform of JAX computes them.
 
-The programs run in one process of their own, since their arithmetic mode and 64-bit types must be
-set before JAX starts. NEURONJAX_CONFORMANCE_PLATFORM chooses another platform than `neuron`.
+The programs run in processes of their own, since their arithmetic mode and 64-bit types must be set
+before JAX starts; in parts, so that two workers of pytest do not both run all.
+NEURONJAX_CONFORMANCE_PLATFORM chooses another platform than `neuron`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
-from tests.conformance.stablehlo_data import PROJECT, archive_path, read_programs
+from tests import forked
+from tests.conformance.stablehlo_data import archive_path, read_programs
 
 PLATFORM = os.environ.get("NEURONJAX_CONFORMANCE_PLATFORM", "neuron")
 SECONDS = 600
@@ -26,20 +26,18 @@ if not archive_path().exists():
     )
 
 NAMES = [program.name for program in read_programs(archive_path())]
+PARTS = 8
+OF_PART = [(part, name) for part in range(PARTS) for name in NAMES[part::PARTS]]
 
 
 @pytest.fixture(scope="module")
-def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Program name to what went wrong with it, empty if nothing did."""
+def errors(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
+    """Program name to what went wrong with it, empty if nothing did; of a part of the programs."""
     out = tmp_path_factory.mktemp("stablehlo") / "results.jsonl"
-    command = [sys.executable, "-m", "tests.conformance.stablehlo"]
-    process = subprocess.run(
-        [*command, f"--platform={PLATFORM}", f"--out={out}"],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-    )
+    flags = (f"--platform={PLATFORM}", f"--out={out}", f"--part={request.param}/{PARTS}")
+    process = forked.run(["-m", "tests.conformance.stablehlo", *flags], timeout=SECONDS)
     lines = out.read_text().splitlines() if out.exists() else []
     results = (json.loads(line) for line in lines)
     found = {result["name"]: result["error"] for result in results}
@@ -47,6 +45,6 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return dict.fromkeys(NAMES, not_run) | found
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("errors", "name"), OF_PART, indirect=["errors"])
 def test_program(name: str, errors: dict[str, str]) -> None:
     assert errors[name] == ""
