@@ -227,7 +227,7 @@ def _by_place(kernels: tuple[KernelTime, ...]) -> dict[Place, tuple[float, float
         for part in kernel.parts:
             place = Place(_named(part.operations), _line(part.sources))
             time, runs = totals.get(place, (0.0, 0.0))
-            totals[place] = (time + part.duration_ns * kernel.runs, runs + kernel.runs)
+            totals[place] = (time + part.added_ns * kernel.runs, runs + kernel.runs)
     return totals
 
 

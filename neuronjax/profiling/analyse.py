@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from neuronjax.machine.machine import Machine
 from neuronjax.profiling.arrays import NO_INTERFACE, Interface
 from neuronjax.profiling.instructions import Account
-from neuronjax.profiling.memory_use import Live, memories
+from neuronjax.profiling.memory_use import memories
 from neuronjax.profiling.places import Placed, placed, plain, users_first
 from neuronjax.profiling.records import (
     Collective,
@@ -17,8 +17,9 @@ from neuronjax.profiling.records import (
     MachineFacts,
     Part,
     ProgramProfile,
+    Span,
 )
-from neuronjax.profiling.spans import simulated, spans, waits
+from neuronjax.profiling.spans import spans, waits
 from neuronjax.profiling.work import queues, work_of
 from neuronjax.program.collective import GroupCollective, Permute
 from neuronjax.program.program import Kernel, Program
@@ -26,7 +27,6 @@ from neuronjax.timing.encoding import Assumptions, Compiled, compile_kernel
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.roofline import roofline
 from neuronjax.timing.schedule import schedule
-from neuronjax.timing.simulate import Simulated
 from neuronjax.timing.timeline import KernelTime
 
 MOST_SPANS = 12_000
@@ -87,14 +87,15 @@ def analyse(
     platform = platform_of(program, machine)
     timed = schedule(program, platform=platform, assumptions=ASSUMPTIONS)
     nodes = dict(placed(program))
-    memory = memories(program, [nodes[kernel.path].kernel for kernel in timed.kernels])
+    memory = memories(program, [nodes[kernel.path].kernel for kernel in timed.kernels], timed)
     names = interface.names
-    inspect = _Inspector(platform, _times(timed.kernels, nodes))
+    inspect = _Inspector(platform)
+    whole = sum(kernel.added_ns * kernel.runs for kernel in timed.kernels) or 1.0
     kernels: list[KernelProfile] = []
     collectives: list[Collective] = []
     account = Account()
     work: Counter[str] = Counter()
-    for timed_kernel, live in zip(timed.kernels, memory.lives, strict=True):
+    for timed_kernel in timed.kernels:
         place = nodes[timed_kernel.path]
         first = inspect(place.kernel)
         own: Counter[str] = Counter()
@@ -110,7 +111,10 @@ def analyse(
                 cores=len(sharing),
                 critical=timed_kernel.critical,
             )
-        kernels.append(_kernel(timed_kernel, place, first, own, live))
+        share = timed_kernel.added_ns * timed_kernel.runs / whole
+        most = min(MOST_SPANS_OF_KERNEL, max(FEWEST_SPANS_OF_KERNEL, int(MOST_SPANS * share)))
+        detail = spans(timed_kernel.first_run, platform, most)
+        kernels.append(_kernel(timed_kernel, place, detail, own))
         collectives += _collectives(timed_kernel, first.whole, len(collectives))
         for name, value in own.items():
             work[name] += value * timed_kernel.runs
@@ -135,55 +139,37 @@ def analyse(
         held=tuple(
             tensor._replace(name=names.get(tensor.name, tensor.name)) for tensor in memory.tensors
         ),
+        levels=memory.levels,
         bounds_ns=dict(roofline(program, platform, assumptions=ASSUMPTIONS).bounds_ns),
         assumed=timed.assumed,
     )
 
 
-def _times(timed: Iterable[KernelTime], nodes: Mapping[str, Placed]) -> dict[int, float]:
-    """Id of a kernel -> the time of all its runs at all places."""
-    times: dict[int, float] = {}
-    for timed_kernel in timed:
-        kernel = id(nodes[timed_kernel.path].kernel)
-        times[kernel] = times.get(kernel, 0.0) + timed_kernel.duration_ns * timed_kernel.runs
-    return times
-
-
 class _Inspection:
-    """What a kernel does as a whole, and what one physical core does in time."""
+    """What a kernel does as a whole."""
 
-    def __init__(
-        self, whole: Compiled, platform: Platform, part: Compiled, result: Simulated
-    ) -> None:
+    def __init__(self, whole: Compiled, platform: Platform) -> None:
         self.whole = whole
         self.work, self.touched = work_of(whole, platform)
-        self.spans = spans(part, result)
-        self.waits = waits(self.spans)
 
 
 class _Inspector:
     """Inspects each kernel once, however often it is called."""
 
-    def __init__(self, platform: Platform, times: Mapping[int, float]) -> None:
+    def __init__(self, platform: Platform) -> None:
         self._platform = platform
-        self._times = times
-        self._whole = sum(times.values()) or 1.0
         self._known: dict[int, _Inspection] = {}
 
     def __call__(self, kernel: Kernel) -> _Inspection:
         known = self._known.get(id(kernel))
         if known is None:
             whole = compile_kernel(kernel, self._platform, ASSUMPTIONS)
-            most = int(MOST_SPANS * self._times.get(id(kernel), 0.0) / self._whole)
-            most = min(MOST_SPANS_OF_KERNEL, max(FEWEST_SPANS_OF_KERNEL, most))
-            part, result = simulated(kernel, self._platform, ASSUMPTIONS, most)
-            known = _Inspection(whole, self._platform, part, result)
-            self._known[id(kernel)] = known
+            known = self._known[id(kernel)] = _Inspection(whole, self._platform)
         return known
 
 
 def _kernel(
-    timed: KernelTime, place: Placed, inspection: _Inspection, work: Counter[str], memory: Live
+    timed: KernelTime, place: Placed, detail: tuple[Span, ...], work: Counter[str]
 ) -> KernelProfile:
     return KernelProfile(
         path=timed.path,
@@ -193,16 +179,15 @@ def _kernel(
         runs=timed.runs,
         start_ns=timed.start_ns,
         end_ns=timed.end_ns,
-        duration_ns=timed.duration_ns,
+        span_ns=timed.span_ns,
+        added_ns=timed.added_ns,
+        in_time=timed.in_time,
         busy_ns=dict(timed.busy_ns),
         dma_active_ns=timed.dma_active_ns,
         critical=timed.critical,
         work=dict(work),
-        hbm_scratch_bytes=memory.hbm_scratch_bytes,
-        sbuf_bytes=memory.sbuf_bytes,
-        psum_bytes=memory.psum_bytes,
-        tensor_waits_ns=inspection.waits,
-        spans=inspection.spans,
+        tensor_waits_ns=waits(detail),
+        spans=detail,
         parts=tuple(_parts(timed, place.scopes)),
     )
 
@@ -210,7 +195,7 @@ def _kernel(
 def _parts(timed: KernelTime, scopes: Sequence[str]) -> Iterator[Part]:
     for part, scope in zip(timed.parts, scopes or itertools.repeat(""), strict=False):
         source = next(iter(users_first(part.sources)), "")
-        yield Part(source, scope, part.duration_ns)
+        yield Part(source, scope, part.added_ns)
 
 
 def _collectives(timed: KernelTime, compiled: Compiled, first: int) -> list[Collective]:

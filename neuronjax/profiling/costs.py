@@ -78,7 +78,7 @@ def _costs(program: ProgramProfile, key: Callable[[Part], str]) -> Iterator[tupl
     for kernel in program.kernels:
         times: defaultdict[str, float] = defaultdict(float)
         for part in kernel.parts:
-            times[key(part)] += part.duration_ns
+            times[key(part)] += part.added_ns
         whole = sum(times.values())
         hbm = kernel.work.get("hbm_read_bytes", 0) + kernel.work.get("hbm_write_bytes", 0)
         for name, time in times.items():
@@ -87,7 +87,7 @@ def _costs(program: ProgramProfile, key: Callable[[Part], str]) -> Iterator[tupl
             yield (
                 name,
                 Cost(
-                    time=kernel.duration_ns * runs,
+                    time=kernel.added_ns * runs,
                     kernels=1,
                     flops=kernel.work.get("hardware_flops", 0) * runs,
                     hbm=hbm * runs,

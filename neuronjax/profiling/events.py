@@ -2,9 +2,10 @@
 
 A core has lanes: programs, kernels, engines, DMA queues and streams of collectives. The programs'
 lane shows every run. Kernels and instructions are shown for a program's first run on its first
-core, since other runs and cores are alike. A kernel in a loop is shown as often as it runs, up to
-a limit and evenly spaced; instructions are shown for the beginning of each kernel. Arrows lead from
-a signal to the instruction that waited for it.
+core, since other runs and cores are alike: kernels from their start to their end, in several rows
+where they overlap, between what the runtime does before and after them. A kernel in a loop is shown
+as often as it runs, up to a limit; instructions are shown for the beginning of each kernel. Arrows
+lead from a signal to the instruction that waited for it.
 
 Times are ns from the beginning of the recording, on the simulated clock.
 """
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from neuronjax.profiling.records import KernelProfile, Profile, ProgramProfile, Run
+from neuronjax.timing.timeline import sampled
 
 MOST_RUNS = 20_000
 MOST_RUNS_OF_KERNEL = 256
@@ -23,6 +25,8 @@ MOST_RUNS_OF_KERNEL = 256
 _FIXED = ("programs", "kernels", "tensor", "vector", "scalar", "gpsimd", "sync", "host")
 _QUEUE, _STREAM = 100, 1_000
 _MOST_ROWS = 1_000
+_COUNTERS = {"hbm": "HBM scratch", "sbuf": "SBUF per partition", "psum": "PSUM per partition"}
+
 _SAME_NS = 1e-3
 """Slices that overlap by less than this count as consecutive."""
 
@@ -141,17 +145,26 @@ def _spread(slices: list[Slice]) -> list[Track]:
 
 def _add_detail(trace: Trace, program: ProgramProfile, run: Run) -> None:
     core = run.cores[0]
-    memories = ("HBM scratch", "SBUF per partition", "PSUM per partition")
+    trace.slices += [
+        _slice(core, "kernels", name, run.start_ns + start, end - start, {})
+        for name, start, end in launches(program)
+    ]
     for kernel in program.kernels:
-        start = run.start_ns + kernel.start_ns
         trace.slices += _kernel(kernel, core, run.start_ns)
-        _add_instructions(trace, kernel, core, start)
-        sizes = (kernel.hbm_scratch_bytes, kernel.sbuf_bytes, kernel.psum_bytes)
-        trace.counters += [
-            Counter(core, name, start, size) for name, size in zip(memories, sizes, strict=True)
-        ]
-    end = run.start_ns + program.total_ns
-    trace.counters += [Counter(core, name, end, 0) for name in memories]
+        _add_instructions(trace, kernel, core, run.start_ns + kernel.start_ns)
+    trace.counters += [
+        Counter(core, _COUNTERS[memory], run.start_ns + at, nbytes)
+        for memory, levels in program.levels.items()
+        for at, nbytes in [(0.0, 0), *levels]
+    ]
+
+
+def launches(program: ProgramProfile) -> list[tuple[str, float, float]]:
+    """Name, start and end of what the runtime does before the first kernel, and after the last."""
+    first = min((kernel.start_ns for kernel in program.kernels), default=program.total_ns)
+    last = max((kernel.end_ns for kernel in program.kernels), default=program.total_ns)
+    around = [("program start", 0.0, first), ("program end", last, program.total_ns)]
+    return [(name, start, end) for name, start, end in around if end > start]
 
 
 def _add_instructions(trace: Trace, kernel: KernelProfile, core: int, start: float) -> None:
@@ -169,26 +182,19 @@ def _add_instructions(trace: Trace, kernel: KernelProfile, core: int, start: flo
     ]
 
 
-def starts(kernel: KernelProfile, most: int) -> list[float]:
-    """Start times of at most `most` runs of a kernel, evenly spaced from the first to the last."""
-    count = min(kernel.runs, most)
-    whole = max(0.0, kernel.end_ns - kernel.start_ns - kernel.duration_ns)
-    step = whole / max(kernel.runs - 1, 1)
-    return [kernel.start_ns + step * position for position in range(count)]
-
-
 def _kernel(kernel: KernelProfile, core: int, start: float) -> Iterator[Slice]:
     details = {
         "source": kernel.source, "operations": ", ".join(kernel.operations), "path": kernel.path,
         "limited by": kernel.critical, "runs": kernel.runs,
-        "busy %": {name: round(100 * time / (kernel.duration_ns or 1), 1)
+        "adds to the run, ns": kernel.added_ns,
+        "busy %": {name: round(100 * time / (kernel.span_ns or 1), 1)
                    for name, time in kernel.busy_ns.items() if time},
         "hbm_bytes": kernel.work.get("hbm_read_bytes", 0) + kernel.work.get("hbm_write_bytes", 0),
         "flops": kernel.work.get("hardware_flops", 0),
     }  # fmt: skip
     lane = "collective kernels" if kernel.critical == "collective" else "kernels"
-    for begin in starts(kernel, MOST_RUNS_OF_KERNEL):
-        yield _slice(core, lane, kernel.name, start + begin, kernel.duration_ns, details)
+    for begin, end in sampled(kernel.in_time, MOST_RUNS_OF_KERNEL):
+        yield _slice(core, lane, kernel.name, start + begin, end - begin, details)
 
 
 def _slice(

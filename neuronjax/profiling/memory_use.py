@@ -1,30 +1,27 @@
-"""Bytes of HBM, SBUF and PSUM while a program runs, kernel by kernel, and the tensors there."""
+"""Bytes of HBM, SBUF and PSUM in use while a program runs, and the tensors there."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import groupby
+
+import numpy as np
 
 from neuronjax.lower.memory.account import MemoryUse, account
-from neuronjax.lower.memory.occupancy import Timeline, timeline
-from neuronjax.profiling.records import Tensor
+from neuronjax.lower.memory.occupancy import Timeline as Occupancy
+from neuronjax.lower.memory.occupancy import timeline
+from neuronjax.profiling.records import Level, Tensor
 from neuronjax.program.operand import Buffer, Kind
 from neuronjax.program.program import Kernel, Program
+from neuronjax.timing.timeline import Timeline
+
+MEMORIES = ("hbm", "sbuf", "psum")
 
 MOST_TENSORS = 1_500
 """Of each memory, the largest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Live:
-    """Memory in use while a kernel runs; SBUF and PSUM in bytes per partition."""
-
-    hbm_scratch_bytes: int
-    sbuf_bytes: int
-    psum_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,43 +29,53 @@ class Memories:
     """What a program takes of the memories of its core."""
 
     use: MemoryUse
-    #: That of each kernel.
-    lives: tuple[Live, ...]
+    #: By memory: bytes of scratch in use, of a partition where it lies on chip.
+    levels: Mapping[str, tuple[Level, ...]]
+    #: The largest of each memory.
     tensors: tuple[Tensor, ...]
 
 
-def memories(program: Program, order: Sequence[Kernel]) -> Memories:
-    """The memory of a program whose kernels first run in this order."""
+def memories(program: Program, order: Sequence[Kernel], timed: Timeline) -> Memories:
+    """The memory of a program whose kernels first run in this order, at the times of a schedule."""
     times = timeline(program)
-    use = account(program)
-    held = _scratch(program, times)
     positions = _positions(order, times)
+    tensors = [*_outer(program, times, positions), *_tiles(order)]
     return Memories(
-        use=use,
-        lives=tuple(
-            Live(
-                held[position],
-                use.sbuf_peak.get(kernel.name, 0),
-                use.psum_peak.get(kernel.name, 0),
-            )
-            for kernel, position in zip(order, positions, strict=True)
-        ),
-        tensors=tuple(_largest([*_outer(program, times, positions), *_tiles(order)])),
+        use=account(program),
+        levels={
+            memory: levels([tensor for tensor in tensors if tensor.memory == memory], timed)
+            for memory in MEMORIES
+        },
+        tensors=tuple(_largest(tensors)),
     )
 
 
-def _scratch(program: Program, times: Timeline) -> list[int]:
-    """Bytes of scratch in HBM at each position."""
-    change = [0] * (times.length + 1)
-    for buffer in program.buffers:
-        if buffer.kind is Kind.SCRATCH and not buffer.on_chip:
-            for first, last in times.lives(buffer.name):
-                change[first] += buffer.extent
-                change[last + 1] -= buffer.extent
-    return list(accumulate(change))
+def levels(tensors: Sequence[Tensor], timed: Timeline) -> tuple[Level, ...]:
+    """Bytes of a memory's addresses in use by scratch from each moment on.
+
+    A tensor may take the addresses of another one while the last kernel that reads it still ends:
+    addresses count once.
+    """
+    scratch = [tensor for tensor in tensors if tensor.kind == Kind.SCRATCH.value and tensor.nbytes]
+    ends = [end for tensor in scratch for end in (tensor.address, tensor.address + tensor.nbytes)]
+    cuts = np.unique(np.array(ends, np.int64))
+    sizes, users = np.diff(cuts), np.zeros(max(len(cuts) - 1, 0), np.int64)
+    changes: dict[float, list[tuple[int, Tensor]]] = defaultdict(list)
+    for tensor in scratch:
+        changes[timed.kernels[tensor.first].start_ns].append((1, tensor))
+        changes[timed.kernels[tensor.last].end_ns].append((-1, tensor))
+    found: list[Level] = []
+    for at, changed in sorted(changes.items(), key=lambda pair: pair[0]):
+        for step, tensor in changed:
+            first, last = np.searchsorted(cuts, (tensor.address, tensor.address + tensor.nbytes))
+            users[first:last] += step
+        nbytes = int(sizes[users > 0].sum())
+        if not found or found[-1].nbytes != nbytes:
+            found.append(Level(at, nbytes))
+    return tuple(found)
 
 
-def _positions(order: Sequence[Kernel], times: Timeline) -> list[int]:
+def _positions(order: Sequence[Kernel], times: Occupancy) -> list[int]:
     """Where each of the kernels runs, in the order of their runs."""
     seen: dict[int, int] = defaultdict(int)
     result = []
@@ -79,7 +86,7 @@ def _positions(order: Sequence[Kernel], times: Timeline) -> list[int]:
     return result
 
 
-def _outer(program: Program, times: Timeline, positions: Sequence[int]) -> Iterator[Tensor]:
+def _outer(program: Program, times: Occupancy, positions: Sequence[int]) -> Iterator[Tensor]:
     """Tensors that outlive a kernel."""
     if not positions:
         return
@@ -92,7 +99,7 @@ def _outer(program: Program, times: Timeline, positions: Sequence[int]) -> Itera
             yield _tensor(buffer, ascending[start], ascending[end])
 
 
-def _stays(buffer: Buffer, times: Timeline) -> Iterator[tuple[int, int]]:
+def _stays(buffer: Buffer, times: Occupancy) -> Iterator[tuple[int, int]]:
     """Positions from which to which it is used; whatever is not scratch stays beyond that."""
     if buffer.kind is Kind.SCRATCH:
         yield from times.lives(buffer.name)

@@ -12,11 +12,13 @@ from typing import Any
 from neuronjax.profiling import splits
 from neuronjax.profiling.compare import Comparison, compare
 from neuronjax.profiling.costs import Cost, by_layer, by_line
+from neuronjax.profiling.events import MOST_RUNS_OF_KERNEL, launches
 from neuronjax.profiling.findings import findings
 from neuronjax.profiling.mesh_traffic import described
 from neuronjax.profiling.phases import one_off, ranked
 from neuronjax.profiling.records import KernelProfile, Profile, ProgramProfile
 from neuronjax.profiling.summary import names_of, percentages
+from neuronjax.timing.timeline import sampled
 
 MOST_RUNS = 3_000
 """Runs that the page shows individually."""
@@ -26,7 +28,8 @@ MOST_PROGRAMS = 40
 _ASSETS = "neuronjax.profiling.assets"
 
 SCRIPTS = (
-    "helpers.js", "timeline.js", "charts.js", "memory.js", "report.js", "comparison.js", "start.js",
+    "helpers.js", "lanes.js", "timeline.js", "charts.js", "memory.js", "report.js", "comparison.js",
+    "start.js",
 )  # fmt: skip
 """The code of the page, in order."""
 
@@ -102,6 +105,11 @@ def _program(program: ProgramProfile, profile: Profile) -> dict[str, Any]:
         "hbm": dict(program.hbm_bytes),
         "assumed": list(program.assumed),
         "held": [list(tensor) for tensor in program.held],
+        "levels": {
+            memory: [(round(at, 3), nbytes) for at, nbytes in levels]
+            for memory, levels in program.levels.items()
+        },
+        "launches": launches(program),
         "kernels": [_kernel(kernel) for kernel in program.kernels],
         "lines": _costs(by_line(program)),
         "layers": _costs(by_layer(program)),
@@ -120,21 +128,23 @@ def _kernel(kernel: KernelProfile) -> dict[str, Any]:
         "ops": ", ".join(kernel.operations),
         "source": kernel.source,
         "runs": kernel.runs,
-        "start": round(kernel.start_ns, 1),
-        "end": round(kernel.end_ns, 1),
-        "time": round(kernel.duration_ns, 1),
+        "start": round(kernel.start_ns, 3),
+        "end": round(kernel.end_ns, 3),
+        "span": round(kernel.span_ns, 3),
+        "added": round(kernel.added_ns, 3),
+        "drawn": [
+            (round(start, 3), round(end, 3))
+            for start, end in sampled(kernel.in_time, MOST_RUNS_OF_KERNEL)
+        ],
         "critical": kernel.critical,
         "busy": {name: round(time, 1) for name, time in kernel.busy_ns.items() if time},
         "flops": work.get("hardware_flops", 0),
         "transposes": work.get("transpose_flops", 0),
         "hbm": work.get("hbm_read_bytes", 0) + work.get("hbm_write_bytes", 0),
         "dma": [work.get("dma_transfer_count", 0), work.get("dma_transfer_total_bytes", 0)],
-        "scratch": kernel.hbm_scratch_bytes,
-        "sbuf": kernel.sbuf_bytes,
-        "psum": kernel.psum_bytes,
         "waits": {name: round(time, 1) for name, time in kernel.tensor_waits_ns.items()},
         "spans": [
-            [span.lane, span.mnemonic, round(span.start, 1), round(span.end, 1), span.after]
+            [span.lane, span.mnemonic, round(span.start, 3), round(span.end, 3), span.after]
             for span in kernel.spans
         ],
     }

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from neuronjax.errors import ProfileError, quoted
+from neuronjax.timing.timeline import Runs
 
 FORMAT = 6
 """Version of the JSON."""
@@ -54,7 +55,8 @@ class Part(NamedTuple):
     source: str
     #: The user's name scopes, such as ``decoder/block_3``; empty if there are none.
     scope: str
-    duration_ns: float
+    #: What they add to the run.
+    added_ns: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,34 +69,35 @@ class KernelProfile:
     #: The user's lines, ``file:line``, those of installed packages last.
     sources: tuple[str, ...]
     runs: int
+    #: From the start of the first run to the end of the last.
     start_ns: float
     end_ns: float
-    duration_ns: float
+    #: Means over the runs: from start to end, as drawn, though spans of kernels overlap; and the
+    #: end minus that of all before it, which adds up to the program's time.
+    span_ns: float
+    added_ns: float
+    in_time: tuple[Runs, ...]
     #: One run on one physical core, by engine, "dma" and "collective".
     busy_ns: Mapping[str, float]
     dma_active_ns: float
     critical: str
     #: One run: sums over instructions, by the names of `work`.
     work: Mapping[str, float]
-    #: While it runs: scratch in HBM, and bytes of a partition in SBUF and PSUM.
-    hbm_scratch_bytes: int
-    sbuf_bytes: int
-    psum_bytes: int
     #: Idle time of the Tensor engine in the first run, by the resource that it waited for.
     tensor_waits_ns: Mapping[str, float]
     spans: tuple[Span, ...]
-    #: At least one; their durations add up to the kernel's.
+    #: At least one; what they add is what the kernel adds.
     parts: tuple[Part, ...]
 
     @property
     def source(self) -> str:
         """The user's line that takes most of its time; empty if unknown."""
-        return max(self.parts, key=lambda part: part.duration_ns).source
+        return max(self.parts, key=lambda part: part.added_ns).source
 
     @property
     def time_ns(self) -> float:
-        """Time of all its runs."""
-        return self.duration_ns * self.runs
+        """What all its runs add to the time of the program."""
+        return self.added_ns * self.runs
 
 
 class Instructions(NamedTuple):
@@ -168,10 +171,17 @@ class Tensor(NamedTuple):
     dtype: str
     address: int
     nbytes: int
-    #: Positions in the program's `kernels` of the first and the last that uses it. What is not
-    #: scratch lies there all the time.
+    #: Positions in the program's `kernels` of the first and the last that uses it: it lies there
+    #: from the start of the one to the end of the other; what is not scratch, all the time.
     first: int
     last: int
+
+
+class Level(NamedTuple):
+    """Bytes in use from a moment on."""
+
+    at_ns: float
+    nbytes: int
 
 
 class Split(NamedTuple):
@@ -225,6 +235,9 @@ class ProgramProfile:
     hbm_bytes: Mapping[str, int] = field(default_factory=dict)
     #: The largest tensors of each memory.
     held: tuple[Tensor, ...] = ()
+    #: By memory: bytes of scratch in use (in SBUF and PSUM of a partition) from each moment on, ns
+    #: from the start of the run; none is in use before the first and after the last.
+    levels: Mapping[str, tuple[Level, ...]] = field(default_factory=dict)
     #: Lower bounds of its time in ns, by resource.
     bounds_ns: Mapping[str, float] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
@@ -322,6 +335,10 @@ def _program(given: Mapping[str, Any]) -> ProgramProfile:
             "arrays": tuple(map(_array, given["arrays"])),
             "splits": tuple(map(_split, given["splits"])),
             "held": tuple(Tensor(*tensor) for tensor in given["held"]),
+            "levels": {
+                memory: tuple(Level(*level) for level in levels)
+                for memory, levels in given["levels"].items()
+            },
         }
     )
 
@@ -353,5 +370,9 @@ def _kernel(given: Mapping[str, Any]) -> KernelProfile:
             "sources": tuple(given["sources"]),
             "spans": tuple(Span(*span) for span in given["spans"]),
             "parts": tuple(Part(*part) for part in given["parts"]),
+            "in_time": tuple(
+                Runs(start, end, tuple((count, step) for count, step in rounds))
+                for start, end, rounds in given["in_time"]
+            ),
         }
     )

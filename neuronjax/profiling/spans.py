@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 
 from neuronjax.profiling.records import Span
 from neuronjax.program.instruction import Semaphore
-from neuronjax.program.program import Kernel
 from neuronjax.timing.core import Event
-from neuronjax.timing.encoding import PS, Assumptions, Compiled, compile_kernel
+from neuronjax.timing.encoding import PS, Compiled
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.schedule import NAMES
-from neuronjax.timing.simulate import Simulated, Simulation
+from neuronjax.timing.simulate import simulate
+from neuronjax.timing.timeline import FirstRun
 
 _LANES: Mapping[str, Callable[[int], str]] = {
     "engine": NAMES.__getitem__,
@@ -27,24 +27,18 @@ _LANES: Mapping[str, Callable[[int], str]] = {
 TENSOR = "tensor"
 
 
-def simulated(
-    kernel: Kernel, platform: Platform, assumptions: Assumptions, most: int
-) -> tuple[Compiled, Simulated]:
-    """A kernel as one physical core runs it, with its first `most` events."""
-    compiled = compile_kernel(kernel, platform, assumptions)
-    return compiled, Simulation(compiled, platform, most).run()
-
-
-def spans(compiled: Compiled, result: Simulated) -> tuple[Span, ...]:
-    """The events of a kernel, in the order of their starts."""
+def spans(first: FirstRun, platform: Platform, most: int) -> tuple[Span, ...]:
+    """The first `most` events of a kernel in its first run, in the order of their starts."""
+    compiled = first.compiled
+    result = simulate(compiled, platform, most, first.state, first.completed)
     events = sorted(result.events, key=lambda event: (event.start, event.end))
     signals = _signals(compiled, events)
     return tuple(
         Span(
             _LANES[event.kind](event.lane),
             compiled.instructions[event.leaf].mnemonic,
-            event.start / PS,
-            event.end / PS,
+            (event.start - first.lead) / PS,
+            (event.end - first.lead) / PS,
             _released(compiled, event, signals),
         )
         for event in events

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from neuronjax.profiling.events import starts
 from neuronjax.profiling.records import Collective, Profile, ProgramProfile
 from neuronjax.profiling.summary import names_of, ratio, summary
 from neuronjax.timing.network import BUS_FACTORS, Op
@@ -49,7 +48,8 @@ def _kernels(profile: Profile, name: str, program: ProgramProfile) -> Iterator[R
             "hlo_name": kernel.name, "path": kernel.path,
             "operations": ", ".join(kernel.operations), "source": kernel.source,
             "runs": kernel.runs, "start_ts": round(kernel.start_ns),
-            "end_ts": round(kernel.end_ns), "duration": round(kernel.duration_ns),
+            "end_ts": round(kernel.end_ns), "duration": round(kernel.span_ns),
+            "added_duration": round(kernel.added_ns),
             "critical": kernel.critical,
             **{key: kernel.work.get(key, 0) for key in _KERNEL_SUMS},
             **{f"{key}_active_time": round(time) for key, time in kernel.busy_ns.items()},
@@ -98,13 +98,11 @@ def _opcodes(profile: Profile, name: str, program: ProgramProfile) -> Iterator[R
 
 def _hbm(profile: Profile, name: str, program: ProgramProfile) -> Iterator[Row]:
     fixed = sum(program.hbm_bytes.get(kind, 0) for kind in ("argument", "result", "constant"))
-    for kernel in program.kernels:
-        for start in starts(kernel, 1):
-            yield {
-                "timestamp": round(start), "usage_bytes": fixed + kernel.hbm_scratch_bytes,
-                "scratchpad_bytes": kernel.hbm_scratch_bytes,
-                "inputs_outputs_weights_bytes": fixed,
-            }  # fmt: skip
+    for at, nbytes in [(0.0, 0), *program.levels.get("hbm", ())]:
+        yield {
+            "timestamp": round(at), "usage_bytes": fixed + nbytes, "scratchpad_bytes": nbytes,
+            "inputs_outputs_weights_bytes": fixed,
+        }  # fmt: skip
 
 
 TABLES: Mapping[str, _Maker] = {

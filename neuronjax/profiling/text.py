@@ -87,6 +87,7 @@ class _Kernels:
     critical: str
     runs: int = 0
     time_ns: float = 0.0
+    span_ns: float = 0.0
 
 
 def _kernel_groups(program: ProgramProfile) -> list[_Kernels]:
@@ -97,6 +98,7 @@ def _kernel_groups(program: ProgramProfile) -> list[_Kernels]:
         row = rows.setdefault(key, _Kernels(*key))
         row.runs += kernel.runs
         row.time_ns += kernel.time_ns
+        row.span_ns += kernel.span_ns * kernel.runs
     return sorted(rows.values(), key=lambda row: -row.time_ns)
 
 
@@ -106,11 +108,12 @@ def _kernels(program: ProgramProfile) -> str:
     rows = [
         (
             shortened(row.name), str(row.runs), duration(row.time_ns),
-            f"{100 * row.time_ns / whole:.1f} %", row.critical, near(row.source),
+            f"{100 * row.time_ns / whole:.1f} %", duration(row.span_ns), row.critical,
+            near(row.source),
         )
         for row in costly
     ]  # fmt: skip
-    names = (f"kernel of {program.name}", "runs", "time", "share", "limited by", "line")
+    names = (f"kernel of {program.name}", "runs", "adds", "share", "span", "limited by", "line")
     return table(names, rows) if rows else ""
 
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from neuronjax.errors import MalformedProgramError
 from neuronjax.machine.machine import Machine
@@ -46,7 +47,16 @@ from neuronjax.timing.encoding import (
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.simulate import Simulated, simulate
 from neuronjax.timing.simulations import Simulations
-from neuronjax.timing.timeline import COLLECTIVE, DMA, Event, KernelTime, PartTime, Timeline
+from neuronjax.timing.timeline import (
+    COLLECTIVE,
+    DMA,
+    Event,
+    FirstRun,
+    KernelTime,
+    PartTime,
+    Runs,
+    Timeline,
+)
 
 _PERIODS = 4
 """Trips of a loop about kernels after which it may begin again alike."""
@@ -65,14 +75,28 @@ class _Runs:
 
     kernel: Kernel
     compiled: tuple[Compiled, ...]
-    #: Start of the first run; end, results and what was over before, of the last one.
-    start: int
-    end: int = 0
+    first: FirstRun
+    #: Results, and what was over before, of the last run.
     results: tuple[Simulated, ...] = ()
     before: int = 0
     count: int = 0
     #: What all runs add to the time of the program.
     added: int = 0
+    #: In ps from the start of the first kernel.
+    in_time: list[Runs] = field(default_factory=list)
+
+    @property
+    def known(self) -> _Known:
+        """The sums until now."""
+        return _Known(self.count, self.added, len(self.in_time))
+
+
+class _Known(NamedTuple):
+    """Sums of a kernel's runs: how many, what they add, and number of entries `in_time`."""
+
+    count: int = 0
+    added: int = 0
+    entries: int = 0
 
 
 class _Scheduler:
@@ -142,7 +166,7 @@ class _Scheduler:
 
         All is over between two bodies, for then a register decides.
         """
-        history: list[tuple[object, int, dict[str, tuple[int, int]]]] = []
+        history: list[tuple[object, int, dict[str, _Known]]] = []
         trip = 0
         while trip < trips:
             first = 0
@@ -152,8 +176,8 @@ class _Scheduler:
                 self.nodes(body, path, first)
                 first += len(body)
             trip += 1
-            counts = {at: (runs.count, runs.added) for at, runs in self.runs.items()}
-            history.append((self.clocks.signature(), self.clocks.end, counts))
+            known = {at: runs.known for at, runs in self.runs.items()}
+            history.append((self.clocks.signature(), self.clocks.end, known))
             del history[: -_PERIODS - 1]
             signature, end, _ = history[-1]
             alike = (n for n in range(1, len(history)) if history[-1 - n][0] == signature)
@@ -166,14 +190,17 @@ class _Scheduler:
                 trip += periods * period
                 history.clear()
 
-    def add(self, periods: int, time: int, old: Mapping[str, tuple[int, int]]) -> None:
-        """Runs as since some counts and sums, `periods` times, each `time` later."""
+    def add(self, periods: int, time: int, old: Mapping[str, _Known]) -> None:
+        """Runs as since some sums were known, `periods` times, each `time` later."""
         for at, runs in self.runs.items():
-            count, added = old.get(at, (0, 0))
-            if runs.count > count:
-                runs.count += periods * (runs.count - count)
-                runs.added += periods * (runs.added - added)
-                runs.end += periods * time
+            known = old.get(at, _Known())
+            if runs.count > known.count:
+                runs.count += periods * (runs.count - known.count)
+                runs.added += periods * (runs.added - known.added)
+                runs.in_time += [
+                    Runs(start + time, end + time, (*rounds, (periods, time)))
+                    for start, end, rounds in runs.in_time[known.entries :]
+                ]
 
     # Kernels
 
@@ -181,7 +208,7 @@ class _Scheduler:
         """A kernel, or those that physical cores run beside each other."""
         compiled = [self.compile(kernel, core) for core, kernel in enumerate(kernels)]
         begin = self.clocks.begin(overlaps)
-        results = []
+        results, begun = [], []
         for core, (streams, number) in enumerate(compiled):
             state = self.clocks.state(core, begin)
             completed = {
@@ -193,28 +220,28 @@ class _Scheduler:
             self.simulated += result.simulated if is_new else 0
             results.append(result)
             self.note_assumptions(kernels[core], streams, result)
-        self.note(kernels[0], compiled, results, begin, path)
+            begun.append((streams, state, completed))
+        own = self.own(path, kernels[0])
+        if own not in self.runs:
+            first = FirstRun(*begun[0], min(result.start for result in results))
+            self.runs[own] = _Runs(kernels[0], tuple(streams for streams, *_ in begun), first)
+        self.note(self.runs[own], compiled, results, begin)
 
     def note(
         self,
-        kernel: Kernel,
+        runs: _Runs,
         compiled: Sequence[tuple[Compiled, int]],
         results: Sequence[Simulated],
         begin: int,
-        path: str,
     ) -> None:
         """The end of a kernel, or of those beside each other."""
-        own = self.own(path, kernel)
-        if own not in self.runs:
-            start = begin + min(result.start for result in results)
-            self.runs[own] = _Runs(kernel, tuple(streams for streams, _ in compiled), start)
-        runs = self.runs[own]
         runs.before = self.clocks.end - begin
         runs.results = tuple(results)
+        start = begin + min(result.start for result in results)
         end = begin + max(result.duration for result in results)
-        runs.end = max(end, self.clocks.end)
-        runs.added += runs.end - self.clocks.end
+        runs.added += max(0, end - self.clocks.end)
         runs.count += 1
+        runs.in_time.append(Runs(start, end))
         self.clocks.note(compiled, results, begin, end)
 
     def compile(self, kernel: Kernel, core: int) -> tuple[Compiled, int]:
@@ -287,6 +314,8 @@ def _timeline(scheduler: _Scheduler) -> Timeline:
     busy: dict[str, float] = {}
     work = _Work()
     for path, runs in scheduler.runs.items():
+        in_time = tuple(_in_ns(alike, prologue) for alike in runs.in_time)
+        whole = sum((alike.end - alike.start) * alike.count for alike in runs.in_time)
         busy_in_run = _busy(runs.results)
         for name, time in busy_in_run.items():
             busy[name] = busy.get(name, 0.0) + time * runs.count
@@ -300,15 +329,18 @@ def _timeline(scheduler: _Scheduler) -> Timeline:
                 operations=runs.kernel.operations,
                 sources=runs.kernel.sources,
                 runs=runs.count,
-                start_ns=prologue + runs.start / PS,
-                end_ns=prologue + runs.end / PS,
-                duration_ns=runs.added / runs.count / PS,
+                start_ns=in_time[0].start,
+                end_ns=max(alike.at(alike.count - 1)[1] for alike in in_time),
+                span_ns=whole / runs.count / PS,
+                added_ns=runs.added / runs.count / PS,
+                in_time=in_time,
                 busy_ns=busy_in_run,
                 dma_active_ns=max(result.dma_active for result in runs.results) / PS,
                 critical=max(busy_in_run, key=lambda name: busy_in_run[name]),
                 flops=own.flops,
                 hbm_bytes=own.hbm_bytes,
                 parts=_parts(runs),
+                first_run=runs.first,
             )
         )
     return Timeline(
@@ -329,6 +361,14 @@ def _timeline(scheduler: _Scheduler) -> Timeline:
     )
 
 
+def _in_ns(runs: Runs, prologue: float) -> Runs:
+    return Runs(
+        prologue + runs.start / PS,
+        prologue + runs.end / PS,
+        tuple((count, step / PS) for count, step in runs.rounds),
+    )
+
+
 def _parts(runs: _Runs) -> tuple[PartTime, ...]:
     """What a run adds, shared out over the parts of a kernel."""
     kernel, duration = runs.kernel, runs.added / runs.count / PS
@@ -346,7 +386,7 @@ def _parts(runs: _Runs) -> tuple[PartTime, ...]:
             name=part.name,
             operations=part.operations,
             sources=part.sources,
-            duration_ns=duration * share,
+            added_ns=duration * share,
         )
         for part, share in zip(parts, shares, strict=True)
     )

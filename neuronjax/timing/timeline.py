@@ -1,9 +1,20 @@
-"""The result of a schedule: what took how long, and what it was made of. Times are ns."""
+"""The result of a schedule: what took how long, and what it was made of. Times are ns.
+
+A kernel has two times. Its span reaches from its start to its end, as it is drawn; spans of kernels
+overlap. What it adds is its end minus the end of all before it: this adds up to the whole, and may
+be nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from neuronjax.program.instruction import After
+from neuronjax.timing.encoding import Compiled
+from neuronjax.timing.state import State
 
 DMA = "dma"
 COLLECTIVE = "collective"
@@ -20,6 +31,53 @@ class Event:
     end_ns: float
 
 
+class Runs(NamedTuple):
+    """Runs of a kernel that take equally long and follow each other in equal steps."""
+
+    #: The first of them.
+    start: float
+    end: float
+    #: Number and step of the rounds of each loop around them, innermost first.
+    rounds: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return math.prod(count for count, _ in self.rounds)
+
+    def at(self, number: int) -> tuple[float, float]:
+        """Start and end of one of them."""
+        later = 0.0
+        for count, step in self.rounds:
+            number, turn = divmod(number, count)
+            later += turn * step
+        return self.start + later, self.end + later
+
+
+def sampled(runs: Sequence[Runs], most: int) -> Iterator[tuple[float, float]]:
+    """Start and end of at most `most` runs, the first and the last among them."""
+    count = sum(alike.count for alike in runs)
+    kept = min(count, most)
+    wanted = [number * (count - 1) // max(kept - 1, 1) for number in range(kept)]
+    first = 0
+    for alike in runs:
+        inside = [number - first for number in wanted if first <= number < first + alike.count]
+        yield from map(alike.at, inside)
+        first += alike.count
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FirstRun:
+    """What the first run of a kernel begins with on its first physical core, to simulate it again
+    with its instructions; times in ps."""
+
+    compiled: Compiled
+    state: State
+    completed: Mapping[After, int]
+    #: From where the state counts to where the kernel's span begins.
+    lead: int
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartTime:
     """What a part of a kernel adds to one run: from the end of those before it to its own."""
@@ -27,7 +85,7 @@ class PartTime:
     name: str
     operations: tuple[str, ...]
     sources: tuple[str, ...]
-    duration_ns: float
+    added_ns: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,8 +99,10 @@ class KernelTime:
     #: Start of its first, and end of its last run.
     start_ns: float
     end_ns: float
-    #: One run; the next kernel may begin before its end.
-    duration_ns: float
+    #: Means over all runs: from start to end; and what a run adds to the time of the program.
+    span_ns: float
+    added_ns: float
+    in_time: tuple[Runs, ...]
     #: One run: by engine, "dma" and "collective".
     busy_ns: Mapping[str, float] = field(hash=False)
     #: One run: time during which any transfer is under way.
@@ -52,8 +112,9 @@ class KernelTime:
     #: One run: multiplications and additions of the Tensor engine, and bytes of HBM.
     flops: int
     hbm_bytes: int
-    #: At least one; their durations add up to the kernel's.
+    #: At least one; what they add is what the kernel adds.
     parts: tuple[PartTime, ...]
+    first_run: FirstRun = field(repr=False, hash=False, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

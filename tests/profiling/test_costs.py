@@ -20,11 +20,11 @@ from tests.profiling.test_findings import kernel, program
 
 TIMED = program(
     kernel(
-        path="p/a", runs=2, duration_ns=10.0, busy_ns={"tensor": 5.0}, work={"hardware_flops": 8},
+        path="p/a", runs=2, added_ns=10.0, busy_ns={"tensor": 5.0}, work={"hardware_flops": 8},
         parts=(Part("x:1", "model/block_0/mlp", 7.5), Part("x:2", "model/block_1", 2.5)),
     ),
-    kernel(path="p/b", runs=1, duration_ns=4.0, parts=(Part("x:1", "model/block_0", 4.0),)),
-    kernel(path="p/c", runs=1, duration_ns=1.0, parts=(Part("", "", 0.0), Part("", "", 0.0))),
+    kernel(path="p/b", runs=1, added_ns=4.0, parts=(Part("x:1", "model/block_0", 4.0),)),
+    kernel(path="p/c", runs=1, added_ns=1.0, parts=(Part("", "", 0.0), Part("", "", 0.0))),
 )  # fmt: skip
 
 
@@ -194,4 +194,4 @@ def test_costs_are_the_times_of_kernels(number: int) -> None:
     outermost = [cost.time for layer, cost in by_layer(timed).items() if "/" not in layer]
     assert sum(outermost) == pytest.approx(whole)
     for each in timed.kernels:
-        assert sum(part.duration_ns for part in each.parts) == pytest.approx(each.duration_ns)
+        assert sum(part.added_ns for part in each.parts) == pytest.approx(each.added_ns)

@@ -19,6 +19,7 @@ from neuronjax.profiling.records import (
 )
 from neuronjax.profiling.text import text
 from neuronjax.recording import Recorded
+from neuronjax.timing.timeline import Runs
 from tests.profiling import finding_cases
 
 MACHINE = MachineFacts(
@@ -31,13 +32,13 @@ MACHINE = MachineFacts(
 def kernel(**given: Any) -> KernelProfile:
     """A kernel of 1,000 ns that keeps what limits it busy."""
     critical = given.get("critical", "tensor")
-    start, duration = given.get("start_ns", 0.0), given.get("duration_ns", 1_000.0)
+    start, duration = given.get("start_ns", 0.0), given.get("added_ns", 1_000.0)
     chosen: dict[str, Any] = {
         "path": "p/k", "name": "k", "operations": ("dot_general",), "sources": ("a.py:1",),
-        "runs": 1, "start_ns": start, "end_ns": start + duration, "duration_ns": duration,
+        "runs": 1, "start_ns": start, "end_ns": start + duration, "span_ns": duration,
+        "added_ns": duration, "in_time": (Runs(start, start + duration),),
         "busy_ns": {critical: duration}, "dma_active_ns": 0.0, "critical": critical, "work": {},
-        "hbm_scratch_bytes": 0, "sbuf_bytes": 0, "psum_bytes": 0, "tensor_waits_ns": {},
-        "spans": (), "parts": (Part("", "", 1.0),),
+        "tensor_waits_ns": {}, "spans": (), "parts": (Part("", "", 1.0),),
     }  # fmt: skip
     return KernelProfile(**{**chosen, **given})
 

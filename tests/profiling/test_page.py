@@ -117,8 +117,8 @@ ACTIONS = {
     "search for nothing": ('type("no such thing")', 'says("Nothing found")'),
     "sums of all": ("drag(0, current.program.total)", "same(sums().flops, work())"),
     "sums of half a kernel": (
-        "drag(first().start + first().time / 2, first().start)",
-        "same(part(), first().time / 2)",
+        "drag(first().start + first().span / 2, first().start)",
+        "same(part(), first().span / 2)",
     ),
     "unfold": (
         "before = current.lanes.length; current.fold()",

@@ -17,7 +17,7 @@ from neuronjax.timing.network import collective_time
 from neuronjax.timing.platform import Platform, smallest_machine
 from neuronjax.timing.schedule import kernel_time, profile, schedule
 from neuronjax.timing.simulations import Simulations
-from neuronjax.timing.timeline import Timeline
+from neuronjax.timing.timeline import Timeline, sampled
 from tests.timing.programs import every, golden
 
 PROGRAMS = every()
@@ -135,9 +135,28 @@ def test_loops_of_kernels_that_overlap_reach_a_steady_state() -> None:
         few.total_ns + 4_992 * (few.total_ns - trips(7).total_ns), rel=1e-9
     )
     assert many.kernels[0].runs == 5_000
-    assert sum(k.duration_ns * k.runs for k in many.kernels) == pytest.approx(
+    assert sum(k.added_ns * k.runs for k in many.kernels) == pytest.approx(
         many.total_ns - many.launch_ns
     )
+
+
+@pytest.mark.parametrize(("outer", "inner"), [(1, 40), (7, 11)])
+def test_runs_in_loops_are_when_they_are_without_loops(outer: int, inner: int) -> None:
+    """Also those that the schedule jumps over."""
+    body = kernel("one", "%a", "%b", overlaps=2, after=STORED) + kernel(
+        "two", "%c", "%d", overlaps=1
+    )
+    looped = program(f"loop i in {outer} {{ loop j in {inner} {{ {body} }} {body} }}")
+    written_out = program((body * inner + body) * outer)
+
+    def runs(code: Program) -> list[tuple[float, float]]:
+        found = [run for each in schedule(code).kernels for run in sampled(each.in_time, 10**6)]
+        return sorted((round(start, 3), round(end, 3)) for start, end in found)
+
+    assert runs(looped) == runs(written_out)
+    few = [*sampled(schedule(looped).kernels[0].in_time, 5)]
+    assert few[0] == min(sampled(schedule(looped).kernels[0].in_time, 10**6))
+    assert few[-1] == max(sampled(schedule(looped).kernels[0].in_time, 10**6))
 
 
 def test_loops_over_kernels_reach_a_steady_state() -> None:
@@ -204,7 +223,7 @@ def test_counts_are_those_of_the_program(name: str) -> None:
     assert timeline == schedule(PROGRAMS[name])
     for each in timeline.kernels:
         assert each.critical in each.busy_ns
-        assert max(each.busy_ns.values()) <= each.duration_ns * 1.001
+        assert max(each.busy_ns.values()) <= each.span_ns * 1.001
 
 
 def test_work_is_counted() -> None:
@@ -247,7 +266,7 @@ def test_a_kernel_alone() -> None:
     program = PROGRAMS["pipeline"]
     (timed,) = schedule(program).kernels
     alone = kernel_time(program.body[0], Platform.of(program))  # type: ignore[arg-type]
-    assert alone.duration_ns == timed.duration_ns
+    assert (alone.added_ns, alone.span_ns) == (timed.added_ns, timed.span_ns)
     assert alone.busy_ns == timed.busy_ns
 
 

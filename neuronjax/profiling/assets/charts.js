@@ -23,8 +23,8 @@ function engineBars(program) {
 
 function roofline(program, machine) {
   const width = 560, height = 330, left = 92, bottom = 40, top = 12;
-  const points = program.kernels.filter((each) => each.flops > 0 && each.hbm > 0 && each.time > 0)
-    .map((each) => ({ kernel: each, x: each.flops / each.hbm, y: each.flops / each.time * 1e9, size: each.time * each.runs }));
+  const points = program.kernels.filter((each) => each.flops > 0 && each.hbm > 0 && each.span > 0)
+    .map((each) => ({ kernel: each, x: each.flops / each.hbm, y: each.flops / each.span * 1e9, size: each.added * each.runs }));
   const ridge = machine.max_flops / machine.max_hbm_bandwidth;
   const logs = (list) => list.map(Math.log10);
   const x0 = Math.floor(Math.min(0, ...logs(points.map((each) => each.x)))), x1 = Math.ceil(Math.max(Math.log10(ridge) + 0.8, ...logs(points.map((each) => each.x))));
@@ -43,7 +43,7 @@ function roofline(program, machine) {
   const most = Math.max(...points.map((each) => each.size), 1);
   for (const point of points.sort((a, b) => b.size - a.size)) {
     const spot = svg("circle", { cx: x(point.x), cy: y(point.y), r: 4 + 12 * Math.sqrt(point.size / most), fill: `var(--${point.kernel.critical})`, "fill-opacity": 0.72, stroke: "var(--card)", "stroke-width": 1.5 });
-    spot.addEventListener("pointermove", (event) => showTip(event, point.kernel.name, [`${flops(point.y)}/s at ${shown(point.x)} FLOP/byte`, `${time(point.size)} in ${counted(point.kernel.runs, "run")}`, file(point.kernel.source), `limited by ${TITLES[point.kernel.critical]}`]));
+    spot.addEventListener("pointermove", (event) => showTip(event, point.kernel.name, [`${flops(point.y)}/s at ${shown(point.x)} FLOP/byte`, `adds ${time(point.size)} in ${counted(point.kernel.runs, "run")}`, file(point.kernel.source), `limited by ${TITLES[point.kernel.critical]}`]));
     spot.addEventListener("pointerleave", hideTip);
     picture.append(spot);
   }
@@ -55,8 +55,7 @@ function memoryChart(program, machine) {
   const width = 1240, height = 250, left = 84, bottom = 34, top = 10;
   const fixed = [["weights & inputs", (program.hbm.argument ?? 0) + (program.hbm.constant ?? 0), "accent"], ["results", program.hbm.result ?? 0, "vector"]];
   const base = sum(fixed, (each) => each[1]);
-  const steps = program.kernels.map((each) => ({ at: each.start, scratch: each.scratch, kernel: each })).sort((a, b) => a.at - b.at);
-  const most = Math.max(base + Math.max(0, ...steps.map((each) => each.scratch)), 1);
+  const most = Math.max(base + fullest(program, "hbm")[1], 1);
   const x = (at) => left + at / program.total * (width - left - 12), y = (value) => height - bottom - value / most * (height - bottom - top);
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "HBM in use over one run" });
   for (let part = 0; part <= 4; part++) picture.append(svg("line", { class: "grid", x1: left, x2: width - 12, y1: y(most * part / 4), y2: y(most * part / 4) }),
@@ -68,15 +67,16 @@ function memoryChart(program, machine) {
     below += value;
   }
   const corners = [[0, 0]];
-  for (const step of steps) corners.push([step.at, corners[corners.length - 1][1]], [step.at, step.scratch]);
+  for (const [at, nbytes] of program.levels.hbm ?? []) corners.push([at, corners[corners.length - 1][1]], [at, nbytes]);
   corners.push([program.total, corners[corners.length - 1][1]]);
   const outline = corners.map(([at, value]) => `${x(at).toFixed(1)},${y(base + value).toFixed(1)}`);
   picture.append(svg("polygon", { points: [...outline, `${x(program.total)},${y(base)}`, `${x(0)},${y(base)}`].join(" "), fill: "var(--dma)", "fill-opacity": 0.65 }));
   const cover = svg("rect", { x: left, y: top, width: width - left - 12, height: height - top - bottom, fill: "transparent" });
   cover.addEventListener("pointermove", (event) => {
     const box = picture.getBoundingClientRect(), at = ((event.clientX - box.left) / box.width * width - left) / (width - left - 12) * program.total;
-    const step = steps.findLast((each) => each.at <= at) ?? steps[0];
-    if (step) showTip(event, bytes(base + step.scratch), [`${bytes(base)} arguments, constants and results`, `${bytes(step.scratch)} scratch`, `SBUF ${bytes(step.kernel.sbuf)} of ${bytes(machine.sbuf_partition_bytes)} per partition`, `PSUM ${bytes(step.kernel.psum)} of ${bytes(machine.psum_partition_bytes)} per partition`, `kernel ${step.kernel.name}`]);
+    const held = (memory) => levelAt(program, memory, at), running = program.kernels.filter((each) => each.start <= at && at < each.end);
+    showTip(event, `${bytes(base + held("hbm"))} at ${time(Math.max(0, at))}`, [`${bytes(base)} arguments, constants and results`, `${bytes(held("hbm"))} scratch`, `SBUF ${bytes(held("sbuf"))} of ${bytes(machine.sbuf_partition_bytes)} per partition`, `PSUM ${bytes(held("psum"))} of ${bytes(machine.psum_partition_bytes)} per partition`,
+      running.length && `kernel ${running.slice(0, 3).map((each) => each.name).join(", ")}`]);
   });
   cover.addEventListener("pointerleave", hideTip);
   picture.append(cover);

@@ -6,6 +6,11 @@ const heldIn = (program, memory) => program.held.filter((row) => row[1] === memo
 const from = (tensor) => (tensor.always ? 0 : tensor.first.start);
 const until = (tensor, program) => (tensor.always ? program.total : tensor.last.end);
 
+// What is in use of a memory over one run: pairs of a time and the bytes from then on
+
+const levelAt = (program, memory, at) => (program.levels[memory] ?? []).findLast(([since]) => since <= at)?.[1] ?? 0;
+const fullest = (program, memory) => (program.levels[memory] ?? []).reduce((most, level) => (level[1] > most[1] ? level : most), [0, 0]);
+
 function memoryMap(program, memory, capacity) {
   const tensors = heldIn(program, memory), high = memory === "hbm" ? 230 : 130, left = 84;
   const most = memory === "hbm" ? Math.max(1, ...tensors.map((each) => each.address + each.nbytes)) : capacity;
@@ -39,7 +44,7 @@ function memoryMap(program, memory, capacity) {
     else hideTip();
   });
   canvas.addEventListener("pointerleave", hideTip);
-  canvas.addEventListener("click", (event) => { const each = at(event); if (each) current.show(each.first); });
+  canvas.addEventListener("click", (event) => { const each = at(event); if (each) current.show({ kernel: each.first }); });
   new ResizeObserver(draw).observe(canvas);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   return canvas;
@@ -50,8 +55,8 @@ function memoryMaps(program, machine) {
   return rows.flatMap(([memory, title, capacity]) => [make("h3", {}, title), memoryMap(program, memory, capacity), memory === "hbm" ? key : undefined]).filter(Boolean);
 }
 function tensorTable(program) { // what HBM holds while it holds most
-  const peak = program.kernels.reduce((best, each) => (each.scratch > best.scratch ? each : best), program.kernels[0]);
-  const rows = heldIn(program, "hbm").filter((each) => each.always || (each.first.start <= peak.start && peak.start <= each.last.start));
+  const [at] = fullest(program, "hbm");
+  const rows = heldIn(program, "hbm").filter((each) => from(each) <= at && at < until(each, program));
   const most = Math.max(1, ...rows.map((each) => each.nbytes)), whole = sum(rows, (each) => each.nbytes) || 1;
   return sortable([
     { title: "Tensor", text: true, of: (r) => r.name, show: (r) => make("code", {}, r.name) },
@@ -60,7 +65,7 @@ function tensorTable(program) { // what HBM holds while it holds most
     { title: "Kind", text: true, of: (r) => r.kind },
     { title: "Type", text: true, of: (r) => r.type, show: (r) => make("code", {}, r.type), title_of: (r) => r.type },
     { title: "Line", text: true, of: (r) => r.first.source, show: (r) => make("code", {}, file(r.first.source)), title_of: (r) => r.first.source },
-    { title: "Kernel", text: true, of: (r) => r.first.name, show: (r) => make("button", { type: "button", class: "link", onclick: () => current.show(r.first) }, r.first.name) },
+    { title: "Kernel", text: true, of: (r) => r.first.name, show: (r) => make("button", { type: "button", class: "link", onclick: () => current.show({ kernel: r.first }) }, r.first.name) },
   ], rows, { by: 1 });
 }
 function meshPicture(program) {

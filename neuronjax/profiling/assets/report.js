@@ -9,7 +9,7 @@ function tile(title, value, more) {
 function tiles(program, machine) {
   const busiest = RESOURCES.reduce((best, name) => ((program.busy[name] ?? 0) > (program.busy[best] ?? 0) ? name : best));
   const fixed = (program.hbm.argument ?? 0) + (program.hbm.constant ?? 0) + (program.hbm.result ?? 0);
-  const peak = fixed + Math.max(0, ...program.kernels.map((each) => each.scratch));
+  const peak = fixed + fullest(program, "hbm")[1];
   return make("div", { class: "tiles", id: "tiles" },
     tile("Time per run", time(program.total), `${counted(program.count, "run")} on ${counted(program.ranks, "core")}`),
     tile("MFU", percent(program.share.mfu_estimated_percent), `HBM traffic allows ${percent(program.share.mfu_max_achievable_estimated_percent)}`),
@@ -36,8 +36,8 @@ function kernelGroups(program) { // kernels of one name, line and limit as one
   const groups = new Map();
   for (const kernel of program.kernels) {
     const key = [kernel.name, kernel.source, kernel.critical].join("\n");
-    const group = groups.get(key) ?? { ...kernel, first: kernel, runs: 0, whole: 0, tensor: 0, flops: 0, hbm: 0, transfers: 0, moved: 0 };
-    group.runs += kernel.runs; group.whole += kernel.time * kernel.runs; group.tensor += (kernel.busy.tensor ?? 0) * kernel.runs;
+    const group = groups.get(key) ?? { ...kernel, first: kernel, runs: 0, whole: 0, spans: 0, tensor: 0, flops: 0, hbm: 0, transfers: 0, moved: 0 };
+    group.runs += kernel.runs; group.whole += kernel.added * kernel.runs; group.spans += kernel.span * kernel.runs; group.tensor += (kernel.busy.tensor ?? 0) * kernel.runs;
     group.flops += kernel.flops * kernel.runs; group.hbm += kernel.hbm * kernel.runs;
     group.transfers += kernel.dma[0] * kernel.runs; group.moved += kernel.dma[1] * kernel.runs;
     groups.set(key, group);
@@ -48,20 +48,21 @@ function kernelTable(program, timeline) {
   const groups = kernelGroups(program), whole = sum(groups, (each) => each.whole) || 1;
   const most = Math.max(...groups.map((each) => each.whole), 1) / whole;
   return sortable([
-    { title: "Kernel", text: true, of: (k) => k.name, title_of: (k) => `${k.path}: ${k.ops}`, show: (k) => make("button", { type: "button", class: "link", onclick: () => timeline.show(k.first) }, k.name) },
+    { title: "Kernel", text: true, of: (k) => k.name, title_of: (k) => `${k.path}: ${k.ops}`, show: (k) => make("button", { type: "button", class: "link", onclick: () => timeline.show({ kernel: k.first }) }, k.name) },
     { title: "Share", of: (k) => k.whole, show: (k) => share(k.whole / whole, most) },
-    { title: "Time", of: (k) => k.whole, show: (k) => time(k.whole) },
+    { title: "Adds", of: (k) => k.whole, show: (k) => time(k.whole) },
+    { title: "Span", of: (k) => k.spans, show: (k) => time(k.spans) },
     { title: "Runs", of: (k) => k.runs, show: (k) => shown(k.runs, 9) },
     { title: "Limited by", text: true, of: (k) => k.critical, show: (k) => dot(k.critical) },
-    { title: "Tensor", of: (k) => k.tensor / k.whole, show: (k) => percent(k.tensor / (k.whole || 1)) },
-    { title: "Rate", of: (k) => k.flops / k.whole, show: (k) => rate(k.flops, k.whole) },
+    { title: "Tensor", of: (k) => k.tensor / k.spans, show: (k) => percent(k.tensor / (k.spans || 1)) },
+    { title: "Rate", of: (k) => k.flops / k.spans, show: (k) => rate(k.flops, k.spans) },
     { title: "HBM", of: (k) => k.hbm, show: (k) => bytes(k.hbm) },
     { title: "DMA size", of: (k) => k.moved / (k.transfers || 1), show: (k) => (k.transfers ? bytes(k.moved / k.transfers) : "–") },
     { title: "Line", text: true, of: (k) => k.source, show: (k) => make("code", {}, file(k.source)), title_of: (k) => k.source },
   ], groups, { by: 1 });
 }
 function costTable(program, rows, first, by, more = []) {
-  const whole = sum(program.kernels, (each) => each.time * each.runs) || 1, most = Math.max(...rows.map((each) => each.time), 1) / whole;
+  const whole = sum(program.kernels, (each) => each.added * each.runs) || 1, most = Math.max(...rows.map((each) => each.time), 1) / whole;
   const top = (row) => Object.entries(row.busy).sort((a, b) => b[1] - a[1])[0]?.[0] ?? "host";
   return sortable([
     first,
@@ -109,16 +110,16 @@ function renderProgram(program) {
   return [
     tiles(program, machine),
     section("findings", "Findings", "What costs time, how much of the whole recording a fix could save at most, and what to do.", findingsList(program)),
-    section("timeline", "Timeline of one run", "Kernels are coloured by what limits them; engines show how busy they are. Zoom in (scroll, or double-click a kernel) for the first instructions and DMA transfers of each kernel, and what they waited for.", tools, timeline.canvas, timeline.panel),
+    section("timeline", "Timeline of one run", "Kernels reach from their start to their end, and are coloured by what limits them; engines show how busy they are. Zoom in (scroll, or double-click a kernel) for the first instructions and DMA transfers of each kernel, and what they waited for.", tools, timeline.canvas, timeline.panel),
     make("div", { class: "pair" },
       section("engines", "Engines", "Share of the run for which each is busy. The mark shows what its work would take at peak rate.", engineBars(program)),
-      section("roofline", "Roofline", "Kernels that multiply matrices: area is time, colour is what limits them.", roofline(program, machine))),
+      section("roofline", "Roofline", "Kernels that multiply matrices: area is what they add to the run, colour is what limits them.", roofline(program, machine))),
     section("memory", "HBM over one run", `Of ${bytes(machine.hbm_bytes)} per core; memory that other programs hold is not included.`, memoryChart(program, machine)),
     section("maps", "Maps of the memories", "Where the largest tensors lie, and for how long. Click one to see the kernel that first needs it.", memoryMaps(program, machine)),
     section("tensors", "HBM at its fullest", "Each line makes a tensor, or is the first to read an argument.", tensorTable(program)),
     program.mesh ? meshPicture(program) : make("span"),
     program.splits.length ? splitCards(program) : make("span"),
-    section("kernels", "Cost by kernel", "Click a kernel to see it in the timeline; click a heading to sort.", kernelTable(program, timeline)),
+    section("kernels", "Cost by kernel", "A kernel spans the time from its start to its end, as the timeline draws it. Kernels overlap: what one adds is its end minus the end of those before it. Click a kernel to see it in the timeline; click a heading to sort.", kernelTable(program, timeline)),
     section("layers", "Cost by layer", "Name scopes and modules, or else functions, with all that lies within them.", layerTable(program)),
     section("lines", "Cost by source line", null, lineTable(program)),
     section("opcodes", "Cost by instruction", "DMA is the sum of all transfers' times, although transfers overlap.", opcodeTable(program)),
@@ -151,7 +152,7 @@ function renderProfile(page) {
   function follow() { // #kernel=NAME shows a kernel of the program in the timeline
     const name = decodeURIComponent(location.hash.match(/^#kernel=(.*)/)?.[1] ?? "");
     const found = current?.program.kernels.find((each) => each.name === name);
-    if (found) current.show(found);
+    if (found) current.show({ kernel: found });
   }
   page.append(make("div", { class: "tabs", id: "programs" }, buttons, rest.length ? more : null), body);
   if (data.runs.length > 1) page.append(section("runs", "All runs by core", "Simulated time without the host's pauses; each colour is a program.", runsChart()));

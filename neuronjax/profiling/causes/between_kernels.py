@@ -169,9 +169,9 @@ def waiting(program: ProgramProfile, machine: MachineFacts) -> Cause | None:
         return None  # which is why, and says more
     drawing = threefry_kernels(program)
     inside = [
-        (kernel.duration_ns - busy, kernel)
+        (kernel.added_ns - busy, kernel)
         for kernel in program.kernels
-        if (busy := sum(kernel.busy_ns.values())) < _HALF * kernel.duration_ns
+        if (busy := sum(kernel.busy_ns.values())) < _HALF * kernel.added_ns
         and kernel not in drawing
     ]
     within = sum(ns * kernel.runs for ns, kernel in inside)
@@ -185,7 +185,7 @@ def waiting(program: ProgramProfile, machine: MachineFacts) -> Cause | None:
         ns=min(idle, program.total_ns),
         what=f"nothing works for {percent(idle, program.total_ns)} of the time: small kernels wait "
         f"for operands and results; most of it: {counted(worst.runs, 'run')} of a kernel of "
-        f"{duration(worst.duration_ns)} with {duration(busy)} of work.",
+        f"{duration(worst.added_ns)} with {duration(busy)} of work.",
         remedy=_LOOPS if worst.runs > 1 else _SMALL,
         kernel=worst.name,
         source=worst.source,

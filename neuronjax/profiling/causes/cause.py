@@ -56,7 +56,7 @@ def saved(kernel: KernelProfile) -> float:
     """
     busy = kernel.busy_ns.get(kernel.critical, 0.0)
     others = [ns for name, ns in kernel.busy_ns.items() if name != kernel.critical]
-    return min(busy, max(0.0, kernel.duration_ns - max(others, default=0.0))) * kernel.runs
+    return min(busy, max(0.0, kernel.added_ns - max(others, default=0.0))) * kernel.runs
 
 
 def merged(rows: Iterable[Instructions]) -> list[Instructions]:

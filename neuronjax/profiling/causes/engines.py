@@ -245,7 +245,7 @@ def tensor_idle(program: ProgramProfile, machine: MachineFacts) -> Cause | None:
         busy = kernel.busy_ns.get(TENSOR, 0.0)
         if not busy or kernel.critical == "gpsimd":
             continue
-        still = max(0.0, kernel.duration_ns - busy) * kernel.runs
+        still = max(0.0, kernel.added_ns - busy) * kernel.runs
         idle.append((still, kernel))
         before = _waited_for(kernel)
         for name, ns in before.items():
