@@ -68,7 +68,7 @@ class Session:
         """Times the programs that ran: `data` becomes an XSpace of them."""
         profiles = (runs.profile() for _, runs in self._recordings)
         spaces = (
-            xspace.encoded(events.trace(profile), self._start_ns)
+            xspace.encoded(events.trace(profile, with_host=False), self._start_ns)
             for profile in profiles
             if profile.runs
         )

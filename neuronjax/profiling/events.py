@@ -7,22 +7,38 @@ where they overlap, between what the runtime does before and after them. A kerne
 as often as it runs, up to a limit; instructions are shown for the beginning of each kernel. Arrows
 lead from a signal to the instruction that waited for it.
 
-Times are ns from the beginning of the recording, on the simulated clock.
+Times are ns from the beginning of the recording: real ones on the host; runs on the device take
+simulated time from when they were enqueued.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from neuronjax.profiling.records import KernelProfile, Profile, ProgramProfile, Run
+from neuronjax.profiling.records import (
+    COMPILATION,
+    DISPATCH,
+    INPUT,
+    KernelProfile,
+    Profile,
+    ProgramProfile,
+    Run,
+)
+from neuronjax.profiling.session import host_phases
 from neuronjax.timing.timeline import sampled
 
 MOST_RUNS = 20_000
 MOST_RUNS_OF_KERNEL = 256
 
-_FIXED = ("programs", "kernels", "tensor", "vector", "scalar", "gpsimd", "sync", "host")
+_FIXED = (
+    "programs", "kernels", "tensor", "vector", "scalar", "gpsimd", "sync", "host",
+    COMPILATION, INPUT, DISPATCH,
+)  # fmt: skip
+HOST = 1_000_000
+"""The number of the host among the cores."""
 _QUEUE, _STREAM = 100, 1_000
 _MOST_ROWS = 1_000
 _COUNTERS = {"hbm": "HBM scratch", "sbuf": "SBUF per partition", "psum": "PSUM per partition"}
@@ -101,9 +117,14 @@ class Trace:
     arrows: list[Arrow] = field(default_factory=list)
 
 
-def trace(profile: Profile) -> Trace:
-    """The trace of a recording."""
+def trace(profile: Profile, *, with_host: bool = True) -> Trace:
+    """The trace of a recording; its host has tracks of its own."""
     result = Trace(profile.machine.target)
+    if with_host:
+        result.slices += [
+            _slice(HOST, phase, name, start, end - start, {"clock": "real time"})
+            for phase, name, start, end in itertools.islice(host_phases(profile), MOST_RUNS)
+        ]
     seen: set[int] = set()
     for number, run in enumerate(profile.runs[:MOST_RUNS]):
         program = profile.programs[run.program]
@@ -119,7 +140,12 @@ def trace(profile: Profile) -> Trace:
             _add_detail(result, program, run)
     result.tracks = _spread(result.slices)
     cores = sorted({track.core for track in result.tracks})
-    result.cores = {core: f"NeuronCore {core} ({profile.machine.chip})" for core in cores}
+    result.cores = {
+        core: "Host, in real time"
+        if core == HOST
+        else f"NeuronCore {core} ({profile.machine.chip})"
+        for core in cores
+    }
     return result
 
 

@@ -17,19 +17,23 @@ from neuronjax.profiling.findings import findings
 from neuronjax.profiling.mesh_traffic import described
 from neuronjax.profiling.phases import one_off, ranked
 from neuronjax.profiling.records import KernelProfile, Profile, ProgramProfile
+from neuronjax.profiling.session import host_phases, sentence
 from neuronjax.profiling.summary import names_of, percentages
 from neuronjax.timing.timeline import sampled
 
 MOST_RUNS = 3_000
 """Runs that the page shows individually."""
 
+MOST_PHASES = 3_000
+"""Phases of the host that the page shows, the longest."""
+
 MOST_PROGRAMS = 40
 
 _ASSETS = "neuronjax.profiling.assets"
 
 SCRIPTS = (
-    "helpers.js", "lanes.js", "timeline.js", "charts.js", "memory.js", "report.js", "comparison.js",
-    "start.js",
+    "helpers.js", "lanes.js", "timeline.js", "charts.js", "memory.js", "session.js", "report.js",
+    "comparison.js", "start.js",
 )  # fmt: skip
 """The code of the page, in order."""
 
@@ -73,6 +77,11 @@ def _data(profile: Profile) -> dict[str, Any]:
     return {
         "machine": asdict(profile.machine),
         "total": profile.total_ns,
+        "session": profile.host_ns,
+        "session_text": sentence(profile),
+        "phases": sorted(host_phases(profile), key=lambda each: each.start_ns - each.end_ns)[
+            :MOST_PHASES
+        ],
         "executions": sum(profile.counts),
         "program_count": len(profile.programs),
         "programs": [
@@ -83,7 +92,7 @@ def _data(profile: Profile) -> dict[str, Any]:
             for number in order
         ],
         "runs": [
-            [order.index(run.program), list(run.cores), run.start_ns, run.tensor_bytes]
+            [order.index(run.program), list(run.cores), round(run.start_ns, 3)]
             for run in profile.runs[:MOST_RUNS]
             if run.program in order
         ],

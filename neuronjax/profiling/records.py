@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from neuronjax.errors import ProfileError, quoted
 from neuronjax.timing.timeline import Runs
 
-FORMAT = 6
+FORMAT = 7
 """Version of the JSON."""
 
 
@@ -259,8 +259,9 @@ class ProgramProfile:
 
 
 class Run(NamedTuple):
-    """An execution. `start_ns` is simulated: when its cores became free. `host_ns` is real time
-    since the beginning of the recording."""
+    """An execution. Times count from the beginning of the recording. On the host they are real, and
+    so is `host_ns`, when it was enqueued; the run begins at `start_ns`, when it has been enqueued
+    and the simulated runs before it have left its cores free."""
 
     program: int
     cores: tuple[int, ...]
@@ -268,6 +269,23 @@ class Run(NamedTuple):
     host_ns: int
     #: Bytes of tensors, results included, in HBM of its first core when it was enqueued.
     tensor_bytes: int
+    #: Real time of the call that enqueued it.
+    dispatch_ns: int = 0
+
+
+COMPILATION, INPUT, DISPATCH = "compilation", "input", "dispatch"
+"""Phases of the host: compiling a program, copying an array to a device, enqueuing a run."""
+
+
+class Phase(NamedTuple):
+    """What the host did, in real time from the beginning of the recording."""
+
+    #: `COMPILATION` or `INPUT`; dispatches are in the runs.
+    phase: str
+    #: A program, or the type and shape of an array.
+    name: str
+    start_ns: int
+    end_ns: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -281,6 +299,7 @@ class Profile:
     counts: tuple[int, ...]
     #: Length of the recording in real time.
     host_ns: int
+    phases: tuple[Phase, ...] = ()
 
     @property
     def total_ns(self) -> float:
@@ -317,6 +336,7 @@ def from_json(given: Any) -> Profile:
             runs=tuple(Run(run[0], tuple(run[1]), *run[2:]) for run in given["runs"]),
             counts=tuple(given["counts"]),
             host_ns=given["host_ns"],
+            phases=tuple(Phase(*phase) for phase in given["phases"]),
         )
     except (KeyError, TypeError, IndexError) as error:
         raise ProfileError(f"the profile is damaged ({error!r}); record it again.") from None

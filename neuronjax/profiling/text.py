@@ -11,6 +11,7 @@ from neuronjax.display import counted, duration
 from neuronjax.profiling.findings import Finding, findings
 from neuronjax.profiling.phases import one_off, ranked
 from neuronjax.profiling.records import Profile, ProgramProfile
+from neuronjax.profiling.session import sentence
 from neuronjax.profiling.summary import percentages
 
 WIDTH = 100
@@ -42,6 +43,7 @@ def text(profile: Profile) -> str:
         f"{counted(len(order), 'program')}, {duration(profile.total_ns)} on the device"
     )
     costliest = profile.programs[order[0]]
+    head = "\n".join(filter(None, (head, sentence(profile))))
     parts = [head, _programs(profile, order), _kernels(costliest), _findings(profile)]
     return "\n\n".join(filter(None, parts))
 

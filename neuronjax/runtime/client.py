@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -144,10 +145,14 @@ class Client:
         Raises:
           DeviceMemoryError, HostMemoryError: it does not fit.
         """
+        began = time.perf_counter_ns()
         placement = self.host.placement((device.id,))
         spec = self.spec(TensorSpec(value.shape, value.dtype), placement, memory_kind, layout)
         self._admit(spec)
-        return self._owned(lambda: self.host.put(value, placement), spec)
+        owned = self._owned(lambda: self.host.put(value, placement), spec)
+        for observer in self.observers:
+            observer.placed(f"{value.dtype}{list(value.shape)}", began)
+        return owned
 
     def copy(
         self, value: ShardedValue, index: int, device: Device, memory_kind: str
@@ -211,6 +216,7 @@ class Client:
         Raises:
           CompileError: see ``compile_program``; also devices that do not exist.
         """
+        began = time.perf_counter_ns()
         assignment = device_assignment(options, default=self.job.local_devices[0].id)
         self._check_assignment(assignment)
         cores = cores_of(self.devices, assignment)
@@ -227,6 +233,8 @@ class Client:
         if program.files is not None:
             self._write_passes(program, program.files)
             program.files.write("lower", text.format(self._lowered(program, host)))
+        for observer in self.observers:
+            observer.compiled(program.signature.name, began)
         return self._loaded(program, host, assignment)
 
     def _on_cores(self, program: CompiledProgram, assignment: np.ndarray) -> HostExecutable:

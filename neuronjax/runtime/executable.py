@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import struct
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -53,10 +54,19 @@ class ProgramMemory:
 
 
 class RunObserver(Protocol):
-    """An observer that is notified of runs."""
+    """An observer that is notified of runs, and of what the host does for them.
 
-    def ran(self, program: LoadedProgram, outputs: Sequence[Any]) -> None:
+    `began` is the time at which the host began with it, in ns of ``time.perf_counter_ns``.
+    """
+
+    def ran(self, program: LoadedProgram, outputs: Sequence[Any], began: int) -> None:
         """A run was enqueued; its outputs become ready when it ends."""
+
+    def compiled(self, name: str, began: int) -> None:
+        """A program of this name was compiled."""
+
+    def placed(self, array: str, began: int) -> None:
+        """An array of this type and shape was copied to a device."""
 
     def failed(self, program: LoadedProgram, error: BaseException, *, ran: bool) -> None:
         """A run could not be enqueued, or one that `ran` failed a check of its values."""
@@ -122,6 +132,7 @@ class LoadedProgram:
           NumericalError, OutOfBoundsError: a check that the policy requests failed, and the program
             has no results. If it has any, waiting for them raises the error.
         """
+        began = time.perf_counter_ns() if self._observers else 0
         if len(values) != self._arguments:
             raise self._mismatch(len(values))
         arrays = [value.array for value in values]
@@ -147,7 +158,7 @@ class LoadedProgram:
             self.tell_failure(failure, ran=False)
             raise
         for observer in self._observers:
-            observer.ran(self, outputs)
+            observer.ran(self, outputs, began)
         for index in donated:
             values[index].release()
         ledger = self._ledger

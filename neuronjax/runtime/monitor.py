@@ -113,14 +113,19 @@ class Monitor:
 
     # Counting
 
-    def ran(self, program: LoadedProgram, outputs: Sequence[Any]) -> None:
+    def compiled(self, name: str, began: int) -> None:
+        """Compilations are not counted."""
+
+    def placed(self, array: str, began: int) -> None:
+        """Copies are not counted."""
+
+    def ran(self, program: LoadedProgram, outputs: Sequence[Any], began: int) -> None:
         """Counts a run, and measures its real time unless another run is being measured."""
         known = self._programs.get(program.program.fingerprint) or self._see(program)
         known.runs += 1
         self._status["completed"] += 1
         if outputs and not self._watched:
             self._watched = True
-            began = time.perf_counter()
             self._when_ready(outputs[0]).on_ready(lambda error: self._ended(began))
 
     def failed(self, program: LoadedProgram, error: BaseException, *, ran: bool) -> None:
@@ -130,8 +135,8 @@ class Monitor:
         self._status[status] += 1
         self._errors[kind] += 1
 
-    def _ended(self, began: float) -> None:
-        self._latency.append(time.perf_counter() - began)
+    def _ended(self, began: int) -> None:
+        self._latency.append((time.perf_counter_ns() - began) * 1e-9)
         self._watched = False
 
     def _see(self, program: LoadedProgram) -> _Loaded:

@@ -23,7 +23,14 @@ from neuronjax.planning.flops import model_flops
 from neuronjax.profiling import store
 from neuronjax.profiling.analyse import analyse, facts, failed
 from neuronjax.profiling.arrays import interface
-from neuronjax.profiling.records import Profile, ProgramProfile, Run
+from neuronjax.profiling.records import (
+    COMPILATION,
+    INPUT,
+    Phase,
+    Profile,
+    ProgramProfile,
+    Run,
+)
 from neuronjax.program.program import Program, Target
 from neuronjax.runtime.executable import LoadedProgram
 from neuronjax.runtime.injection import MachineOf
@@ -57,16 +64,32 @@ class Recording:
     ledger: HbmLedger
     machine_of: MachineOf
     _seen: dict[int, Seen] = field(default_factory=dict)
-    _runs: list[tuple[int, int, int]] = field(default_factory=list)
+    #: Number of the program, beginning and end of its dispatch, bytes of tensors.
+    _runs: list[tuple[int, int, int, int]] = field(default_factory=list)
+    #: What the host did, for what, from when to when.
+    _phases: list[tuple[str, str, int, int]] = field(default_factory=list)
     _began: int = field(default_factory=time.perf_counter_ns)
 
-    def ran(self, program: LoadedProgram, outputs: Sequence[Any]) -> None:
+    def compiled(self, name: str, began: int) -> None:
+        """Records a compilation."""
+        self._note(COMPILATION, name, began)
+
+    def placed(self, array: str, began: int) -> None:
+        """Records the copy of an input."""
+        self._note(INPUT, array, began)
+
+    def _note(self, phase: str, name: str, began: int) -> None:
+        if len(self._phases) < MOST_RUNS:
+            self._phases.append((phase, name, began, time.perf_counter_ns()))
+
+    def ran(self, program: LoadedProgram, outputs: Sequence[Any], began: int) -> None:
         """Records that a run was enqueued."""
         seen = self._seen.get(id(program.program)) or self._see(program)
         seen.count += 1
         if len(self._runs) < MOST_RUNS:
             now = time.perf_counter_ns()
-            self._runs.append((seen.number, now, self.ledger.tensor_bytes(seen.cores[0])))
+            tensors = self.ledger.tensor_bytes(seen.cores[0])
+            self._runs.append((seen.number, began, now, tensors))
 
     def failed(self, program: LoadedProgram, error: BaseException, *, ran: bool) -> None:
         """Keeps failed runs in the recording, since they took time, too."""
@@ -91,15 +114,19 @@ class Recording:
             runs=tuple(self._placed(seen, programs)),
             counts=tuple(program.count for program in seen),
             host_ns=length,
+            phases=tuple(
+                Phase(phase, name, began - self._began, ended - self._began)
+                for phase, name, began, ended in self._phases
+            ),
         )
 
     def _placed(self, seen: Sequence[Seen], programs: Sequence[ProgramProfile]) -> Iterator[Run]:
-        """Runs in simulated time; a run begins when all of its cores are free."""
+        """Runs begin when they have been enqueued, and all of their cores are free."""
         free: dict[int, float] = {}
-        for number, now, tensors in self._runs:
-            cores = seen[number].cores
-            start = max(free.get(core, 0.0) for core in cores)
-            yield Run(number, cores, start, now - self._began, tensors)
+        for number, began, now, tensors in self._runs:
+            cores, host_ns = seen[number].cores, now - self._began
+            start = max(float(host_ns), *(free.get(core, 0.0) for core in cores))
+            yield Run(number, cores, start, host_ns, tensors, now - began)
             for core in cores:
                 free[core] = start + programs[number].total_ns
 

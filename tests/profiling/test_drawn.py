@@ -37,7 +37,9 @@ STEPS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "turned": lambda x: x.T @ x,
     "sum": lambda x: x + x.sum(0),
     "loop": lambda x: jax.lax.fori_loop(0, 5, lambda i, y: jnp.sin(y) @ y.T @ y, x),
-    "layers": lambda x: jax.lax.scan(lambda c, w: (c * w + c.mean(), None), x, jnp.ones(7))[0],
+    "layers": lambda x: jax.lax.scan(
+        lambda c, w: (c * w + c.mean(), None), x, jnp.ones(7, x.dtype)
+    )[0],
     "sorted": lambda x: jnp.sort(x, axis=1),
     "rows": lambda x: x[jnp.argsort(x[:, 0])],
     "joined": lambda x: jnp.concatenate([x, jnp.exp(x)], axis=0)[: x.shape[0]],

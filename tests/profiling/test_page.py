@@ -51,7 +51,7 @@ def test_report_is_rendered(tmp_path: Path) -> None:
     found = rendered(page.report(recorded.profile()), tmp_path)
     for section in (
         "tiles", "findings", "timeline", "engines", "roofline", "memory", "kernels", "lines",
-        "layers", "opcodes", "runs", "maps", "tensors", "mesh",
+        "layers", "opcodes", "session", "maps", "tensors", "mesh",
     ):  # fmt: skip
         assert f'id="{section}"' in found
     assert "<canvas" in found

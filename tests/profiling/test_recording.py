@@ -38,10 +38,10 @@ def test_runs_follow_each_other_on_their_cores() -> None:
     found = recorded.profile()
     free: dict[int, float] = {}
     for run in found.runs:
-        assert run.start_ns == max(free.get(core, 0.0) for core in run.cores)
+        assert run.start_ns == max(run.host_ns, *(free.get(core, 0.0) for core in run.cores))
         for core in run.cores:
             free[core] = run.start_ns + found.programs[run.program].total_ns
-    assert max(free.values()) == pytest.approx(found.total_ns)
+    assert found.total_ns <= max(free.values())
 
 
 def test_kernels_have_lines_and_lie_within_the_run() -> None:
@@ -169,7 +169,7 @@ def test_a_program_that_cannot_be_shown_says_why_and_costs_no_other(
 @pytest.mark.parametrize(
     ("text", "message"),
     [(None, "there is no profile"), ("no json", "is not a profile"), ("{}", "format None"),
-     ('{"format": 6}', "damaged"), ('{"format": 5}', "record it again")],
+     ('{"format": 7}', "damaged"), ('{"format": 6}', "record it again")],
 )  # fmt: skip
 def test_folders_that_are_no_profiles(tmp_path: Path, text: str | None, message: str) -> None:
     if text is not None:

@@ -83,29 +83,3 @@ function memoryChart(program, machine) {
   const key = make("div", { class: "legend" }, [["accent", "arguments and constants"], ["vector", "results"], ["dma", "scratch between kernels"]].map(([name, title]) => make("span", {}, make("i", { style: `background:var(--${name})` }), title)));
   return [picture, key];
 }
-
-function runsChart() {
-  const cores = [...new Set(data.runs.flatMap((run) => run[1]))].sort((a, b) => a - b).slice(0, 16);
-  const width = 1240, left = 84, row = 22, height = cores.length * row + 28;
-  const last = Math.max(...data.runs.map((run) => run[2] + data.programs[run[0]].total), 1);
-  const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Runs of programs by core" });
-  const palette = ["tensor", "vector", "scalar", "dma", "gpsimd", "collective"], others = "sync";
-  const x = (at) => left + at / last * (width - left - 12);
-  cores.forEach((core, at) => picture.append(svg("text", { x: left - 10, y: at * row + row / 2 + 4, "text-anchor": "end" }, `core ${core}`)));
-  for (const [number, on, start] of data.runs) {
-    const program = data.programs[number];
-    for (const core of on) {
-      const at = cores.indexOf(core);
-      if (at < 0) continue;
-      const bar = svg("rect", { x: x(start), y: at * row + 3, width: Math.max(0.6, x(start + program.total) - x(start) - 0.5), height: row - 6, fill: `var(--${palette[number] ?? others})`, "fill-opacity": 0.85 });
-      bar.addEventListener("pointermove", (event) => showTip(event, program.name, [`${time(program.total)} at ${time(start)}`, `on ${counted(on.length, "core")}`]));
-      bar.addEventListener("pointerleave", hideTip);
-      picture.append(bar);
-    }
-  }
-  for (let part = 0; part <= 6; part++) picture.append(svg("text", { x: x(last * part / 6), y: height - 6, "text-anchor": part === 6 ? "end" : part ? "middle" : "start" }, time(last * part / 6)));
-  const ran = [...new Set(data.runs.map((run) => run[0]))].sort((a, b) => a - b);
-  const named = ran.filter((number) => number < palette.length).map((number) => [palette[number], data.programs[number].name]);
-  const entries = ran.length > named.length ? [...named, [others, counted(ran.length - named.length, "other program")]] : named;
-  return [picture, make("div", { class: "legend" }, entries.map(([name, title]) => make("span", {}, make("i", { style: `background:var(--${name})` }), title)))];
-}

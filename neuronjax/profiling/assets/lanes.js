@@ -47,7 +47,7 @@ class Lanes {
     pen.restore();
   }
   axis(pen) {
-    const width = this.end - this.begin, rough = width / Math.max(2, (this.width - this.left) / 110), power = 10 ** Math.floor(Math.log10(rough));
+    const width = this.end - this.begin, rough = width / Math.max(2, (this.width - this.left) / (this.width < 600 ? 75 : 140)), power = 10 ** Math.floor(Math.log10(rough));
     const step = power * [1, 2, 5, 10].find((each) => each * power >= rough);
     pen.textAlign = "center";
     for (let at = Math.ceil(this.begin / step) * step; at <= this.end; at += step) {

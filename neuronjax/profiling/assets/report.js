@@ -155,7 +155,7 @@ function renderProfile(page) {
     if (found) current.show({ kernel: found });
   }
   page.append(make("div", { class: "tabs", id: "programs" }, buttons, rest.length ? more : null), body);
-  if (data.runs.length > 1) page.append(section("runs", "All runs by core", "Simulated time without the host's pauses; each colour is a program.", runsChart()));
+  if (data.runs.length > 1 || data.phases.length) page.append(sessionSection());
   choose(0);
   follow();
 }
