@@ -43,7 +43,7 @@ def text(profile: Profile) -> str:
         f"{counted(len(order), 'program')}, {duration(profile.total_ns)} on the device"
     )
     costliest = profile.programs[order[0]]
-    head = "\n".join(filter(None, (head, sentence(profile))))
+    head = "\n".join(filter(None, (head, textwrap.fill(sentence(profile), WIDTH))))
     parts = [head, _programs(profile, order), _kernels(costliest), _findings(profile)]
     return "\n\n".join(filter(None, parts))
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from neuronjax.profiling import page
+from neuronjax.profiling import page, store, text
 from neuronjax.profiling.records import Profile, ProgramProfile, Run
 from tests.browser import BROWSER, needs_browser
 from tests.profiling import recorded
+from tests.profiling.test_findings import kernel, program
 
 NEEDS_BROWSER = needs_browser("the report page")
 
@@ -34,16 +35,16 @@ def rendered(text: str, folder: Path, anchor: str = "") -> str:
 
 
 def test_page_needs_no_network() -> None:
-    text = page.report(recorded.profile())
-    addresses = set(re.findall(r"https?://[^\s\"'<>)\\]+", text)) - {"http://www.w3.org/2000/svg"}
+    html = page.report(recorded.profile())
+    addresses = set(re.findall(r"https?://[^\s\"'<>)\\]+", html)) - {"http://www.w3.org/2000/svg"}
     assert addresses == set()
-    assert "@@" not in text
+    assert "@@" not in html
 
 
 def test_data_cannot_end_its_element() -> None:
-    text = page._page("</title>", {"kind": "profile", "name": "</script><b>"})
-    assert "</script><b>" not in text
-    assert "&lt;/title&gt;" in text
+    html = page._page("</title>", {"kind": "profile", "name": "</script><b>"})
+    assert "</script><b>" not in html
+    assert "&lt;/title&gt;" in html
 
 
 @NEEDS_BROWSER
@@ -168,6 +169,38 @@ def test_the_mesh_lies_on_the_machine(tmp_path: Path) -> None:
     assert "The mesh data=4 on the machine" in found
     assert "between chips 0 and 1" in found
     assert "core 3: data 3" in found
+
+
+NOTHING = kernel(path="p/nothing", added_ns=0.0)
+ODD = {
+    "no kernels": program(),
+    "no time": program(total_ns=0.0, busy_ns={}),
+    "one kernel of 0 ns": program(NOTHING, total_ns=3_000.0),
+    "kernels of 0 ns": program(NOTHING, kernel(), replace(NOTHING, path="p/twice", runs=3)),
+    "on many cores": program(ranks=4, cores=(0, 1, 2, 3), mesh=(("data", 4),)),
+    "not timed": ProgramProfile(name="p", fingerprint="", ranks=1, error="no such thing"),
+}
+
+
+@NEEDS_BROWSER
+def test_odd_programs_are_rendered_and_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each with the sections that the page has for it, and in every file."""
+    programs = tuple(replace(each, name=name) for name, each in ODD.items())
+    runs = tuple(Run(number, (0,), 0.0, 0, 0) for number in range(len(programs)))
+    machine = recorded.profile().machine
+    odd = Profile(machine=machine, programs=programs, runs=runs, counts=(1,) * len(runs), host_ns=0)
+    every = "<script>for (const each of data.programs) page.append(...renderProgram(each))</script>"
+    shown = rendered(page.report(odd).replace("</body>", f"{every}</body>"), tmp_path)
+    assert "NaN" not in shown
+    assert "undefined" not in shown
+    assert "Infinity" not in shown
+    assert shown.count('id="timeline"') >= len(ODD) - 1
+    store.write(odd, tmp_path / "out")
+    assert "defect" not in caplog.text
+    assert store.read(tmp_path / "out") == odd
+    assert text.text(odd)
 
 
 @NEEDS_BROWSER

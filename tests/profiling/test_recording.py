@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -17,7 +18,8 @@ from neuronjax.errors import ConfigurationError, ProfileError
 from neuronjax.hlo.module import Signature
 from neuronjax.profiling import store
 from neuronjax.profiling.arrays import Interface
-from neuronjax.profiling.records import from_json
+from neuronjax.profiling.records import COMPILATION, from_json
+from neuronjax.profiling.session import host_phases, host_times, sentence
 from neuronjax.runtime import recording
 from tests.profiling import recorded
 
@@ -98,6 +100,42 @@ def test_a_recording_that_raises_is_kept(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         fail()
     assert store.read(tmp_path).runs
+
+
+def test_a_run_that_a_fault_ends_is_kept_with_those_before_it(tmp_path: Path) -> None:
+    """It took time, too."""
+    x = jax.device_put(jnp.ones((8, 8)), jax.devices("neuron")[0])
+    double = jax.jit(lambda x: x * 2)
+
+    @neuronjax.profile(tmp_path)
+    def run() -> None:
+        with neuronjax.inject_faults("core_dies core=0 step=3"):
+            for _ in range(5):
+                double(x).block_until_ready()
+
+    with pytest.raises(jax.errors.JaxRuntimeError, match="core"):
+        run()
+    kept = store.read(tmp_path)
+    assert (sum(kept.counts), len(kept.runs)) == (3, 3)
+    assert kept.host_ns > 0
+
+
+def test_the_host_is_recorded() -> None:
+    """Phases follow one another in real time, and their times add up to the session."""
+    kept = recorded.profile()
+    compiled = [phase for phase in kept.phases if phase.phase == COMPILATION]
+    assert [phase.name for phase in compiled] == ["jit_step", "jit_sin"]
+    for program, phase in zip(kept.programs, compiled, strict=True):
+        first = next(run for run in kept.runs if kept.programs[run.program] is program)
+        assert phase.end_ns <= first.host_ns - first.dispatch_ns
+    phases = sorted(host_phases(kept), key=lambda phase: phase.start_ns)
+    for before, after in itertools.pairwise(phases):
+        assert 0 <= before.start_ns <= before.end_ns <= after.start_ns
+    times = host_times(kept)
+    assert sum(times.values()) == kept.host_ns
+    assert times[COMPILATION] == sum(phase.end_ns - phase.start_ns for phase in compiled)
+    assert min(times.values()) >= 0
+    assert "of real time on this machine: compilation" in sentence(kept)
 
 
 def test_the_exception_of_the_block_is_the_one_shown(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ function engineBars(program) {
     picture.append(svg("line", { class: "grid", x1: x, x2: x, y1: 0, y2: rows.length * row }), svg("text", { x, y: rows.length * row + 16, "text-anchor": "middle" }, `${100 * at} %`));
   }
   rows.forEach((name, at) => {
-    const part = (program.busy[name] ?? 0) / program.total, y = at * row, bound = (program.bounds[name] ?? 0) / program.total;
+    const part = ratio(program.busy[name] ?? 0, program.total), y = at * row, bound = ratio(program.bounds[name] ?? 0, program.total);
     const bar = svg("rect", { x: left, y: y + 5, width: Math.max(1, Math.min(1, part) * room), height: row - 11, rx: 4, fill: `var(--${name})` });
     bar.addEventListener("pointermove", (event) => showTip(event, TITLES[name], [`busy for ${time(program.busy[name])} of ${time(program.total)}`, bound > 0 && `at peak rate its work would take ${time(program.bounds[name])}`]));
     bar.addEventListener("pointerleave", hideTip);
@@ -56,7 +56,7 @@ function memoryChart(program, machine) {
   const fixed = [["weights & inputs", (program.hbm.argument ?? 0) + (program.hbm.constant ?? 0), "accent"], ["results", program.hbm.result ?? 0, "vector"]];
   const base = sum(fixed, (each) => each[1]);
   const most = Math.max(base + fullest(program, "hbm")[1], 1);
-  const x = (at) => left + at / program.total * (width - left - 12), y = (value) => height - bottom - value / most * (height - bottom - top);
+  const x = (at) => left + ratio(at, program.total) * (width - left - 12), y = (value) => height - bottom - value / most * (height - bottom - top);
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "HBM in use over one run" });
   for (let part = 0; part <= 4; part++) picture.append(svg("line", { class: "grid", x1: left, x2: width - 12, y1: y(most * part / 4), y2: y(most * part / 4) }),
     svg("text", { x: left - 8, y: y(most * part / 4) + 4, "text-anchor": "end" }, bytes(most * part / 4)));

@@ -37,6 +37,7 @@ function tick(at, step) { // a time on an axis: as many digits as tell it from i
 }
 const bytes = (n) => scaled(n, [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10], ["B", 1]]);
 const flops = (n) => scaled(n, [["TFLOP", 1e12], ["GFLOP", 1e9], ["MFLOP", 1e6], ["kFLOP", 1e3], ["FLOP", 1]]);
+const ratio = (part, whole) => (whole ? part / whole : 0);
 const rate = (flop, ns) => (flop && ns ? `${flops(flop / ns * 1e9)}/s` : "–");
 const counted = (n, name) => `${shown(n, 9)} ${name}${n === 1 ? "" : "s"}`;
 const percent = (x) => `${shown(100 * x, 3)} %`;

@@ -15,7 +15,7 @@ function memoryMap(program, memory, capacity) {
   const tensors = heldIn(program, memory), high = memory === "hbm" ? 230 : 130, left = 84;
   const most = memory === "hbm" ? Math.max(1, ...tensors.map((each) => each.address + each.nbytes)) : capacity;
   const canvas = make("canvas", { class: "map", id: `map-${memory}`, style: `height:${high}px;cursor:crosshair`, role: "img", "aria-label": `Addresses of ${memory.toUpperCase()} in use over one run` });
-  const x = (at) => left + at / program.total * (canvas.clientWidth - left), y = (address) => high - address / most * high;
+  const x = (at) => left + ratio(at, program.total) * (canvas.clientWidth - left), y = (address) => high - address / most * high;
   function draw() {
     const ratio = window.devicePixelRatio || 1, pen = canvas.getContext("2d");
     canvas.width = canvas.clientWidth * ratio; canvas.height = high * ratio; pen.scale(ratio, ratio);

@@ -14,7 +14,7 @@ function tiles(program, machine) {
     tile("Time per run", time(program.total), `${counted(program.count, "run")} on ${counted(program.ranks, "core")}`),
     tile("MFU", percent(program.share.mfu_estimated_percent), `HBM traffic allows ${percent(program.share.mfu_max_achievable_estimated_percent)}`),
     tile("HBM bandwidth used", percent(program.share.mbu_estimated_percent), `${shown(machine.max_hbm_bandwidth / 1e9)} GB/s per core`),
-    tile("Busiest", TITLES[busiest], `${percent(program.busy[busiest] / program.total)} of the run`),
+    tile("Busiest", TITLES[busiest], `${percent(ratio(program.busy[busiest] ?? 0, program.total))} of the run`),
     tile("HBM", bytes(peak), `of ${bytes(machine.hbm_bytes)} per core`),
     tile("Kernels", shown(program.kernels.length, 6), counted(sum(program.kernels, (each) => each.runs), "run")));
 }
@@ -28,7 +28,7 @@ function findingsList(program) {
   const own = data.findings.filter((each) => [each.program, ...each.others].includes(program.name.replace(/\.\d+$/, "")));
   if (!own.length) return make("p", { class: "empty" }, "Nothing stands out.");
   return make("div", { class: "findings" }, own.map((each) => make("div", { class: "finding", "data-rule": each.rule },
-    make("div", { class: "cost" }, percent(each.cost_ns / data.total), make("small", {}, "at most")),
+    make("div", { class: "cost" }, percent(ratio(each.cost_ns, data.total)), make("small", {}, "at most")),
     make("p", { class: "what" }, each.what, make("span", { class: "note" }, ` ${aside(each)}`)),
     make("p", { class: "remedy" }, each.remedy))));
 }
