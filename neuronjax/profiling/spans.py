@@ -15,7 +15,7 @@ from neuronjax.program.instruction import Semaphore
 from neuronjax.timing.core import Event
 from neuronjax.timing.encoding import PS, Compiled
 from neuronjax.timing.platform import Platform
-from neuronjax.timing.schedule import NAMES
+from neuronjax.timing.runs import NAMES
 from neuronjax.timing.simulate import simulate
 from neuronjax.timing.timeline import FirstRun
 

@@ -12,11 +12,7 @@ say. Kernels of a split run beside each other, and end with the last of them.
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from neuronjax.errors import MalformedProgramError
 from neuronjax.machine.machine import Machine
@@ -28,7 +24,6 @@ from neuronjax.program.program import (
     Kernel,
     Loop,
     Node,
-    Part,
     Program,
     Split,
     Target,
@@ -37,7 +32,6 @@ from neuronjax.program.program import (
 from neuronjax.program.walk import children, control_register, kernels, label
 from neuronjax.timing.clocks import Clocks, most_overlaps
 from neuronjax.timing.encoding import (
-    ENGINES,
     PS,
     Assumptions,
     Compiled,
@@ -45,6 +39,7 @@ from neuronjax.timing.encoding import (
     taken,
 )
 from neuronjax.timing.platform import Platform
+from neuronjax.timing.runs import NAMES, KernelRuns, Known, Work, kernel_time_of
 from neuronjax.timing.simulate import Simulated, simulate
 from neuronjax.timing.simulations import Simulations
 from neuronjax.timing.timeline import (
@@ -53,7 +48,6 @@ from neuronjax.timing.timeline import (
     Event,
     FirstRun,
     KernelTime,
-    PartTime,
     Runs,
     Timeline,
 )
@@ -63,40 +57,6 @@ _PERIODS = 4
 
 _ALONE = Program(name="kernel", target=Target("trainium1"), body=())
 """The program of a kernel that has none: only its list of functions is looked at."""
-
-HOST = "host"
-NAMES: tuple[str, ...] = tuple(HOST if engine is None else engine.value for engine in ENGINES)
-"""Names of `ENGINES`."""
-
-
-@dataclass(slots=True)
-class _Runs:
-    """The runs of a kernel at one place, or of those beside it on other cores as well."""
-
-    kernel: Kernel
-    compiled: tuple[Compiled, ...]
-    first: FirstRun
-    #: Results, and what was over before, of the last run.
-    results: tuple[Simulated, ...] = ()
-    before: int = 0
-    count: int = 0
-    #: What all runs add to the time of the program.
-    added: int = 0
-    #: In ps from the start of the first kernel.
-    in_time: list[Runs] = field(default_factory=list)
-
-    @property
-    def known(self) -> _Known:
-        """The sums until now."""
-        return _Known(self.count, self.added, len(self.in_time))
-
-
-class _Known(NamedTuple):
-    """Sums of a kernel's runs: how many, what they add, and number of entries `in_time`."""
-
-    count: int = 0
-    added: int = 0
-    entries: int = 0
 
 
 class _Scheduler:
@@ -118,7 +78,7 @@ class _Scheduler:
         self.compiled: dict[tuple[int, int], tuple[Compiled, int]] = {}
         self.simulations = simulations or Simulations()
         self.simulations.use(platform)
-        self.runs: dict[str, _Runs] = {}
+        self.runs: dict[str, KernelRuns] = {}
         interval = round(platform.timings.dma.queue_interval_ns * PS)
         self.wake = round(platform.calibration.wake_ns * PS)
         self.clocks = Clocks(interval, self.wake, most_overlaps(program))
@@ -166,7 +126,7 @@ class _Scheduler:
 
         All is over between two bodies, for then a register decides.
         """
-        history: list[tuple[object, int, dict[str, _Known]]] = []
+        history: list[tuple[object, int, dict[str, Known]]] = []
         trip = 0
         while trip < trips:
             first = 0
@@ -190,12 +150,12 @@ class _Scheduler:
                 trip += periods * period
                 history.clear()
 
-    def add(self, periods: int, time: int, old: Mapping[str, _Known]) -> None:
+    def add(self, periods: int, time: int, old: Mapping[str, Known]) -> None:
         """Runs as since some sums were known, `periods` times, each `time` later."""
         for at, runs in self.runs.items():
-            known = old.get(at, _Known())
-            if runs.count > known.count:
-                runs.count += periods * (runs.count - known.count)
+            known = old.get(at, Known())
+            if runs.count > known.runs:
+                runs.count += periods * (runs.count - known.runs)
                 runs.added += periods * (runs.added - known.added)
                 runs.in_time += [
                     Runs(start + time, end + time, (*rounds, (periods, time)))
@@ -224,12 +184,12 @@ class _Scheduler:
         own = self.own(path, kernels[0])
         if own not in self.runs:
             first = FirstRun(*begun[0], min(result.start for result in results))
-            self.runs[own] = _Runs(kernels[0], tuple(streams for streams, *_ in begun), first)
+            self.runs[own] = KernelRuns(kernels[0], tuple(streams for streams, *_ in begun), first)
         self.note(self.runs[own], compiled, results, begin)
 
     def note(
         self,
-        runs: _Runs,
+        runs: KernelRuns,
         compiled: Sequence[tuple[Compiled, int]],
         results: Sequence[Simulated],
         begin: int,
@@ -312,37 +272,15 @@ def _timeline(scheduler: _Scheduler) -> Timeline:
     launch = prologue + calibration.epilogue_ns[version]
     times = []
     busy: dict[str, float] = {}
-    work = _Work()
+    work = Work()
     for path, runs in scheduler.runs.items():
-        in_time = tuple(_in_ns(alike, prologue) for alike in runs.in_time)
-        whole = sum((alike.end - alike.start) * alike.count for alike in runs.in_time)
-        busy_in_run = _busy(runs.results)
-        for name, time in busy_in_run.items():
-            busy[name] = busy.get(name, 0.0) + time * runs.count
-        own = _Work()
+        own = Work()
         for compiled in runs.compiled:
             own.add(compiled, 1)
             work.add(compiled, runs.count)
-        times.append(
-            KernelTime(
-                path=path,
-                operations=runs.kernel.operations,
-                sources=runs.kernel.sources,
-                runs=runs.count,
-                start_ns=in_time[0].start,
-                end_ns=max(alike.at(alike.count - 1)[1] for alike in in_time),
-                span_ns=whole / runs.count / PS,
-                added_ns=runs.added / runs.count / PS,
-                in_time=in_time,
-                busy_ns=busy_in_run,
-                dma_active_ns=max(result.dma_active for result in runs.results) / PS,
-                critical=max(busy_in_run, key=lambda name: busy_in_run[name]),
-                flops=own.flops,
-                hbm_bytes=own.hbm_bytes,
-                parts=_parts(runs),
-                first_run=runs.first,
-            )
-        )
+        times.append(kernel_time_of(path, runs, prologue, own))
+        for name, time in times[-1].busy_ns.items():
+            busy[name] = busy.get(name, 0.0) + time * runs.count
     return Timeline(
         program=scheduler.program.name,
         total_ns=launch + scheduler.clocks.end / PS,
@@ -359,69 +297,6 @@ def _timeline(scheduler: _Scheduler) -> Timeline:
         simulated_instructions=scheduler.simulated,
         assumed=tuple(scheduler.assumed),
     )
-
-
-def _in_ns(runs: Runs, prologue: float) -> Runs:
-    return Runs(
-        prologue + runs.start / PS,
-        prologue + runs.end / PS,
-        tuple((count, step / PS) for count, step in runs.rounds),
-    )
-
-
-def _parts(runs: _Runs) -> tuple[PartTime, ...]:
-    """What a run adds, shared out over the parts of a kernel."""
-    kernel, duration = runs.kernel, runs.added / runs.count / PS
-    parts = kernel.parts or (Part(kernel.name, kernel.operations, kernel.sources),)
-    ends = [
-        max(ends_of_part)
-        for ends_of_part in zip(*(result.ends for result in runs.results), strict=True)
-    ]
-    reached = list(itertools.accumulate([runs.before, *ends], max))
-    whole = reached[-1] - runs.before
-    shares = [(end - begin) / whole if whole else 1 / len(parts) for begin, end in
-              itertools.pairwise(reached)]  # fmt: skip
-    return tuple(
-        PartTime(
-            name=part.name,
-            operations=part.operations,
-            sources=part.sources,
-            added_ns=duration * share,
-        )
-        for part, share in zip(parts, shares, strict=True)
-    )
-
-
-def _busy(results: Sequence[Simulated]) -> dict[str, float]:
-    """Busy times of the core that is busiest, resource by resource."""
-    times = [(*result.busy, result.dma_busy, result.collective_busy) for result in results]
-    longest = map(max, zip(*times, strict=True))
-    return {name: time / PS for name, time in zip((*NAMES, DMA, COLLECTIVE), longest, strict=True)}
-
-
-class _Work:
-    """Sums over instructions."""
-
-    def __init__(self) -> None:
-        self.instructions: Counter[str] = Counter()
-        self.hardware: Counter[str] = Counter()
-        self.traffic: Counter[tuple[int, ...]] = Counter()
-        self.flops = self.dma_bytes = self.hbm_bytes = self.network_bytes = 0
-
-    def add(self, compiled: Compiled, runs: int) -> None:
-        rows = zip(compiled.instructions, compiled.costs, compiled.times, strict=True)
-        for instruction, cost, times in rows:
-            number = times * runs
-            self.instructions[instruction.mnemonic] += number
-            engine = HOST if instruction.engine is None else instruction.engine.value
-            self.hardware[engine] += cost.instructions * number
-            self.flops += cost.flops * number
-            if cost.transfer is not None:
-                self.dma_bytes += cost.transfer.nbytes * number
-                self.hbm_bytes += cost.transfer.hbm_bytes * number
-            if cost.message is not None:
-                self.network_bytes += cost.message.nbytes * number
-                self.traffic[cost.message.ranks] += cost.message.nbytes * number
 
 
 def kernel_time(

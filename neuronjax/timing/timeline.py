@@ -41,29 +41,29 @@ class Runs(NamedTuple):
     rounds: tuple[tuple[int, float], ...] = ()
 
     @property
-    def count(self) -> int:
+    def number(self) -> int:
         """How many they are."""
         return math.prod(count for count, _ in self.rounds)
 
-    def at(self, number: int) -> tuple[float, float]:
+    def at(self, position: int) -> tuple[float, float]:
         """Start and end of one of them."""
         later = 0.0
         for count, step in self.rounds:
-            number, turn = divmod(number, count)
+            position, turn = divmod(position, count)
             later += turn * step
         return self.start + later, self.end + later
 
 
 def sampled(runs: Sequence[Runs], most: int) -> Iterator[tuple[float, float]]:
     """Start and end of at most `most` runs, the first and the last among them."""
-    count = sum(alike.count for alike in runs)
-    kept = min(count, most)
-    wanted = [number * (count - 1) // max(kept - 1, 1) for number in range(kept)]
+    whole = sum(alike.number for alike in runs)
+    kept = min(whole, most)
+    wanted = [number * (whole - 1) // max(kept - 1, 1) for number in range(kept)]
     first = 0
     for alike in runs:
-        inside = [number - first for number in wanted if first <= number < first + alike.count]
+        inside = [number - first for number in wanted if first <= number < first + alike.number]
         yield from map(alike.at, inside)
-        first += alike.count
+        first += alike.number
 
 
 @dataclass(frozen=True, slots=True, eq=False)
