@@ -64,15 +64,15 @@ def levels(tensors: Sequence[Tensor], timed: Timeline) -> tuple[Level, ...]:
     for tensor in scratch:
         changes[timed.kernels[tensor.first].start_ns].append((1, tensor))
         changes[timed.kernels[tensor.last].end_ns].append((-1, tensor))
-    found: list[Level] = []
+    reached: list[Level] = []
     for at, changed in sorted(changes.items(), key=lambda pair: pair[0]):
         for step, tensor in changed:
             first, last = np.searchsorted(cuts, (tensor.address, tensor.address + tensor.nbytes))
             users[first:last] += step
         nbytes = int(sizes[users > 0].sum())
-        if not found or found[-1].nbytes != nbytes:
-            found.append(Level(at, nbytes))
-    return tuple(found)
+        if not reached or reached[-1].nbytes != nbytes:
+            reached.append(Level(at, nbytes))
+    return tuple(reached)
 
 
 def _positions(order: Sequence[Kernel], times: Occupancy) -> list[int]:

@@ -79,7 +79,7 @@ def _data(profile: Profile) -> dict[str, Any]:
         "total": profile.total_ns,
         "session": profile.host_ns,
         "session_text": sentence(profile),
-        "phases": sorted(host_phases(profile), key=lambda each: each.start_ns - each.end_ns)[
+        "phases": sorted(host_phases(profile), key=lambda phase: phase.start_ns - phase.end_ns)[
             :MOST_PHASES
         ],
         "executions": sum(profile.counts),
