@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet -e ".[all]" -c constraints.txt
 # Tests start hundreds of processes, which compile every module again where no bytecode is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: train generate serve test test-platform test-conformance test-jobs test-slow parity lint docs bench suite ecosystem nki-suite fuzz random-configs interruptions presets soak clean
+.PHONY: train generate serve test test-platform test-conformance test-jobs test-slow parity lint docs bench suite ecosystem nki-suite fuzz fuzz-sizes random-configs interruptions presets soak clean
 
 # The main job: train a small language model on an emulated Trn2 mesh, then generate on another mesh.
 train: $(STAMP)
@@ -90,6 +90,11 @@ nki-suite: $(STAMP)
 # Random JAX programs, engines against the host (hours; goes on where it was interrupted).
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.conformance.random_programs --seeds=2000
+
+# Random programs of real sizes on every machine; without SIZES_FLAGS, those of the day.
+# make fuzz-sizes SIZES_FLAGS="--first=0 --seeds=200"
+fuzz-sizes: $(STAMP)
+	$(BIN)/python -m tests.conformance.real_sizes --processes=2 $(SIZES_FLAGS)
 
 # Ten minutes of badly behaved clients, on what `make train` made.
 soak: $(STAMP)

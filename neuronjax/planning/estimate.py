@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import jax
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
+from neuronjax import options
 from neuronjax.errors import ConfigurationError, TopologyError, UnsupportedProgramError
 from neuronjax.faults import parse_faults
 from neuronjax.legalize.report import Finding
@@ -127,6 +128,7 @@ def setting_of(
         faults=slow,
         flags=flags,
         with_findings=with_findings,
+        verify_passes=options.load(legality="off").verify_passes,
     )
 
 

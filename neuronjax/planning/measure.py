@@ -83,6 +83,8 @@ class Setting:
     """Sizes of the axes that ranks are counted along, for traffic; None: one axis."""
     with_findings: bool = False
     """Whether what the compiler would say is looked for too."""
+    verify_passes: bool = False
+    """Whether what every pass leaves is verified."""
     known: Known = field(default_factory=Known, repr=False, compare=False)
     """What the programs measured have in common: models of several depths share layers."""
     simulations: Simulations = field(default_factory=Simulations, repr=False, compare=False)
@@ -140,7 +142,12 @@ def measure_compiled(
         if lowered is None:
             target = Target(machine.chip.name, machine.lnc, machine.chip)
             lowered = lower_program(
-                program.per_core, target, ranks, check_memory=False, known=setting.known
+                program.per_core,
+                target,
+                ranks,
+                check_memory=False,
+                verify_passes=setting.verify_passes,
+                known=setting.known,
             )
         timeline = time_of(lowered, setting)
         use = account(lowered)

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from absl import app, flags
 
 from tests.conformance.random_programs.check import Pair
 from tests.conformance.random_programs.generate import random_program
+from tests.conformance.random_programs.reports import report, results
 from tests.conformance.random_programs.workers import SETTINGS
 
 _SEEDS = flags.DEFINE_integer("seeds", 2000, "So many seeds.")
@@ -30,24 +29,6 @@ _OUT = flags.DEFINE_string("out", "runs/random_programs.jsonl", "Results, one li
 _AGAINST = flags.DEFINE_enum("against", "engine", SETTINGS, "What is compared with the other.")
 _WITH = flags.DEFINE_enum("with", "host", SETTINGS, "The other.")
 _SHOW = flags.DEFINE_integer("show", None, "Print the program of this seed, and run nothing.")
-
-
-def results(path: Path) -> list[dict[str, Any]]:
-    """What is known from earlier runs."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    return [json.loads(line) for line in lines]
-
-
-def report(entries: Sequence[dict[str, Any]]) -> str:
-    """Counts of findings by sort, with their seeds."""
-    seeds: dict[str, list[int]] = {}
-    for entry in entries:
-        if entry["manner"]:
-            seeds.setdefault(f"{entry['manner']} ({entry['kinds']})", []).append(entry["seed"])
-    rows = [f"{sum(map(len, seeds.values()))} of {len(entries)} seeds have findings"]
-    counts = Counter({manner: len(each) for manner, each in seeds.items()})
-    rows += [f"{count:5d}  {manner}: {seeds[manner][:6]}" for manner, count in counts.most_common()]
-    return "\n".join(rows)
 
 
 def main(arguments: Sequence[str]) -> None:

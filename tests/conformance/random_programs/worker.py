@@ -10,6 +10,7 @@ import os
 import pickle
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -32,7 +33,8 @@ def answer(source: str, arguments: list[np.ndarray]) -> list[np.ndarray] | str:
         return f"{type(error).__name__}: {error}"[:_CHARACTERS]
 
 
-def main() -> None:
+def serve(answer: Callable[..., object]) -> None:
+    """Answers requests, tuples of arguments, until there are no more."""
     warnings.simplefilter("ignore")
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -46,4 +48,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(answer)

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from tests.conformance.random_programs.program import RandomProgram
 _SETTINGS: Mapping[str, Mapping[str, str]] = {
     "host": {},
     "cpu": {"JAX_PLATFORMS": "cpu"},
+    "verified": {"NEURONJAX_VERIFY_PASSES": "1"},
     "engine": {"NEURONJAX_EXECUTOR": "engine"},
     "dataflow": {"NEURONJAX_EXECUTOR": "engine", "NEURONJAX_ENGINE_ORDER": "dataflow"},
     "adversarial": {"NEURONJAX_EXECUTOR": "engine", "NEURONJAX_ENGINE_ORDER": "adversarial"},
@@ -34,11 +35,17 @@ Outcome = list[np.ndarray] | str
 class Worker:
     """A process that is started again when it dies or does not answer."""
 
-    def __init__(self, setting: str, timeout: float = 300) -> None:
+    def __init__(
+        self,
+        setting: str,
+        timeout: float = 300,
+        module: str = "tests.conformance.random_programs.worker",
+    ) -> None:
         ours = ("NEURON", "JAX_", "XLA_")
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
         self._environment = inherited | {"JAX_PLATFORMS": "neuron,cpu"} | _SETTINGS[setting]
         self._timeout = timeout
+        self._module = module
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
 
@@ -56,10 +63,15 @@ class Worker:
         return self.run_source(program.source, [each.array for each in program.arguments])
 
     def run_source(self, source: str, arguments: Sequence[np.ndarray]) -> Outcome:
+        outcome: Outcome = self.ask(source, list(arguments))
+        return outcome
+
+    def ask(self, *request: object) -> Any:
+        """What the process answers, or the text of what happened to it."""
         if self._process is None:
             self._log = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process lives
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.conformance.random_programs.worker"],
+                [sys.executable, "-m", self._module],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
                 env=self._environment,
             )  # fmt: skip
@@ -67,14 +79,13 @@ class Worker:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            pickle.dump((source, list(arguments)), process.stdin)
+            pickle.dump(request, process.stdin)
             process.stdin.flush()
             readable, _, _ = select.select([process.stdout], [], [], self._timeout)
             if not readable:
                 self.close()
                 return f"Hang: no answer within {self._timeout:g} s"
-            outcome: Outcome = pickle.load(process.stdout)
-            return outcome
+            return pickle.load(process.stdout)
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
             code, words = process.wait(), self._last_words()
             self.close()

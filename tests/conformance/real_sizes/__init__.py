@@ -1,0 +1,1 @@
+"""Random programs at the sizes of real models, estimated on every machine."""
