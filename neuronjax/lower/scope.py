@@ -16,6 +16,7 @@ from typing import Any
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.chain.across import write_chain
 from neuronjax.lower.chain.balance import balanced
+from neuronjax.lower.chain.stepped import steps_of, write_steps
 from neuronjax.lower.chain.tile_program import (
     Reference,
     TileProgram,
@@ -336,12 +337,16 @@ class Scope:
         order = sorted(range(len(target.shape)), key=lambda axis: -abs(target.strides[axis]))
         source, target = source.transposed(order), target.transposed(order)
         turn = turn_of(source, target, self.unit.target.core)
+        steps = steps_of(source, target) if turn is None else []
 
         def write(builder: KernelBuilder, views: list[View], _: list[Buffer]) -> None:
             if turn is not None:
                 write_turned(builder, turn, *views)
-                return
-            builder.emit(DmaCopy(dst=views[1].access(), src=views[0].access()))
+            elif steps:
+                for part in steps_of(*views):
+                    write_steps(builder, part)
+            else:
+                builder.emit(DmaCopy(dst=views[1].access(), src=views[0].access()))
 
         operations = [op] if op else []
         self.kernel("copy", operations, ("copy",), [source, target], [], write, value)

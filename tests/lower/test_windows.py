@@ -67,6 +67,12 @@ def _pairs(x: jax.Array) -> Any:
 
 
 CASES: dict[str, tuple[Callable[..., Any], np.ndarray, Tolerance]] = {
+    "greatest of large windows": (
+        _pool(lax.max, -np.inf, window_dimensions=(1, 5, 4, 1)), CHANNELS, EXACT,
+    ),
+    "sums of large windows": (
+        _pool(lax.add, 0.0, window_dimensions=(1, 7, 5, 1)), CHANNELS[1:], EXACT,
+    ),
     "greatest": (_pool(lax.max, -np.inf), IMAGES, EXACT),
     "least": (_pool(lax.min, np.inf, "VALID"), IMAGES, EXACT),
     "sum": (_pool(lax.add, 0), IMAGES, SUM),

@@ -63,6 +63,18 @@ PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[Any, ...]]]
         lambda x: sum(jnp.roll(x, i, 0) for i in range(9)),
         (((64, 64, 128), "float32"),),
     ),
+    "sums of large windows": (
+        lambda x: jax.lax.reduce_window(x, 0.0, jax.lax.add, (7, 7, 1), (1, 1, 1), "SAME"),
+        lambda x: sum(jnp.roll(x, i, 0) for i in range(14)),
+        (((64, 64, 128), "float32"),),
+    ),
+    "rows backwards": (lambda x: x[:, ::-1], lambda x: x + 1, (ROWS,)),
+    "numbers twice": (lambda x: jnp.repeat(x, 2, 1), lambda x: jnp.tile(x, (1, 2)) + 1, (NARROW,)),
+    "every second number": (lambda x: x[:, ::2] * 2, lambda x: x * 2, (NARROW,)),
+    "numbers side by side": (
+        lambda x, y: jnp.stack([x, y], -1), lambda x, y: jnp.concatenate([x, y], -1) * 2,
+        (NARROW, NARROW),
+    ),
     "rows of a turned table": (
         lambda x, i: jnp.take(x.T, i, axis=0),
         lambda x, i: (x.T + 1, jnp.take(x, i, axis=0)),

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.boxes import SLOTS, Axis, Box, size_of
 from neuronjax.lower.chain.shortcuts import Shortcuts, shortcuts
 from neuronjax.lower.chain.spread import is_spread, spread, stays_in_psum
@@ -67,8 +68,12 @@ class BoxTiles:
 
     def tile(self, axes: frozenset[int], dtype: ElementType, name: str, slots: int = 1) -> Access:
         """A new tile for a value that varies along `axes`, seen with its own axes only."""
-        own = [axis for axis in self.box.free if axis.dim in axes]
-        sizes = tuple(axis.size for axis in own)
+        sizes = tuple(axis.size for axis in self.box.free if axis.dim in axes)
+        return self._dense_tile(sizes, dtype, name, slots)
+
+    def _dense_tile(
+        self, sizes: tuple[int, ...], dtype: ElementType, name: str, slots: int
+    ) -> Access:
         slot = self._slot() if slots > 1 else ZERO
         buffer = self.chain.builder.tile(
             (self.box.count, *sizes), dtype, slots=1 if slot == ZERO else slots, name=name
@@ -118,9 +123,35 @@ class BoxTiles:
             row = self.hbm(source.buffer, source.strides, source.offset, own)
             return self._spread(row, source, dtype)
         dst = self.tile(source.axes, dtype, "in", self.chain.slots)
+        if own and source.spread == abs(source.strides[own[-1].dim] * own[-1].step):
+            self._load_whole_rows(source, own, dst)
+            return dst
         src = self.hbm(source.buffer, source.strides, source.offset, [*self.box.partitions, *own])
         self.chain.builder.emit(DmaCopy(dst=dst, src=src))
         return dst
+
+    def _load_whole_rows(self, source: Input, own: Sequence[Axis], dst: Access) -> None:
+        """Rows with what lies between their elements, which transfers move one by one."""
+        assert source.buffer is not None
+        *outer, inner = own
+        step = source.strides[inner.dim] * inner.step
+        span = abs(step) * (inner.size - 1) + 1
+        first = min(0, step * (inner.size - 1))
+        between = Axis(len(source.strides), span)
+        rows = self._dense_tile(
+            (*(axis.size for axis in outer), span), dst.element_type, "rows", self.chain.slots
+        )
+        src = self.hbm(
+            source.buffer,
+            (*source.strides, 1),
+            source.offset + first,
+            [*self.box.partitions, *outer, between],
+        )
+        self.chain.builder.emit(DmaCopy(dst=rows, src=src))
+        sizes = [axis.size for axis in own]
+        strides = [*_dense([*sizes[:-1], span])[:-1], step]
+        walked = tile_access(rows.buffer, sizes, strides, offset=-first, slot=rows.slot)
+        elementwise.copy(self.chain.builder, dst, replace(walked, partitions=rows.partitions))
 
     def _spread(self, row: Access, source: Input, dtype: ElementType) -> Access:
         """A row of memory in all partitions, by the Tensor engine."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from neuronjax.lower.chain.tile_program import Input, Node, TileProgram
 from neuronjax.lower.values.storage import storage_of
@@ -24,6 +25,9 @@ HELD_BYTES = 24
 ROW_BYTES = 150 * 1024
 """Bytes of a partition that the tiles of a chain over whole rows may take."""
 MAX_FREE_AXES = 3
+
+
+_Varying = TypeVar("_Varying", Input, Node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +78,15 @@ def regions(program: TileProgram, *, rows_fit: bool = True) -> list[Region]:
 
 def _free_elements(program: TileProgram) -> int:
     """Elements of a tile in one partition: fewer where many tiles are held at once."""
-    dtypes = [storage_of(source.dtype).dtype for source in program.inputs]
-    dtypes += [storage_of(program.dtype_of(output.value)).dtype for output in program.outputs]
-    held = sum(map(bytes_of, dtypes)) * SLOTS + HELD_BYTES
+    stored = [storage_of(program.dtype_of(output.value)).dtype for output in program.outputs]
+    held = (sum(map(_loaded_bytes, program.inputs)) + sum(map(bytes_of, stored))) * SLOTS
+    held += HELD_BYTES
     return max(MIN_FREE_ELEMENTS, min(FREE_ELEMENTS, ROW_BYTES // held))
+
+
+def _loaded_bytes(source: Input) -> int:
+    """Bytes in SBUF for each element of a row, with those that lie between."""
+    return bytes_of(storage_of(source.dtype).dtype) * (1 + source.spread)
 
 
 def is_resident(elements: int, nbytes: int) -> bool:
@@ -89,12 +98,12 @@ def _row_bytes(program: TileProgram) -> int:
     """Bytes per element of all tensors of a chain; tiles of the dead are used again, so at most
     a few of its values count, but all that is loaded."""
 
-    def sizes(values: Sequence[Input | Node]) -> list[int]:
-        reduced = [value for value in values if value.axes & program.reduced]
-        return [bytes_of(storage_of(value.dtype).dtype) for value in reduced]
+    def reduced(values: Sequence[_Varying]) -> list[_Varying]:
+        return [value for value in values if value.axes & program.reduced]
 
-    loaded = sizes(program.inputs)
-    most = sorted((*loaded, *sizes(program.nodes)))[-6:]
+    loaded = list(map(_loaded_bytes, reduced(program.inputs)))
+    made = [bytes_of(storage_of(node.dtype).dtype) for node in reduced(program.nodes)]
+    most = sorted((*loaded, *made))[-6:]
     return max(4, sum(most), SLOTS * sum(loaded))
 
 

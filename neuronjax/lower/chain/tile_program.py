@@ -29,6 +29,17 @@ class Input:
     dtype: np.dtype
     axes: frozenset[int]
 
+    @property
+    def spread(self) -> int:
+        """Elements of memory for each one of a row, where a few lie between; 0: none, or many."""
+        step = min((abs(stride) for stride in self.strides if stride), default=0)
+        return step if 1 < step <= _MOST_SPREAD and self.dtype.itemsize <= _MOST_BYTES else 0
+
+
+_MOST_SPREAD = 4
+"""From more on, a whole row takes the room of others in SBUF."""
+_MOST_BYTES = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Reference:

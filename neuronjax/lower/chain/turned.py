@@ -47,7 +47,7 @@ class Turn:
 
 def turn_of(source: View, target: View, core: CoreSpec) -> Turn | None:
     """How a copy is done in blocks, if that is faster."""
-    shape, strides, others = _joined(source, target)
+    shape, strides, others = joined(source, target)
     if (
         core.version < _EXACT_SINCE
         or source.buffer.dtype.storage_bits not in _WORDS
@@ -63,7 +63,7 @@ def turn_of(source: View, target: View, core: CoreSpec) -> Turn | None:
     return Turn(shape, strides, others, across, along)
 
 
-def _joined(source: View, target: View) -> tuple[tuple[int, ...], ...]:
+def joined(source: View, target: View) -> tuple[tuple[int, ...], ...]:
     """Shape and strides of both with as few dimensions as walk alike."""
     joined: list[tuple[int, int, int]] = []
     for size, stride, other in zip(source.shape, source.strides, target.strides, strict=True):

@@ -1,5 +1,5 @@
 """Reductions of any monoid, over dimensions or windows.
 
-* `reduce`: whole dimensions; `windows`, `slide`: pooling; `unpooling`: its gradient; `running`:
+* `reduce`: whole dimensions; `windows`, `window`: pooling; `unpooling`: its gradient; `running`:
   cumulative sums, products and extrema.
 """

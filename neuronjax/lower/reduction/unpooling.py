@@ -16,10 +16,11 @@ from neuronjax.formats import FLOAT32
 from neuronjax.hlo.graph import Graph, Op
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.boxes import Region
+from neuronjax.lower.chain.slide import MOST_DIMS, Slide
 from neuronjax.lower.chain.sweep import Position
 from neuronjax.lower.control import host
 from neuronjax.lower.reduction.reduce import immediate
-from neuronjax.lower.reduction.slide import MOST_DIMS, Slide, Windows, windows_of
+from neuronjax.lower.reduction.window import Windows, windows_of
 from neuronjax.lower.region import apply, fingerprint, is_emittable, scratch
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.view import View, dense_strides, whole_view

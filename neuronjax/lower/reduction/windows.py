@@ -16,12 +16,13 @@ from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.box_values import REDUCERS
 from neuronjax.lower.chain.boxes import ROW_BYTES, Region
+from neuronjax.lower.chain.slide import MOST_DIMS, Slide
 from neuronjax.lower.chain.sweep import Position, lanes, tile
 from neuronjax.lower.control import host
 from neuronjax.lower.operations import reducer
 from neuronjax.lower.reduction import running
 from neuronjax.lower.reduction.reduce import halved, immediate, initial, reduce_views
-from neuronjax.lower.reduction.slide import MOST_DIMS, Slide, Windows, windows_of
+from neuronjax.lower.reduction.window import Windows, windows_of
 from neuronjax.lower.region import apply, fingerprint, is_emittable, scratch
 from neuronjax.lower.rewriter import Writer
 from neuronjax.lower.scope import Scope

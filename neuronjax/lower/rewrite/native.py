@@ -17,7 +17,7 @@ import numpy as np
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.lower.operations import PACKED, is_splat, is_widening, number_of, peel, reducer
-from neuronjax.lower.reduction.slide import windows_of
+from neuronjax.lower.reduction.window import Windows, windows_of
 from neuronjax.lower.rewrite import depthwise, gelu
 from neuronjax.lower.rewrite.composed import expanded
 from neuronjax.lower.rewrite.dots import rows_with_rows, sum_of_squares
@@ -209,28 +209,49 @@ def _narrow_collective(writer: Writer, op: Op) -> Sequence[Value] | None:
 
 _MOST_PLACES = 9
 """Elements of a window that are combined place by place."""
+_MOST_IN_A_ROW = 32
+"""Elements of a window along one dimension, where dimensions are combined one after the other."""
 _LEAST_RUN = 16
 """Neighbours in memory that make transfers of places worth while."""
 
 
 def reduce_window(writer: Writer, op: Op) -> Sequence[Value] | None:
-    """The extremum, or the sum, of small windows, none along the last dimension: place by place.
+    """The extremum, or the sum, of windows that do not slide along the last dimension.
 
+    Small windows are combined place by place, larger ones along one dimension after the other.
     Otherwise what lies side by side would lie on partitions, and arrive one by one.
     """
     name = reducer(op) if len(op.results) == 1 else None
     windows = windows_of(op)
     sizes, rank = windows.sizes, len(windows.sizes)
-    if name not in ("maximum", "minimum", "add") or math.prod(sizes) > _MOST_PLACES or not rank:
+    if name not in ("maximum", "minimum", "add") or not rank:
         return None
     if sizes[-1] > 1 or windows.strides[-1] > 1 or op.result.shape[-1] < _LEAST_RUN:
         return None
     if any(low or high for low, high in windows.padding) or set(windows.base_dilations) != {1}:
         return None
     source, init = op.operands
-    shape = op.result.shape
+    if math.prod(sizes) <= _MOST_PLACES:
+        return [_combined(writer, name, source, init, windows, op.result.shape)]
+    if max(sizes) > _MOST_IN_A_ROW or not _is_separable(name, init):
+        return None
+    for axis in (axis for axis in range(rank) if sizes[axis] > 1 or windows.strides[axis] > 1):
+        shape = (*op.result.shape[: axis + 1], *source.shape[axis + 1 :])
+        source = _combined(writer, name, source, init, windows.along(axis), shape)
+    return [source]
+
+
+def _is_separable(name: str, init: Value) -> bool:
+    """Whether partial results may be combined: sums of FP32, to which nothing is added twice."""
+    return name != "add" or (init.dtype == np.float32 and _is_zero(init))
+
+
+def _combined(
+    writer: Writer, name: str, source: Value, init: Value, windows: Windows, shape: Sequence[int]
+) -> Value:
+    """The windows of `source`, place by place."""
     total = writer.broadcast(init, shape, ())
-    for place in itertools.product(*map(range, sizes)):
+    for place in itertools.product(*map(range, windows.sizes)):
         starts = tuple(at * step for at, step in zip(place, windows.dilations, strict=True))
         limits = tuple(
             start + (count - 1) * step + 1
@@ -241,10 +262,41 @@ def reduce_window(writer: Writer, op: Op) -> Sequence[Value] | None:
             strides=tuple(windows.strides),
         )  # fmt: skip
         total = writer.add(name, total, part)
+    return total
+
+
+_MOST_INTERLEAVED = 4
+_LEAST_INTERLEAVED = 32_768
+"""Elements from which on the latency of a kernel is less than that of so many short transfers."""
+
+
+def concatenate(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """Single elements side by side are chosen from: a transfer would place them one by one."""
+    shape, axis = op.result.shape, len(op.result.shape) - 1
+    count = len(op.operands)
+    if (
+        op.attributes["dimension"] != axis
+        or not 1 < shape[axis] == count <= _MOST_INTERLEAVED
+        or math.prod(shape) < _LEAST_INTERLEAVED
+        or op.result.dtype.itemsize > _WORD
+    ):
+        return None
+    place = writer.add("iota", shape=shape, dtype=np.dtype(np.float32), iota_dimension=axis)
+    rows = [writer.reshape(value, shape[:axis]) for value in op.operands]
+    spread = [writer.broadcast(row, shape, range(axis)) for row in rows]
+    total = spread[-1]
+    for number, value in enumerate(spread[:-1]):
+        here = writer.compare("EQ", place, writer.constant(number, place))
+        total = writer.add("select", here, value, total)
     return [total]
 
 
+_WORD = 4
+"""Bytes that engines choose from."""
+
+
 NATIVE: Mapping[str, Rewrite] = {
+    "concatenate": concatenate,
     "reduce_window": reduce_window,
     "convert": convert,
     "reduce": reduce,

@@ -1,13 +1,10 @@
-"""Windows that slide over some dimensions, and tiles that hold all of those dimensions."""
+"""Tiles that hold all of some dimensions, over which windows or steps go."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import numpy as np
-
-from neuronjax.hlo.graph import Op
 from neuronjax.lower.chain.boxes import Region
 from neuronjax.lower.chain.sweep import Position, Sweep, Swept, lanes, tile
 from neuronjax.lower.values.view import View
@@ -17,42 +14,6 @@ from neuronjax.program.operand import Access
 
 MOST_DIMS = 4
 """Free dimensions of an access."""
-
-
-@dataclass(frozen=True)
-class Windows:
-    """How windows slide: one number for each dimension."""
-
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    base_dilations: tuple[int, ...]
-    padding: tuple[tuple[int, int], ...]
-
-    @property
-    def is_padded(self) -> bool:
-        return any(map(any, self.padding)) or any(dilation != 1 for dilation in self.base_dilations)
-
-    @property
-    def sliding(self) -> list[int]:
-        """Dimensions in which windows are more than the elements themselves."""
-        plain = zip(self.sizes, self.strides, strict=True)
-        return [dim for dim, (size, stride) in enumerate(plain) if size != 1 or stride != 1]
-
-
-def windows_of(op: Op) -> Windows:
-    """The attributes of an operation, with what is left out."""
-    a = op.attributes
-    sizes = a["window_dimensions"]
-    ones = (1,) * len(sizes)
-    padding = a.get("padding", np.zeros((len(sizes), 2), int))
-    return Windows(
-        sizes=sizes,
-        strides=a.get("window_strides", ones),
-        dilations=a.get("window_dilations", ones),
-        base_dilations=a.get("base_dilations", ones),
-        padding=tuple((int(low), int(high)) for low, high in padding),
-    )
 
 
 class Slide:
