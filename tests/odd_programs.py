@@ -422,13 +422,21 @@ PROGRAMS: dict[str, Program] = {
 """Name -> program."""
 
 
+def values(program: Program, devices: Devices) -> list[np.ndarray]:
+    """What a program returns, of devices that are all of this process."""
+    return [np.asarray(_plain(leaf)) for leaf in jax.tree.leaves(program(devices))]
+
+
+def _plain(array: jax.Array) -> jax.Array:
+    is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+    return jax.random.key_data(array) if is_key else array
+
+
 def shards(program: Program, devices: Devices) -> dict[str, str]:
     """Hashes of this process's shards of what a program returns, by result and device."""
     found = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(program(devices)):
-        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        array = jax.random.key_data(leaf) if is_key else leaf
-        for shard in array.addressable_shards:
+        for shard in _plain(leaf).addressable_shards:
             value = np.asarray(shard.data)
             described = f"{value.dtype} {value.shape} {shard.index}".encode() + value.tobytes()
             place = f"{jax.tree_util.keystr(path)} on {shard.device.id}"

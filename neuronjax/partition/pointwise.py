@@ -1,8 +1,7 @@
 """Convolutions by kernels of one position become products, before the partitioner sees them.
 
-XLA's partitioner ends the process when a convolution of groups of one channel and its gradients are
-split over the channels and the kernel has one position. Such a convolution multiplies each channel
-by its weights, and the gradient of the weights is a sum of products.
+XLA's partitioner ends the process when a convolution of groups of one channel is split over the
+channels and its kernel has one position. Such a convolution multiplies each channel by its weights.
 """
 
 from __future__ import annotations
@@ -18,24 +17,19 @@ _CONVOLUTION = "stablehlo.convolution"
 
 
 def replace_pointwise(module: ir.Module) -> None:
-    """Replaces depthwise convolutions by one position, and gradients of their weights, in place.
-
-    Needs the module's MLIR context.
-    """
+    """Replaces depthwise convolutions by one position, in place. Needs an MLIR context."""
     convolutions: list[Any] = []
 
     def visit(op: Any) -> ir.WalkResult:
-        if op.name == _CONVOLUTION and _is_plain(op):
+        if op.name == _CONVOLUTION and _is_plain(op) and _is_product(op):
             convolutions.append(op.operation)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
     for op in convolutions:
-        replace = _product if _is_product(op) else _sum if _is_sum(op) else None
-        if replace is not None:
-            with ir.InsertionPoint(op), op.location:
-                op.results[0].replace_all_uses_with(replace(op))
-            op.erase()
+        with ir.InsertionPoint(op), op.location:
+            op.results[0].replace_all_uses_with(_product(op))
+        op.erase()
 
 
 def _is_plain(op: Any) -> bool:
@@ -58,19 +52,6 @@ def _is_product(op: Any) -> bool:
     )
 
 
-def _is_sum(op: Any) -> bool:
-    """Whether each group of the batch is multiplied by its features and summed up."""
-    numbers = _numbers(op)
-    source, result = _shape(op.operands[0]), _shape(op.results[0])
-    groups = _integer(op, "batch_group_count")
-    return (
-        groups > 1 == _integer(op, "feature_group_count")
-        and source[numbers.input_batch_dimension] == groups
-        and all(result[axis] == 1 for axis in numbers.output_spatial_dimensions)
-        and "window_reversal" not in op.attributes
-    )
-
-
 def _product(op: Any) -> Any:
     numbers, result = _numbers(op), op.results[0].type
     shape, element = list(result.shape), result.element_type
@@ -90,33 +71,6 @@ def _product(op: Any) -> Any:
         stablehlo.broadcast_in_dim(type_, weights, _axes([axis, axis + 1])),
     )
     return stablehlo.reshape(result, product)
-
-
-def _sum(op: Any) -> Any:
-    numbers, result = _numbers(op), op.results[0].type
-    groups = _integer(op, "batch_group_count")
-    source, kernel = op.operands
-    axis, inner = numbers.kernel_output_feature_dimension, _shape(kernel)
-    split = [*inner[:axis], groups, inner[axis] // groups, *inner[axis + 1 :]]
-    split_type = ir.RankedTensorType.get(split, kernel.type.element_type)
-    summed = (numbers.kernel_input_feature_dimension, *numbers.kernel_spatial_dimensions)
-    dimensions = stablehlo.DotDimensionNumbers.get(
-        lhs_batching_dimensions=[numbers.input_batch_dimension],
-        rhs_batching_dimensions=[axis],
-        lhs_contracting_dimensions=[
-            numbers.input_feature_dimension, *numbers.input_spatial_dimensions
-        ],
-        rhs_contracting_dimensions=[i + (i > axis) for i in summed],
-    )  # fmt: skip
-    type_ = ir.RankedTensorType.get([groups, inner[axis] // groups], result.element_type)
-    total = stablehlo.dot_general(
-        type_,
-        source,
-        stablehlo.reshape(split_type, kernel),
-        dimensions,
-        precision_config=op.attributes.get("precision_config"),
-    )
-    return stablehlo.reshape(result, total)
 
 
 def _numbers(op: Any) -> Any:
