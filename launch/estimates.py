@@ -16,7 +16,7 @@ from launch.presets.recipe import Recipe
 from launch.training.objectives import Batch, LanguageModelling, Objective, text_batch
 from launch.training.optimizers import make_optimizer
 from launch.training.schedules import make_schedule
-from launch.training.step import make_training
+from launch.training.step import KINDS, make_training
 from models.pretrained import Described
 
 Trained = tuple[Described, Collection[str] | None]
@@ -110,6 +110,7 @@ def estimate(
         return {
             "fn": training.step,
             "arguments": (state, batch),
+            "kinds": KINDS,
             "tokens": work.tokens,
             "samples": config.batch_size,
             "layers": depth,

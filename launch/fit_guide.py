@@ -51,5 +51,6 @@ def _of_rows(
     return {
         "fn": jax.jit(lambda weights, inputs: merge(graph, weights)(inputs)),
         "arguments": (weights, inputs),
+        "kinds": {"weights": "weights", "inputs": "inputs"},
         "samples": count,
     }

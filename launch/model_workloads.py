@@ -132,6 +132,11 @@ def _made(
     made = {
         "fn": jax.jit(run, donate_argnums=1 if step.kept else ()),
         "arguments": (weights, *(_placed(tree, mesh) for tree in step.inputs)),
+        "kinds": {
+            "params": "weights",
+            "inputs": "inputs",
+            **({"inputs[0]": "cache"} if step.kept else {}),
+        },
         "samples": size.batch,
     }
     if step.tokens is not None:

@@ -24,7 +24,7 @@ from launch.training.optimizers import make_optimizer
 from launch.training.parallelism import Parallelism
 from launch.training.precision import PRECISIONS
 from launch.training.schedules import make_schedule
-from launch.training.step import make_training
+from launch.training.step import KINDS, make_training
 from models.decoder.config import DecoderConfig
 from models.decoder.model import Decoder
 from models.layers.cache import KVCache
@@ -110,6 +110,7 @@ def llama_decode(
             array((batch, 1), jnp.int32, rows),
             array((), jnp.int32),
         ),
+        "kinds": {"params": "weights", "tokens": "inputs", "position": "inputs"},
         "tokens": batch,
         "samples": batch,
         "layers": MODELS[model].num_layers,
@@ -147,6 +148,7 @@ def llama_train(
     return {
         "fn": training.step,
         "arguments": training.arguments,
+        "kinds": KINDS,
         "tokens": batch * seq_len,
         "samples": batch,
         "layers": MODELS[model].num_layers,

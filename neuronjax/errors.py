@@ -12,8 +12,12 @@ from collections.abc import Iterable
 
 def quoted(value: object) -> str:
     """The ``repr`` of user input for a one-line message, with the middle of long text elided."""
-    shown = repr(value)
-    return shown if len(shown) <= 120 else f"{shown[:80]} … {shown[-20:]}"
+    return shortened(repr(value), 120)
+
+
+def shortened(text: str, most: int) -> str:
+    """A text with its middle left out if it has more than `most` characters."""
+    return text if len(text) <= most else f"{text[: most * 2 // 3]} … {text[-most // 6 :]}"
 
 
 def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:

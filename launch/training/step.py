@@ -42,6 +42,9 @@ from models.parameters import (
 from models.pretrained import Described
 from models.sharding import TENSOR_AXES, batch_spec
 
+KINDS = {"state.parameters": "weights", "batch": "inputs"}
+"""What the arguments of a step are, for memory by kind; optax's state is known by its type."""
+
 
 class Training(NamedTuple):
     """The compiled functions of a run and the layout of what they take."""

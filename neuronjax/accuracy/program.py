@@ -54,9 +54,7 @@ def lower(function: Callable[..., Any], arguments: Sequence[Any]) -> Lowered:
       UnsupportedProgramError: the function has ordered effects.
     """
     jitted: Any = function if hasattr(function, "trace") else jax.jit(function)
-    lowered = tracing.lower(jitted, arguments)
-    if not isinstance(lowered, jax.stages.Lowered):  # jitted by another library
-        lowered = tracing.lower(jax.jit(function), arguments)
+    lowered = tracing.lower(tracing.trace(jitted, arguments))
     facts = tracing.facts(lowered)
     if facts.ordered_effects:
         raise UnsupportedProgramError(

@@ -16,14 +16,20 @@ from jax._src.interpreters import pxla
 from neuronjax.jaxlib_api import PLATFORM, compile_options
 
 
-def lower(jitted: Any, arguments: Sequence[Any]) -> Any:
+def trace(jitted: Any, arguments: Sequence[Any]) -> Any:
+    """A ``jax.stages.Traced`` of what ``jax.jit`` or Flax's ``nnx.jit`` returned; the stages of the
+    latter have JAX's within."""
+    traced = jitted.trace(*arguments)
+    return getattr(traced, "traced", traced)
+
+
+def lower(traced: Any) -> Any:
     """A ``jax.stages.Lowered`` for the platform, which need not be in use.
 
-    ``jitted`` is what ``jax.jit`` returned. JAX knows the platform once it has looked for plugins,
-    as it does for its first device.
+    JAX knows the platform once it has looked for plugins, as it does for its first device.
     """
     jax.default_backend()
-    return jitted.trace(*arguments).lower(lowering_platforms=(PLATFORM,))
+    return traced.lower(lowering_platforms=(PLATFORM,))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -32,7 +33,7 @@ from neuronjax.planning.prices import price_for
 from neuronjax.planning.record import Estimate, KernelShare, Price, Remark
 from neuronjax.planning.tracing import abstract_mesh, mesh_size, trace
 from neuronjax.planning.traffic import CORES, traffic_of
-from neuronjax.planning.workload import PROTOCOL, Factory, Workload
+from neuronjax.planning.workload import Factory, Workload, reported
 from neuronjax.process_settings import seldom_collected
 
 DEFAULT_TARGET = "trn2.48xlarge"
@@ -52,6 +53,7 @@ def estimate(
     machine: what_if.Given = None,
     tokens: int | None = None,
     samples: int | None = None,
+    kinds: Mapping[str, str] | None = None,
     price: float | Price | None = None,
     while_trips: int = 1,
     faults: str = "",
@@ -72,6 +74,9 @@ def estimate(
       machine: a TOML file, or its contents as text or tables, that changes the target's records
         (see `what_if`).
       tokens, samples: what one call processes over all cores.
+      kinds: what arguments are, by name or by the path of a part of them, for memory by kind:
+        ``{"params": "weights", "state.kv": "cache"}`` (see `planning.argument_kinds`). Default:
+        what types and donation say.
       price: US dollars per instance and hour; default: AWS's on-demand price.
       while_trips: trips of loops whose number depends on data.
       faults: slow cores and links, as ``"slow_core core=3 factor=2"`` (see `neuronjax.faults`).
@@ -88,7 +93,7 @@ def estimate(
     given = abstract_mesh(mesh)
     setting = setting_of(target, lnc, machine, while_trips, faults, flags)
     if layers is not None:
-        _check_factory(fn, arguments, in_specs, tokens, samples)
+        _check_factory(fn, arguments, in_specs, tokens, samples, kinds)
         factory = Factory(make=fn, name=_name(fn))
         return of_factory(factory, setting, given, price=price, layers=layers, depths=depths)
     if in_specs is not None:
@@ -96,7 +101,9 @@ def estimate(
             _placed(argument, specs, given)
             for argument, specs in zip(arguments, _specs(in_specs, arguments), strict=True)
         )
-    workload = Workload(fn=fn, arguments=arguments, tokens=tokens, samples=samples)
+    workload = Workload(
+        fn=fn, arguments=arguments, tokens=tokens, samples=samples, kinds=kinds or {}
+    )
     return of_workload(workload, setting, given if mesh is not None else None, price=price)
 
 
@@ -137,19 +144,19 @@ def _name(fn: Callable[..., Any]) -> str:
 
 
 def _check_factory(
-    fn: Callable[..., Any], arguments: tuple[Any, ...], in_specs: Any, *counts: int | None
+    fn: Callable[..., Any], arguments: tuple[Any, ...], in_specs: Any, *others: object
 ) -> None:
     """What makes workloads says itself what they take and process."""
-    if arguments or in_specs is not None or any(count is not None for count in counts):
+    if arguments or in_specs is not None or any(other is not None for other in others):
         raise ConfigurationError(
             f"with layers, {_name(fn)} builds the workload: it returns a dict with fn, arguments"
-            " (with their shardings), tokens and samples. Do not pass these or in_specs to"
+            " (with their shardings), tokens, samples and kinds. Do not pass these or in_specs to"
             " estimate, or leave out layers."
         )
     if "layers" not in inspect.signature(fn).parameters:
         raise ConfigurationError(
             f"{_name(fn)} has no parameter layers, so it cannot build a shallower model. Pass a"
-            f" function as neuronjax estimate takes it:\n{PROTOCOL}"
+            " function that takes layers= and returns a dict, as neuronjax estimate --help says."
         )
 
 
@@ -159,10 +166,11 @@ def of_workload(
     mesh: AbstractMesh | None = None,
     *,
     price: float | Price | None = None,
+    factory: Factory | None = None,
 ) -> Estimate:
-    """The estimate of a workload as it is."""
+    """The estimate of a workload as it is; the factory that made it is named in errors."""
     with ThreadPoolExecutor(1) as pool:
-        measurement = _prepared(workload, setting, mesh, pool).measure()
+        measurement = _prepared(workload, setting, mesh, pool, factory).measure()
     return _estimate(workload, measurement, setting, mesh, price, None)
 
 
@@ -183,16 +191,16 @@ def of_factory(
         return factory.build(depth, mesh=mesh, **given)
 
     if not factory.has_layers:
-        return of_workload(at(None)[0], setting, mesh, price=price)
+        return of_workload(at(None)[0], setting, mesh, price=price, factory=factory)
     workload, whole = at(depths[0])
     layers = layers or whole
     if layers is None:
-        return of_workload(at(None)[0], setting, mesh, price=price)
+        return of_workload(at(None)[0], setting, mesh, price=price, factory=factory)
 
     with ThreadPoolExecutor(1) as pool:
         measurement, assumed = at_depth(
             layers,
-            lambda depth: _prepared(at(depth)[0], setting, mesh, pool),
+            lambda depth: _prepared(at(depth)[0], setting, mesh, pool, factory),
             _Prepared.measure,
             _Prepared.measure_alike,
             depths,
@@ -217,9 +225,15 @@ class _Prepared:
 
 
 def _prepared(
-    workload: Workload, setting: Setting, mesh: AbstractMesh | None, pool: Executor
+    workload: Workload,
+    setting: Setting,
+    mesh: AbstractMesh | None,
+    pool: Executor,
+    factory: Factory | None,
 ) -> _Prepared:
-    with seldom_collected:
+    """Exceptions of a program that a factory made are `reported`; of others they are its own."""
+    reporting = reported(factory.name, workload.fn, mesh) if factory else nullcontext()
+    with seldom_collected, reporting:
         traced = trace(workload)
     if mesh is not None and traced.ranks not in (1, mesh_size(mesh)):
         raise TopologyError(

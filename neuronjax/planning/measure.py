@@ -22,8 +22,8 @@ from neuronjax.lower.memory.account import MemoryUse, account
 from neuronjax.lower.passes import Known
 from neuronjax.machine.axes import axes_of
 from neuronjax.machine.machine import Machine
+from neuronjax.planning.argument_kinds import ARGUMENTS, Argument
 from neuronjax.planning.flops import model_flops
-from neuronjax.planning.memory import kind_of
 from neuronjax.planning.tracing import Traced
 from neuronjax.planning.traffic import CORES, JOINT
 from neuronjax.process_settings import seldom_collected
@@ -122,9 +122,7 @@ def measure(prepared: Partitioned, setting: Setting) -> Measurement:
     CompileError: it cannot be lowered.
     """
     traced = prepared.traced
-    measurement = measure_compiled(
-        prepared.program, traced.ranks, setting, traced.arguments, traced.donated
-    )
+    measurement = measure_compiled(prepared.program, traced.ranks, setting, traced.arguments)
     return dataclasses.replace(measurement, findings=prepared.findings)
 
 
@@ -132,11 +130,10 @@ def measure_compiled(
     program: CompiledProgram,
     ranks: int,
     setting: Setting,
-    paths: tuple[str, ...] = (),
-    donated: frozenset[int] | None = None,
+    arguments: tuple[Argument, ...] | None = None,
     lowered: Program | None = None,
 ) -> Measurement:
-    """The numbers of a compiled program; `paths` name its arguments."""
+    """The numbers of a compiled program; None: of its `arguments` only types are known."""
     machine = setting.machine
     with seldom_collected:
         if lowered is None:
@@ -156,7 +153,7 @@ def measure_compiled(
         **of_timeline(timeline, call),
         "model_flops": float(model_flops(program.per_core, setting.while_trips)),
         "spilled": float(use.spilled_bytes),
-        **_memory(program, use, paths, donated),
+        **_memory(program, use, arguments),
         **_traffic(timeline, setting.mesh or {CORES: ranks}),
     }
     return Measurement(
@@ -250,20 +247,17 @@ def _line(sources: tuple[str, ...]) -> str:
 
 
 def _memory(
-    program: CompiledProgram,
-    use: MemoryUse,
-    paths: tuple[str, ...],
-    donated: frozenset[int] | None,
+    program: CompiledProgram, use: MemoryUse, arguments: tuple[Argument, ...] | None
 ) -> dict[str, float]:
-    """HBM by kind: arguments by their paths, results that no donated argument makes room for."""
+    """HBM by kind; results are those that no donated argument makes room for."""
     signature = program.signature
-    given = frozenset(signature.donated) if donated is None else donated
+    if arguments is None:
+        arguments = tuple(Argument("", ARGUMENTS, entry.donated) for entry in signature.arguments)
     by_kind: Counter[str] = Counter()
     room: Counter[TensorSpec] = Counter()
-    for index, spec in enumerate(signature.argument_types):
-        path = paths[index] if index < len(paths) else ""
-        by_kind[kind_of(path, index in given)] += spec.nbytes
-        room[spec] += index in given
+    for argument, spec in zip(arguments, signature.argument_types, strict=True):
+        by_kind[argument.kind] += spec.nbytes
+        room[spec] += argument.donated
     for spec in signature.result_types:
         if room[spec]:
             room[spec] -= 1

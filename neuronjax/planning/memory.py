@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from neuronjax.machine.machine import Machine
+from neuronjax.planning.argument_kinds import ARGUMENT_KINDS
 
-ARGUMENT_KINDS: tuple[tuple[str, str], ...] = (
-    (r"opt(imizer)?(_state)?\b|\bmu\b|\bnu\b|moment|adam|\btrace\b", "optimizer"),
-    (r"cache|\bkv\b|\bkeys\b|\bvalues\b|past_", "cache"),
-    (r"param|weight|kernel|embedding|scale\b|bias\b|\bmodel\b", "weights"),
-    (r"batch|token|input|image|label|target|position|mask|\bids\b", "inputs"),
-)
-"""Regular expressions over an argument's path (not its values), first match wins -> kind."""
-
-KINDS = (
-    "weights", "optimizer", "cache", "inputs", "state", "arguments", "results", "constants",
-    "scratch", "reserved",
-)  # fmt: skip
-"""In the order of tables. `state`: other donated arguments; `arguments`: all others; `scratch`:
-values between kernels, so activations; `reserved`: the runtime's microcode."""
-
-
-def kind_of(path: str, donated: bool) -> str:
-    """What an argument is, by its path; its name is all there is to go by."""
-    for pattern, kind in ARGUMENT_KINDS:
-        if re.search(pattern, path, re.IGNORECASE):
-            return kind
-    return "state" if donated else "arguments"
+KINDS = (*ARGUMENT_KINDS, "results", "constants", "scratch", "reserved")
+"""In the order of tables. `scratch`: values between kernels, so activations; `reserved`: the
+runtime's microcode."""
 
 
 def memory_of(numbers: Mapping[str, float], machine: Machine) -> dict[str, int]:
@@ -50,8 +31,9 @@ _ADVICE: Mapping[str, str] = {
     "cache": "shorten the context, lower the batch, or split the cache over more cores",
     "inputs": "lower the batch",
     "state": "split the donated state over more cores",
-    "arguments": "split the arguments over more cores; arguments named after weights, optimizer or "
-    "cache are listed apart",
+    "statistics": "split the statistics over more cores",
+    "arguments": "split the arguments over more cores; say with kinds= which are weights, for "
+    "advice on these",
     "results": "donate arguments that results replace (jit's donate_argnums)",
     "constants": "pass large constants as arguments, which can be sharded",
     "scratch": "recompute activations (jax.checkpoint), lower the batch per core and accumulate "

@@ -161,8 +161,9 @@ class Estimating:
         """What is impossible becomes a point with its error."""
         try:
             return _point(choice, estimate=self._estimate(*choice))
-        except (NeuronError, ValueError) as error:  # such as a mesh that does not divide a weight
-            return _point(choice, error=(str(error).strip().splitlines() or ["?"])[0])
+        except NeuronError as error:  # such as a mesh that does not divide a weight
+            return _point(choice, error=str(error).partition("
+")[0])
 
     def _estimate(
         self, target: str, mesh: str | None, batch: int | None, dtype: str | None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +15,11 @@ import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from neuronjax.jaxlib_api import compile_options, mlir
-from neuronjax.jaxlib_api.tracing import kept_arguments, lower
+from neuronjax.jaxlib_api.tracing import kept_arguments, lower, static_arguments
+from neuronjax.jaxlib_api.tracing import trace as traced_by_jax
 from neuronjax.machine.axes import Axes, mesh_axes
+from neuronjax.planning.argument_kinds import Argument, arguments_of
+from neuronjax.planning.splits import check_splits
 from neuronjax.planning.workload import Workload
 
 
@@ -27,10 +32,7 @@ class Traced:
     options: Any
     """jaxlib CompileOptions."""
     ranks: int
-    arguments: tuple[str, ...]
-    """Paths, such as ``state.optimizer[0].mu['head.table']``."""
-    donated: frozenset[int]
-    """Numbers of the arguments whose memory results may take over."""
+    arguments: tuple[Argument, ...]
 
 
 def abstract_mesh(axes: Axes | AbstractMesh | Mesh | None) -> AbstractMesh:
@@ -49,22 +51,43 @@ def abstract_mesh(axes: Axes | AbstractMesh | Mesh | None) -> AbstractMesh:
 
 def trace(workload: Workload) -> Traced:
     """The program of one call. Meshes of any devices, or of none, are as good as real ones."""
+    names = _names(workload)
+    check_splits(workload.arguments, _paths(names, workload.arguments))
     is_jitted = all(hasattr(workload.fn, name) for name in ("trace", "lower"))
     fn = workload.fn if is_jitted else jax.jit(workload.fn)
-    lowered = lower(fn, workload.arguments)
+    program = traced_by_jax(fn, workload.arguments)
+    lowered = lower(program)
     module = lowered.compiler_ir("stablehlo")
     partitions = _attribute(module, "mhlo.num_partitions")
-    flat = jax.tree_util.tree_leaves_with_path(lowered.args_info)
-    kept = _kept(lowered, len(flat))
-    names = _parameters(workload.fn)
+    arguments = _arguments(workload, names, lowered, program.jaxpr)
     return Traced(
         name=str(module.operation.attributes["sym_name"]).strip('"'),
         code=mlir.portable_artifact(module),
         options=_options(partitions),
         ranks=partitions,
-        arguments=tuple(_path(names, flat[index][0]) for index in kept),
-        donated=frozenset(at for at, index in enumerate(kept) if flat[index][1].donated),
+        arguments=tuple(arguments[index] for index in _kept(lowered, len(arguments))),
     )
+
+
+def _arguments(
+    workload: Workload, names: Sequence[str], lowered: Any, jaxpr: Any
+) -> list[Argument]:
+    """All leaves of the arguments, those included that jit drops because nothing uses them."""
+    flat = jax.tree.leaves(lowered.args_info)
+    static = static_arguments(workload.fn)
+    tree = tuple(given for at, given in enumerate(workload.arguments) if at not in static)
+    if len(jax.tree.leaves(tree)) != len(flat):  # nnx.jit passes what two arguments share once
+        tree = lowered.args_info[0]
+    paths = _paths([name for at, name in enumerate(names) if at not in static], tree)
+    return arguments_of(tree, paths, [info.donated for info in flat], jaxpr, workload.kinds)
+
+
+def _paths(names: Sequence[str], tree: tuple[Any, ...]) -> list[str]:
+    """The places of leaves, as one would write them: ``params['head.table']``."""
+    return [
+        names[path[0].idx] + jax.tree_util.keystr(path[1:])
+        for path, _ in jax.tree_util.tree_leaves_with_path(tree)
+    ]
 
 
 def _attribute(module: Any, name: str) -> int:
@@ -78,21 +101,17 @@ def _kept(lowered: Any, count: int) -> list[int]:
     return sorted(kept) if kept is not None else list(range(count))
 
 
-def _path(names: list[str], path: tuple[Any, ...]) -> str:
-    """The place of a leaf, as one would write it: ``params['head.table']``."""
-    if getattr(path[0], "idx", None) != 0:
-        return jax.tree_util.keystr(path[1:])
-    position = path[1].idx
-    name = names[position] if position < len(names) else f"argument{position}"
-    return name + jax.tree_util.keystr(path[2:])
-
-
-def _parameters(fn: Any) -> list[str]:
-    """Names of positional parameters, where Python knows them."""
-    try:
-        return list(inspect.signature(fn).parameters)
-    except (TypeError, ValueError):
-        return []
+def _names(workload: Workload) -> list[str]:
+    """The positional parameters that take the arguments, where Python knows them; ``rest[0]`` is
+    the first of ``*rest``."""
+    names: list[str] = []
+    with contextlib.suppress(TypeError, ValueError):
+        for parameter in inspect.signature(workload.fn).parameters.values():
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                rest = range(max(0, len(workload.arguments) - len(names)))
+                names += [f"{parameter.name}[{number}]" for number in rest]
+            names.append(parameter.name)
+    return [*names, *(f"argument{at}" for at in range(len(names), len(workload.arguments)))]
 
 
 def _options(partitions: int) -> Any:

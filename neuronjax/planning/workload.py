@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
@@ -9,14 +10,24 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 import jax
 from jax.sharding import AbstractMesh
 
-from neuronjax.errors import ConfigurationError, NeuronError, ScriptError, WorkloadError
+from neuronjax.errors import (
+    ConfigurationError,
+    NeuronError,
+    ScriptError,
+    TopologyError,
+    WorkloadError,
+    did_you_mean,
+    shortened,
+)
+from neuronjax.planning.splits import in_one_line
 
 PROTOCOL = """\
 module:function makes the workload. It is called with those of these keywords that it accepts and
@@ -35,6 +46,10 @@ and returns a dict (or a tuple (fn, *arguments)):
   arguments  its positional arguments: trees of jax.ShapeDtypeStruct, with sharding= where they are
              split. Nothing is allocated
   tokens, samples   what one call processes (or produces), over all cores; optional
+  kinds      what arguments are, by name or by the path of a part, such as {"params": "weights",
+             "state.cache": "cache"}: weights, optimizer, cache, statistics, inputs or state.
+             Optional: variables of NNX and states of optax are known by their types, caches and
+             other state by being donated
   layers     how many the whole model has, if the function takes layers
 """
 """How commands are told what to estimate."""
@@ -49,6 +64,8 @@ class Workload:
     tokens: int | None = None
     samples: int | None = None
     name: str | None = None
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """What arguments are, where their structure does not say it, by path."""
 
     @property
     def argument_bytes(self) -> int:
@@ -107,7 +124,7 @@ def _read(made: Any, name: str) -> tuple[Workload, int | None]:
         return made, None
     if isinstance(made, tuple) and made and callable(made[0]):
         return Workload(fn=made[0], arguments=made[1:], name=name), None
-    known = {"fn", "arguments", "tokens", "samples", "layers"}
+    known = {"fn", "arguments", "tokens", "samples", "kinds", "layers"}
     if isinstance(made, Mapping) and "fn" in made and set(made) <= known:
         fields = {key: value for key, value in made.items() if key != "layers"}
         fields["arguments"] = tuple(fields.get("arguments", ()))
@@ -115,7 +132,7 @@ def _read(made: Any, name: str) -> tuple[Workload, int | None]:
     returned = sorted(made) if isinstance(made, Mapping) else type(made).__name__
     raise ConfigurationError(
         f"{name} returned {returned}; return a dict with fn, arguments and, optionally, tokens, "
-        "samples and layers, or a tuple (fn, *arguments)."
+        "samples, kinds and layers, or a tuple (fn, *arguments)."
     )
 
 
@@ -131,55 +148,90 @@ def load(spec: str, settings: Mapping[str, Any] | None = None) -> Factory:
         sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not module_name.startswith(error.name):
-            raise
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and _is_part(error.name, module_name):
+            raise ScriptError(
+                f"there is no module {module_name!r}; check which folder you are in."
+            ) from None
         raise ScriptError(
-            f"there is no module {module_name!r}; check which folder you are in."
-        ) from None
+            f"module {module_name} cannot be imported: {_reason(error)}{_at(error)}."
+        ) from error
     make = getattr(module, function, None)
     if not callable(make):
-        raise ScriptError(f"module {module_name} has no function {function!r}.")
+        functions = [name for name, value in vars(module).items() if callable(value)]
+        raise ScriptError(
+            f"module {module_name} has no function {function!r}.{did_you_mean(function, functions)}"
+        )
     return Factory(make=reporting(make, spec), name=spec, settings=dict(settings or {}))
 
 
+def _is_part(name: str | None, module: str) -> bool:
+    """Whether it is a module that was asked for, or a package around it."""
+    return name is not None and (name == module or module.startswith(f"{name}."))
+
+
 def reporting(make: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """A function whose exceptions become a line that name it and the last line of its own file."""
+    """A function whose exceptions are `reported`."""
 
     @functools.wraps(make)
     def reporting(*arguments: Any, **keywords: Any) -> Any:
-        try:
+        with reported(name, make, keywords.get("mesh")):
             return make(*arguments, **keywords)
-        except NeuronError:
-            raise
-        except Exception as error:
-            frames = traceback.extract_tb(error.__traceback__)
-            own = [frame for frame in frames if frame.filename == _file_of(make)]
-            last = (own or frames)[-1]
-            raise WorkloadError(
-                f"{name} failed with these arguments: {_reason(error, keywords.get('mesh'))} "
-                f"(at {last.filename}:{last.lineno})."
-            ) from error
 
     return reporting
 
 
-def _file_of(make: Callable[..., Any]) -> str | None:
-    """The file of a function, or of what is called in its place; None: it is not Python's."""
-    while isinstance(make, functools.partial):
-        make = make.func
-    code = getattr(inspect.unwrap(make), "__code__", None)
-    return code.co_filename if code else None
+@contextlib.contextmanager
+def reported(name: str, function: Callable[..., Any], mesh: AbstractMesh | None) -> Iterator[None]:
+    """What the user's function raises becomes one line, with the last line of its own file.
+
+    WorkloadError: an exception of the function or of JAX. TopologyError: the mesh does not divide
+    an argument.
+    """
+    try:
+        yield
+    except TopologyError as error:
+        text = str(error).removesuffix(".")
+        raise TopologyError(f"{name}: {text}{_at(error, function)}.") from error
+    except NeuronError:
+        raise
+    except Exception as error:
+        raise WorkloadError(
+            f"{name} failed with these arguments: {_reason(error, mesh)}{_at(error, function)}."
+        ) from error
 
 
+def _at(error: Exception, function: Callable[..., Any] | None = None) -> str:
+    """The last line of a function's own file, or where it begins; or the last of all."""
+    if isinstance(error, SyntaxError):
+        return ""
+    code = _code_of(function)
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
+    if not own and code is not None:
+        return f" (at {code.co_filename}:{code.co_firstlineno})"
+    frame = (own or frames)[-1]
+    return f" (at {frame.filename}:{frame.lineno})"
+
+
+def _code_of(function: Callable[..., Any] | None) -> CodeType | None:
+    """The code of a function, or of what is called in its place; None: it is not Python's."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return None if function is None else getattr(inspect.unwrap(function), "__code__", None)
+
+
+_LONGEST_REASON = 500
+"""Characters of another's message."""
 _NO_AXIS = re.compile(r"Resource axis: (\w+) of .* is not found in mesh")
 
 
-def _reason(error: Exception, mesh: AbstractMesh | None) -> str:
+def _reason(error: Exception, mesh: AbstractMesh | None = None) -> str:
     """What an exception says; of an axis that the mesh lacks, how to name it."""
     missing = _NO_AXIS.match(str(error))
     if mesh is None or missing is None:
-        return f"{type(error).__name__}: {error}"
+        said = shortened(in_one_line(str(error)), _LONGEST_REASON).rstrip(".")
+        return f"{type(error).__name__}: {said}" if said else type(error).__name__
     return (
         f"it splits arrays over the axis {missing[1]!r}, and the mesh has the axes "
         f"{', '.join(mesh.shape)}. Name the axes that it uses, such as "

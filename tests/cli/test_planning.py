@@ -70,7 +70,7 @@ def test_estimate_that_does_not_fit(out, tmp_path: Path) -> None:  # type: ignor
         (["estimate", STACK, "--machine=none.toml"], "none.toml"),
         (
             ["estimate", "launch.workloads:llama_decode", "--set=model=9b"],
-            "SettingsError: model='9b' is unknown; choose one of 1b, 8b, 70b.",
+            "SettingsError: model='9b' is unknown; choose one of 1b, 8b, 70b (at ",
         ),
         (
             ["estimate", "launch.workloads:llama_train", "--mesh=data=3,model=5"],

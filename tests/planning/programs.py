@@ -32,6 +32,7 @@ def stack(
         "fn": jax.jit(forward, donate_argnums=1),
         "arguments": ([layer] * depth, array((batch, WIDTH))),
         "tokens": batch,
+        "kinds": {"params": "weights"},
         "layers": 8,
     }
 

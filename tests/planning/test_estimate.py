@@ -48,7 +48,7 @@ def split(**changes: object) -> Estimate:
 
 @pytest.fixture(scope="module")
 def found() -> Estimate:
-    return split(tokens=512, price=36.0)
+    return split(tokens=512, price=36.0, kinds={"weight": "weights"})
 
 
 def test_work_is_that_of_a_core(found: Estimate) -> None:
@@ -132,25 +132,14 @@ def test_the_roofline_as_a_picture(found: Estimate) -> None:
     assert "the step has no matrix products" in nothing
 
 
-def test_donation_and_paths() -> None:
-    def step(params: dict, opt_state: dict, batch: jax.Array) -> tuple[dict, dict]:
-        gradient = batch.T @ (batch @ params["w"])
-        moments = {"mu": opt_state["mu"] * 0.9 + gradient}
-        return {"w": params["w"] - moments["mu"]}, moments
-
-    jitted = jax.jit(step, donate_argnums=(0, 1))
-    w, x = {"w": bf16(256, 256)}, bf16(128, 256)
-    memory = neuronjax.estimate(jitted, w, {"mu": bf16(256, 256)}, x, target="trn1.2xlarge").memory
-    square = 2 * 256 * 256
-    assert memory["weights"] == memory["optimizer"] == square
-    assert memory["inputs"] == 2 * 128 * 256
-    assert "results" not in memory  # all results replace arguments
-
-
 def test_what_does_not_fit_says_what_to_change() -> None:
     params = {"w": jax.ShapeDtypeStruct((65536, 65536 * 2), jnp.bfloat16)}
     found = neuronjax.estimate(
-        lambda params, x: x @ params["w"], params, bf16(1, 65536), target="trn1.2xlarge"
+        lambda params, x: x @ params["w"],
+        params,
+        bf16(1, 65536),
+        target="trn1.2xlarge",
+        kinds={"params": "weights"},
     )
     assert not found.fits
     assert found.memory["weights"] == 16 * GIB

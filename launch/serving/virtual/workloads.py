@@ -1,5 +1,6 @@
 """The programs of serving, for `neuronjax estimate` and `sweep`: nothing here allocates."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -64,7 +65,13 @@ def serving_step(
     function, arguments = PROGRAMS[program](shapes)
     deep = {} if program in SHALLOW else {"layers": MODELS[model].num_layers}
     counts = {"tokens": batch * tokens, "samples": batch}
-    return {"fn": function, "arguments": arguments, **counts, **deep}
+    named = inspect.signature(function).parameters
+    kinds = {name: kind for name, kind in _KINDS.items() if name in named}
+    return {"fn": function, "arguments": arguments, "kinds": kinds, **counts, **deep}
+
+
+_KINDS = {"parameters": "weights", "pages": "cache", "inputs": "inputs"}
+"""What arguments of programs are, by the names of the programs' parameters."""
 
 
 def _step(shapes: Shapes, *, whole: bool = False) -> Traced:
