@@ -15,6 +15,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
+from models.decoder.padding import padding_of
+from models.errors import ConfigError
 from models.parameters import Parameters, axis_names_of, merge
 from models.pretrained import Described, describe
 from models.sharding import batch_spec, parameter_shardings
@@ -108,8 +110,13 @@ def _made(
     batch: int | None = None,
     dtype: str = "bfloat16",
     layers: int | None = None,
+    pad: bool = False,
 ) -> dict[str, Any]:
-    """A workload: `batch` counts over all cores."""
+    """A workload: `batch` counts over all cores. With `pad`, sizes that the mesh does not divide
+    are rounded up.
+
+    Raises ConfigError if models of this architecture cannot be padded.
+    """
     config = replace(described.config, dtype=dtype, param_dtype=dtype)
     whole = getattr(config, "num_layers", None) if is_deep else None
     if is_deep and layers:
@@ -117,6 +124,12 @@ def _made(
     if hasattr(config, "num_kv_heads"):
         heads = max(config.num_kv_heads, mesh.shape.get("model", 1))
         config = replace(config, num_kv_heads=heads)
+    asked = config
+    if pad:
+        make_padded = described.architecture.padded
+        if make_padded is None:
+            raise ConfigError("models of this architecture cannot be padded; leave out --pad.")
+        config = make_padded(config, dict(mesh.shape))
     graph, parameters = described.architecture.abstract(config)
     size = Size(batch or mesh.shape.get("data", 1), length or _usual_length(described))
     step = make_step(_Shaped(graph, parameters), config, size)
@@ -132,6 +145,7 @@ def _made(
     made = {
         "fn": jax.jit(run, donate_argnums=1 if step.kept else ()),
         "arguments": (weights, *(_placed(tree, mesh) for tree in step.inputs)),
+        "assumed": padding_of(asked, config),
         "kinds": {
             "params": "weights",
             "inputs": "inputs",

@@ -27,6 +27,7 @@ from launch.training.schedules import make_schedule
 from launch.training.step import KINDS, make_training
 from models.decoder.config import DecoderConfig
 from models.decoder.model import Decoder
+from models.decoder.padding import padded, padding_of
 from models.layers.cache import KVCache
 from models.layers.rotary import Rotary
 from models.parameters import axis_names_of, merge, split_abstract
@@ -58,14 +59,16 @@ _RECIPES = {"bfloat16": "mixed_precision", "float32": "fp32"}
 
 
 def model_config(
-    model: str, mesh: AbstractMesh, layers: int | None, **changes: Any
+    model: str, mesh: AbstractMesh, layers: int | None, *, pad: bool = False, **changes: Any
 ) -> DecoderConfig:
-    """A model with so many layers whose key/value heads the mesh can split."""
+    """A model with so many layers whose key/value heads the mesh can split; with `pad`, everything
+    else, too."""
     if model not in MODELS:
         raise SettingsError(f"model={model!r} is unknown; choose one of {', '.join(MODELS)}.")
     config = MODELS[model]
     heads = max(config.num_kv_heads, mesh.shape.get("model", 1))
-    return replace(config, num_kv_heads=heads, num_layers=layers or config.num_layers, **changes)
+    config = replace(config, num_kv_heads=heads, num_layers=layers or config.num_layers, **changes)
+    return padded(config, mesh.shape) if pad else config
 
 
 def llama_decode(
@@ -76,9 +79,12 @@ def llama_decode(
     context: int = 4096,
     dtype: str = "bfloat16",
     layers: int | None = None,
+    pad: bool = False,
 ) -> dict[str, Any]:
     """One token for each of `batch` sequences, whose cache has `context` slots."""
-    config = model_config(model, mesh, layers, max_seq_len=context, dtype=dtype, param_dtype=dtype)
+    config = model_config(
+        model, mesh, layers, pad=pad, max_seq_len=context, dtype=dtype, param_dtype=dtype
+    )
     graph, parameters = split_abstract(lambda: Decoder(config, rngs=nnx.Rngs(0)))
     shardings = parameter_shardings(mesh, parameters, axis_names_of(graph, parameters))
     rows = batch_spec(mesh.axis_names, rank=1)[0]
@@ -113,6 +119,7 @@ def llama_decode(
         "kinds": {"params": "weights", "tokens": "inputs", "position": "inputs"},
         "tokens": batch,
         "samples": batch,
+        "assumed": padding_of(MODELS[model], config) if pad else (),
         "layers": MODELS[model].num_layers,
     }
 
@@ -125,13 +132,14 @@ def llama_train(
     seq_len: int = 4096,
     dtype: str = "bfloat16",
     layers: int | None = None,
+    pad: bool = False,
 ) -> dict[str, Any]:
     """A training step of launch.train: FP32 weights and moments, the layers in `dtype`.
 
     `batch` counts sequences over all cores; default: one for each part of the axis `data`.
     """
     batch = batch or mesh.shape.get("data", 1)
-    config = model_config(model, mesh, layers, max_seq_len=seq_len)
+    config = model_config(model, mesh, layers, pad=pad, max_seq_len=seq_len)
     described = byte_level(config).model
     run = TrainConfig(checkpoint_dir=Path("unused"))
     schedule = make_schedule(run.schedule, run.steps)
@@ -151,5 +159,6 @@ def llama_train(
         "kinds": KINDS,
         "tokens": batch * seq_len,
         "samples": batch,
+        "assumed": padding_of(MODELS[model], config) if pad else (),
         "layers": MODELS[model].num_layers,
     }

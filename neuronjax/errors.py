@@ -7,6 +7,7 @@ their own classes, too, so that they can be filtered.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
 
 
@@ -18,6 +19,12 @@ def quoted(value: object) -> str:
 def shortened(text: str, most: int) -> str:
     """A text with its middle left out if it has more than `most` characters."""
     return text if len(text) <= most else f"{text[: most * 2 // 3]} … {text[-most // 6 :]}"
+
+
+def shown_line(source: str) -> str:
+    """A source line, ``file:line``, as messages and tables name it: from the working directory if
+    the file is in it."""
+    return os.path.relpath(source) if source.startswith(f"{os.getcwd()}{os.sep}") else source
 
 
 def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:

@@ -4,12 +4,13 @@ The decoder has RMSNorm, rotary positions, grouped queries and a gated MLP, as L
 Mistral do; the defaults are the sizes of Llama 3.1 8B (https://huggingface.co/meta-llama). Heads,
 hidden features and the vocabulary are split over the mesh's axis ``model``, sequences over
 ``data``; an axis that the mesh does not have is left out, and there are at least as many key and
-value heads as the axis ``model`` is long. Nothing here allocates.
+value heads as the axis ``model`` is long. With ``pad`` (``--pad``) sizes that it does not divide
+are rounded up. Nothing here allocates.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 import jax
@@ -28,6 +29,8 @@ class Step(TypedDict):
     """Trees of ``jax.ShapeDtypeStruct`` with shardings."""
     tokens: int
     samples: int
+    kinds: dict[str, str]
+    assumed: tuple[str, ...]
     layers: int
     """The depth of the whole model, whichever depth this one has."""
 
@@ -40,6 +43,35 @@ class _Sizes:
     kv_heads: int
     head_dim: int
     vocab: int
+
+    def changed(self, asked: _Sizes) -> tuple[str, ...]:
+        """What was padded, in words."""
+        sizes = vars(self).items()
+        return tuple(
+            f"{name} padded from {vars(asked)[name]} to {size}"
+            for name, size in sizes
+            if size != vars(asked)[name]
+        )
+
+
+def _split(sizes: _Sizes, parts: int, pad: bool) -> _Sizes:
+    """Sizes for a number of parts: each has a key and value head at least, which are copies if
+    there are fewer. With `pad`, everything that is split is rounded up, heads to whole groups."""
+    kv_heads = max(sizes.kv_heads, parts)
+    if not pad:
+        return replace(sizes, kv_heads=kv_heads)
+    kv_heads = _up(kv_heads, parts)
+    return replace(
+        sizes,
+        hidden=_up(sizes.hidden, parts),
+        heads=_up(sizes.heads, kv_heads),
+        kv_heads=kv_heads,
+        vocab=_up(sizes.vocab, parts),
+    )
+
+
+def _up(size: int, divisor: int) -> int:
+    return -(-size // divisor) * divisor
 
 
 @dataclass(frozen=True)
@@ -72,12 +104,13 @@ def decode(
     kv_heads: int = 8,
     head_dim: int = 128,
     vocab: int = 128_256,
+    pad: bool = False,
 ) -> Step:
     """One token for each of `batch` sequences, whose caches have `context` places."""
-    kv_heads = max(kv_heads, mesh.shape.get("model", 1))
-    sizes = _Sizes(dim, hidden, heads, kv_heads, head_dim, vocab)
+    asked = _Sizes(dim, hidden, heads, kv_heads, head_dim, vocab)
+    sizes = _split(asked, mesh.shape.get("model", 1), pad)
     make = _Shapes(mesh, dtype)
-    places = make(batch, context, kv_heads, head_dim, split="d.m.")
+    places = make(batch, context, sizes.kv_heads, head_dim, split="d.m.")
 
     def step(weights: Any, caches: Any, tokens: jax.Array, position: jax.Array) -> Any:
         x = weights["embedding"][tokens][:, None]
@@ -102,6 +135,7 @@ def decode(
         "kinds": {"weights": "weights", "tokens": "inputs", "position": "inputs"},
         "tokens": batch,
         "samples": batch,
+        "assumed": sizes.changed(asked) if pad else (),
         "layers": depth,
     }
 
@@ -120,10 +154,11 @@ def train(
     kv_heads: int = 8,
     head_dim: int = 128,
     vocab: int = 128_256,
+    pad: bool = False,
 ) -> Step:
     """The loss of `batch` sequences and its gradients; layers are recomputed backward."""
-    kv_heads = max(kv_heads, mesh.shape.get("model", 1))
-    sizes = _Sizes(dim, hidden, heads, kv_heads, head_dim, vocab)
+    asked = _Sizes(dim, hidden, heads, kv_heads, head_dim, vocab)
+    sizes = _split(asked, mesh.shape.get("model", 1), pad)
     make = _Shapes(mesh, dtype)
 
     def loss(weights: Any, tokens: jax.Array) -> jax.Array:
@@ -139,7 +174,7 @@ def train(
         for weight in weights["layers"]:
             x = block(x, weight)
         logits = (_normed(x, weights["norm"]) @ weights["head"]).astype(jnp.float32)
-        following = jax.nn.one_hot(jnp.roll(tokens, -1, 1), vocab)
+        following = jax.nn.one_hot(jnp.roll(tokens, -1, 1), sizes.vocab)
         return -(jax.nn.log_softmax(logits) * following).sum(-1).mean()
 
     return {
@@ -151,6 +186,7 @@ def train(
         "kinds": {"weights": "weights", "tokens": "inputs"},
         "tokens": batch * sequence,
         "samples": batch,
+        "assumed": sizes.changed(asked) if pad else (),
         "layers": depth,
     }
 

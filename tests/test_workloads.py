@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from neuronjax import workloads
 from neuronjax.cli import main
+from neuronjax.planning.tracing import abstract_mesh
 
 SIZES = {"depth": 2, "dim": 256, "hidden": 512, "heads": 4, "kv_heads": 2, "head_dim": 64}
 VOCAB, BATCH, CONTEXT = 1024, 3, 128
@@ -40,3 +42,25 @@ def test_training_splits_over_both_axes(capsys: pytest.CaptureFixture[str]) -> N
     assert found["network_bytes"] > 0
     whole = 3 * 2 * (2 * LAYER + 256 * VOCAB) * 128 * BATCH
     assert whole / 2 < found["model_flops"] < whole
+
+
+@pytest.mark.parametrize("parts", [3, 5, 16])
+def test_padded_sizes_are_the_least_that_the_mesh_divides(parts: int) -> None:
+    mesh = abstract_mesh({"model": parts})
+    sizes = {"hidden": 1000, "heads": 12, "kv_heads": 4, "vocab": 50_257}
+    made = workloads.decode(mesh, depth=1, context=16, pad=True, **sizes)
+    weights, caches, *_ = made["arguments"]
+    layer = weights["layers"][0]
+    kv_heads = layer["keys"].shape[1]
+    padded = {
+        "hidden": layer["up"].shape[1], "kv_heads": kv_heads, "vocab": weights["head"].shape[1],
+    }  # fmt: skip
+    for name, size in padded.items():
+        assert size % parts == 0
+        assert size - parts < max(sizes[name], parts if name == "kv_heads" else 0) <= size
+    heads = layer["queries"].shape[1]
+    assert heads % kv_heads == 0
+    assert 12 <= heads < 12 + kv_heads
+    assert caches[0][0].shape[2] == kv_heads
+    assert "vocab padded from 50257 to" in " ".join(made["assumed"])
+    assert not workloads.decode(mesh, depth=1, context=16)["assumed"]

@@ -7,6 +7,7 @@ the same sizes (neuronx-distributed, `parallel_layers/pad.py`).
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from models.decoder.config import DecoderConfig
 from models.sharding import HEAD_AXES, TENSOR_AXES
@@ -38,6 +39,13 @@ def padded(config: DecoderConfig, mesh: Mapping[str, int]) -> DecoderConfig:
         hidden_dim=_up(config.hidden_dim, cores),
         experts=experts,
     )
+
+
+def padding_of(asked: Any, used: Any) -> list[str]:
+    """The sizes that a config has more of than the one that was asked for, in words."""
+    names = ("num_heads", "num_kv_heads", "hidden_dim", "vocab_padding")
+    sizes = [(name, getattr(asked, name, None), getattr(used, name, None)) for name in names]
+    return [f"{name} padded from {old} to {new}" for name, old, new in sizes if old != new]
 
 
 def _up(size: int, divisor: int) -> int:

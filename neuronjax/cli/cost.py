@@ -11,6 +11,7 @@ from neuronjax.cli.command import Command
 from neuronjax.cli.grid import add_grid, swept
 from neuronjax.errors import quoted
 from neuronjax.planning.cost import ON_DEMAND, Purchase, Rival, cost
+from neuronjax.planning.prices import read_prices
 from neuronjax.planning.workload import PROTOCOL
 
 OFFERED, NOTHING = 0, 1
@@ -20,7 +21,8 @@ MILLION = 1e6
 _DESCRIPTION = f"""\
 Prints what an amount of work costs on every combination of targets, meshes, batches and dtypes,
 cheapest first: a million tokens (or samples) as the workload counts them, or the steps of a
-training run. Whole instances are paid for, on demand and in the ways that you give discounts for.
+training run. Whole instances are paid for, in every way that has a public price (on demand,
+reserved for a year, capacity blocks) and in those that you give discounts for.
 Each interruption (spot) loses the time to restart and half of the time between two checkpoints, for
 all instances of the job.
 
@@ -29,7 +31,8 @@ Example: neuronjax cost neuronjax.workloads:decode --batch=1,8,64 \\
            --targets=trn1.32xlarge,inf2.48xlarge --mesh=model=8 --reserved=40 \\
            --spot=65 --interruptions=0.5 --versus=p4d.24xlarge=32.77,2400
 
-Prices come from --price, from a --prices file, or else are AWS's on-demand prices in us-east-1.
+Prices come from --price, from a --prices file, or else are AWS's; each is printed with its kind,
+region, source and date. A machine without a price is named and left out.
 Exit codes: 0 there is an offer, 1 there is none, 2 no such function, file or machine.
 """
 
@@ -87,6 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     jax.config.update("jax_platforms", "cpu")
     costs = cost(
         swept(arguments),
+        prices=read_prices(arguments.prices) if arguments.prices else None,
         amount=arguments.steps or arguments.amount,
         steps=arguments.steps is not None,
         utilisation=arguments.utilisation,

@@ -65,6 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         depths=depths(arguments.depths),
         batch=arguments.batch,
         dtype=arguments.dtype,
+        pad=arguments.pad or None,
     )
     if arguments.roofline:
         arguments.roofline.write_text(estimate.roofline_svg())

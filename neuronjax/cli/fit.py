@@ -11,12 +11,12 @@ import jax
 
 from neuronjax.cli.arguments import whole
 from neuronjax.cli.command import Command
-from neuronjax.cli.workloads import settings
+from neuronjax.cli.workloads import add_pad, settings
 from neuronjax.errors import ConfigurationError, ScriptError, WorkloadError, quoted
 from neuronjax.machine.instances import find_instance
 from neuronjax.planning.depth import DEPTHS
 from neuronjax.planning.fit import Fit, Verdict, fit, text, to_json
-from neuronjax.planning.prices import read_prices
+from neuronjax.planning.prices import price_for, read_prices
 from neuronjax.planning.workload import Factory, load, reporting
 
 FITS, DOES_NOT_FIT = 0, 1
@@ -58,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--set", dest="settings", action="append", default=[], metavar="NAME=VALUE",
         help="a keyword of the function; numbers are passed as numbers",
     )  # fmt: skip
+    add_pad(parser)
     parser.add_argument("--prices", metavar="FILE", help="TOML file of prices by target")
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
@@ -78,9 +79,10 @@ def run(arguments: argparse.Namespace) -> int:
                     meshes=arguments.meshes,
                     batch=arguments.batch,
                     dtype=arguments.dtype,
-                    price=prices.get(name),
+                    price=price_for(name, None, prices),
                     depths=depths,
                     lnc=arguments.lnc,
+                    pad=arguments.pad,
                 )
             )
             _tell(fits[-1])

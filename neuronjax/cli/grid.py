@@ -65,6 +65,7 @@ def swept(arguments: argparse.Namespace, folder: Path | None = None) -> Sweep:
         depths=depths(arguments.depths),
         while_trips=arguments.while_trips,
         faults=arguments.faults,
+        pad=arguments.pad,
     )
     kept = Kept(folder, estimating, neuronjax.__version__) if folder else None
     known = kept.points if kept else {}

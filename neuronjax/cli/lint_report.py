@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from neuronjax.cli.scripts import NO_PROGRAM, Outcome
-from neuronjax.hlo.location import UNKNOWN
+from neuronjax.errors import shown_line
 from neuronjax.legalize.report import Finding
 from neuronjax.legalize.rules.rule import Rule, Severity
 
@@ -34,15 +33,6 @@ class Report:
     outcome: Outcome
 
 
-def _place(finding: Finding) -> str:
-    """``file:line``, the file relative to the current folder if it lies below it."""
-    if finding.source is None:
-        return UNKNOWN
-    relative = os.path.relpath(finding.source.file)
-    file = finding.source.file if relative.startswith("..") else relative
-    return f"{file}:{finding.source.line}"
-
-
 def text(report: Report) -> str:
     """The report for people: a table of findings, then what every rule means and what to do."""
     parts = [_heading(report)]
@@ -60,7 +50,7 @@ def text(report: Report) -> str:
 def _row(finding: Finding) -> tuple[str, str, str, str]:
     rule = finding.rule
     what = f"{rule.what}: {finding.detail}" if finding.detail else rule.what
-    return rule.severity.label, rule.label, _place(finding), what
+    return rule.severity.label, rule.label, shown_line(finding.where), what
 
 
 def _heading(report: Report) -> str:

@@ -18,6 +18,7 @@ def add_workload(parser: argparse.ArgumentParser) -> None:
         "--set", dest="settings", action="append", default=[], metavar="NAME=VALUE",
         help="a keyword of the function; numbers are passed as numbers",
     )  # fmt: skip
+    add_pad(parser)
     parser.add_argument(
         "--lnc", type=whole(1), help="physical cores per logical core (default: the chip's)"
     )
@@ -34,7 +35,7 @@ def add_workload(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--price", type=amount, metavar="USD",
-        help="per instance and hour (default: AWS's on-demand price in us-east-1)",
+        help="per instance and hour (default: AWS's price, on demand or of a capacity block)",
     )  # fmt: skip
     parser.add_argument("--prices", metavar="FILE", help="TOML file of prices by target")
     parser.add_argument(
@@ -48,6 +49,15 @@ def add_workload(parser: argparse.ArgumentParser) -> None:
         help="slow cores and links, as in NEURONJAX_FAULTS",
     )
     parser.add_argument("--format", choices=("text", "json"), default="text")
+
+
+def add_pad(parser: argparse.ArgumentParser) -> None:
+    """Whether sizes may be rounded up to what the mesh divides."""
+    parser.add_argument(
+        "--pad", action="store_true",
+        help="round heads, vocabulary and the like up to what the mesh divides (if the function "
+        "takes pad)",
+    )  # fmt: skip
 
 
 def settings(texts: list[str]) -> dict[str, Any]:

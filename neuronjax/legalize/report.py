@@ -8,11 +8,11 @@ about the program.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from neuronjax.errors import LegalityError, LegalityWarning
+from neuronjax.errors import LegalityError, LegalityWarning, shown_line
 from neuronjax.hlo.location import UNKNOWN, Frame
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.policy import Policy
@@ -29,7 +29,9 @@ _LEVELS = {
     Severity.WARNING: logging.WARNING,
     Severity.NOTE: logging.INFO,
 }
-_SILENCE = "NEURONJAX_LEGALITY=log or off ends these warnings."
+_SILENCE = "neuronjax lint lists every line; NEURONJAX_LEGALITY=log or off ends these warnings."
+_MOST_LINES = 8
+"""Lines that a warning names for a rule."""
 _DIALECTS = ("stablehlo.", "mhlo.", "chlo.")
 
 
@@ -55,10 +57,32 @@ class Finding:
         return f"{self.rule.message}: {self.detail}" if self.detail else self.rule.message
 
     def __str__(self) -> str:
-        return (
-            f"[{self.rule.label}] {self.problem} ({self.rule.what}; {self.op} at {self.where}). "
-            f"{self.rule.remedy}"
-        )
+        return _told([self])
+
+
+def _told(found: Sequence[Finding]) -> str:
+    """All that is to be said of the findings of one rule: the first, and the other lines."""
+    first, *others = found
+    op = f"{first.op} at {_lines([first, *others])}"
+    return f"[{first.rule.label}] {first.problem} ({first.rule.what}; {op}). {first.rule.remedy}"
+
+
+def _told_again(found: Sequence[Finding]) -> str:
+    """The same of a rule whose message and remedy were told before."""
+    rule = found[0].rule
+    return f"[{rule.label}] again ({rule.what}; at {_lines(found)})."
+
+
+def _lines(found: Sequence[Finding]) -> str:
+    """The lines of findings, a file once; the count of those that are too many to name."""
+    named: list[str] = []
+    last = ""
+    for finding in found[:_MOST_LINES]:
+        file, _, line = finding.where.rpartition(":")
+        named.append(line if file and file == last else shown_line(finding.where))
+        last = file
+    rest = len(found) - _MOST_LINES
+    return ", ".join(named) + (f" and {rest} more lines" if rest > 0 else "")
 
 
 Defects = set[str]
@@ -131,7 +155,10 @@ class Reporter:
     """Reports findings in programs, and every warning and defect only once."""
 
     def __init__(self) -> None:
-        self._said: set[str] = set()
+        self._said: set[tuple[Rule, str]] = set()
+        """Rules at lines."""
+        self._told: set[Rule] = set()
+        """Rules whose message and remedy the user has seen."""
         self._defects: Defects = set()
 
     def check(self, module: ir.Module, policy: Policy, cores: Cores | None = None) -> None:
@@ -162,26 +189,30 @@ class Reporter:
             _log(finding)
 
     def _warn(self, matches: list[Finding], policy: Policy) -> None:
-        """Warns once per rule, about its first match, at the user's line; notes are only logged."""
-        first: dict[str, Finding] = {}
+        """Warns once for the program, at the user's line of what is gravest; notes are only logged.
+
+        A rule at a line is named once for all programs, whatever Python's registry of warnings
+        says, which is cleared whenever a filter changes, as JAX does often.
+        """
+        by_rule: dict[Rule, list[Finding]] = {}
         for finding in matches:
             if finding.rule.severity is Severity.NOTE:
                 _log(finding)
-            else:
-                first.setdefault(finding.rule.what, finding)
-        for finding in first.values():
-            self._warn_once(finding)
-
-    def _warn_once(self, finding: Finding) -> None:
-        """Warns once, even though Python's registry of warnings is cleared whenever a filter
-        changes, which JAX does often."""
-        text = str(finding)
-        if text in self._said:
+            elif (finding.rule, finding.where) not in self._said:
+                by_rule.setdefault(finding.rule, []).append(finding)
+        if not by_rule:
             return
-        self._said.add(text)
-        file, line = (finding.source.file, finding.source.line) if finding.source else (UNKNOWN, 1)
-        if not warned(f"{text} {_SILENCE}", LegalityWarning, file, line):
-            _log(finding, most=logging.WARNING)
+        told = [_told_again(found) if rule in self._told else _told(found)
+                for rule, found in by_rule.items()]  # fmt: skip
+        if not self._told.issuperset(by_rule):
+            told.append(_SILENCE)
+        self._told.update(by_rule)
+        self._said.update((finding.rule, finding.where) for finding in matches)
+        gravest, *_ = max(by_rule.values(), key=lambda found: found[0].rule.severity)
+        source = gravest.source or Frame("", UNKNOWN, 1)
+        if not warned(_block(told, len(by_rule)), LegalityWarning, source.file, source.line):
+            for found in by_rule.values():
+                _log(found[0], most=logging.WARNING)
 
     def _refuse(self, matches: list[Finding], policy: Policy) -> None:
         errors = [finding for finding in matches if finding.rule.severity is Severity.ERROR]
@@ -192,6 +223,14 @@ class Reporter:
                 f"the program would not compile for {policy.chip} with Neuron SDK {sdk}:\n{lines}"
             )
         self._warn(matches, policy)
+
+
+def _block(lines: Sequence[str], rules: int) -> str:
+    """One warning about a program: a line, or a heading and a line for each rule."""
+    if rules == 1:
+        return " ".join(lines)
+    heading = f"the Neuron compiler has {rules} objections to this program:"
+    return "\n  ".join((heading, *lines))
 
 
 class Collector(Reporter):

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from neuronjax.display import Displayed, Table
+from neuronjax.planning.prices import KINDS, Prices, alternatives
 from neuronjax.planning.record import Estimate
 from neuronjax.planning.sweep import Point, Sweep
 
@@ -18,11 +19,12 @@ _HOURS_PER_DAY = 24
 
 @dataclass(frozen=True, kw_only=True)
 class Purchase:
-    """A way to pay for instances: on demand, or for less with a commitment or interruptions."""
+    """A way to pay for instances, for less than on demand with a commitment or interruptions."""
 
     name: str
     discount: float = 0.0
-    """Part of the price on demand that is saved, from 0 to 1."""
+    """Part of the price on demand that is saved, from 0 to 1. A machine that is not sold on demand
+    is not sold in this way either."""
     interruptions_per_day: float = 0.0
     """Of each instance, on average."""
     restart_hours: float = 0.0
@@ -41,7 +43,7 @@ class Purchase:
         return work / left if left > 0 else math.inf
 
 
-ON_DEMAND = Purchase(name="on demand")
+ON_DEMAND = Purchase(name=KINDS[0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +78,7 @@ class Offer:
     all_cores: int | None
     """Those of the instances, all of which are paid."""
     usd_per_hour: float
-    """Of all instances, on demand."""
+    """Of all instances, on demand if they are sold so."""
     bills: tuple[Bill, ...]
 
     @property
@@ -127,6 +129,7 @@ def cost(
     utilisation: float = 1.0,
     purchases: Sequence[Purchase] = (ON_DEMAND,),
     rivals: Sequence[Rival] = (),
+    prices: Prices | None = None,
 ) -> Cost:
     """What `amount` of work costs at every usable point of a sweep.
 
@@ -134,7 +137,9 @@ def cost(
       amount: tokens or samples, as the workload counts them, or steps.
       steps: whether it is steps.
       utilisation: part of the time in which instances work; the rest is paid as well.
-      purchases: ways to pay, the first of which is on demand.
+      purchases: ways to pay for less than on demand.
+      prices: the user's list, which the prices of the sweep are from. Every kind of price that a
+        machine has in its list, or in AWS's, is a way to pay.
     """
     unit = STEPS if steps else _unit(sweep)
     offers, without = [], []
@@ -144,7 +149,9 @@ def cost(
             without.append(f"{point.label}: {reason}")
             continue
         assert point.estimate is not None
-        offers.append(_offer(point, point.estimate, unit, amount / utilisation, purchases))
+        offers.append(
+            _offer(point, point.estimate, unit, amount / utilisation, purchases, prices or {})
+        )
     offers += [_rival_offer(rival, amount / utilisation) for rival in rivals]
     offers.sort(key=lambda offer: (offer.cheapest.usd, -offer.rate))
     return Cost(
@@ -154,7 +161,7 @@ def cost(
         offers=tuple(offers),
         advice=tuple(_advice(offers)),
         without=tuple(without),
-        sources=tuple(_sources(sweep)),
+        sources=tuple(_sources(sweep, prices or {})),
     )
 
 
@@ -171,7 +178,7 @@ def _obstacle(point: Point) -> str:
     if not point.usable:
         return "it does not fit in a core's memory"
     if point.estimate.price is None:
-        return "AWS publishes no on-demand price for it; give --price, or --prices with a file"
+        return "AWS publishes no price for it; give --price, or --prices with a file"
     return ""
 
 
@@ -180,9 +187,19 @@ def _per_step(estimate: Estimate, unit: str) -> float:
 
 
 def _offer(
-    point: Point, estimate: Estimate, unit: str, amount: float, purchases: Sequence[Purchase]
+    point: Point,
+    estimate: Estimate,
+    unit: str,
+    amount: float,
+    purchases: Sequence[Purchase],
+    prices: Prices,
 ) -> Offer:
     assert estimate.price is not None
+    listed = alternatives(estimate.target, estimate.price, prices)
+    ways = [(Purchase(name=price.kind), price.usd_per_hour) for price in listed]
+    if estimate.price.kind == ON_DEMAND.name:
+        reduced = (purchase for purchase in purchases if purchase != ON_DEMAND)
+        ways += [(purchase, estimate.price.usd_per_hour) for purchase in reduced]
     rate = _per_step(estimate, unit) / estimate.step_seconds
     usd_per_hour = estimate.price.usd_per_hour * estimate.instances
     return Offer(
@@ -193,8 +210,8 @@ def _offer(
         all_cores=estimate.instances * estimate.instance_cores,
         usd_per_hour=usd_per_hour,
         bills=tuple(
-            _bill(purchase, amount / rate / 3600, usd_per_hour, estimate.instances)
-            for purchase in purchases
+            _bill(purchase, amount / rate / 3600, usd * estimate.instances, estimate.instances)
+            for purchase, usd in ways
         ),
     )
 
@@ -245,15 +262,15 @@ def _advice(offers: Sequence[Offer]) -> Iterator[str]:
                 )
 
 
-def _sources(sweep: Sweep) -> Iterator[str]:
-    prices = {
+def _sources(sweep: Sweep, prices: Prices) -> Iterator[str]:
+    known = {
         point.estimate.target: point.estimate.price
         for point in sweep.points
         if point.estimate and point.estimate.price
     }
-    for target, price in prices.items():
-        where = ", ".join(filter(None, (price.source, price.date)))
-        yield f"{target} {_usd(price.usd_per_hour)}/h ({where})"
+    for target, used in known.items():
+        for price in alternatives(target, used, prices):
+            yield f"{target} {_usd(price.usd_per_hour)}/h ({price.origin})"
 
 
 def _row(offer: Offer, names: Sequence[str], *, is_best: bool) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ def estimate(
       kinds: what arguments are, by name or by the path of a part of them, for memory by kind:
         ``{"params": "weights", "state.kv": "cache"}`` (see `planning.argument_kinds`). Default:
         what types and donation say.
-      price: US dollars per instance and hour; default: AWS's on-demand price.
+      price: US dollars per instance and hour; default: AWS's, on demand or of a capacity block.
       while_trips: trips of loops whose number depends on data.
       faults: slow cores and links, as ``"slow_core core=3 factor=2"`` (see `neuronjax.faults`).
       flags: of the compiler, as ``"--auto-cast=matmult"``; default: NEURON_CC_FLAGS.
@@ -298,7 +298,7 @@ def _estimate(
         samples=workload.samples,
         price=price_for(machine.target, price, {}),
         advice=tuple(advice(memory, machine.core_hbm_bytes)),
-        assumed=(*measurement.assumed, *([assumed] if assumed else [])),
+        assumed=(*workload.assumed, *measurement.assumed, *([assumed] if assumed else [])),
         idle_axes=measurement.idle_axes,
         remarks=tuple(map(_remark, measurement.findings)),
     )

@@ -91,6 +91,7 @@ def fit(
     price: Price | None = None,
     depths: tuple[int, int] = DEPTHS,
     lnc: int | None = None,
+    pad: bool = False,
 ) -> Fit:
     """The verdict on what a factory makes, on a machine.
 
@@ -99,8 +100,9 @@ def fit(
         `data` and `model`.
       meshes: what to try instead.
       batch: rows for each part of `data`, where the factory takes a mesh.
-      price: of an instance; what AWS asks on demand, unless it is given. Without any, points are
+      price: of an instance; what AWS asks, unless it is given. Without any, points are
         compared by the time of instances.
+      pad: whether the factory is to round sizes up to what a mesh divides.
 
     Raises:
       UnknownTargetError, LogicalCoreError, ConfigurationError: no such machine or workload.
@@ -117,9 +119,10 @@ def fit(
     estimating = Estimating(
         factory=factory,
         lnc=lnc,
-        prices={} if price is None else {machine.target: price},
+        prices={} if price is None else {machine.target: (price,)},
         depths=depths,
         with_findings=True,
+        pad=pad,
     )
     points = [
         estimating((target, mesh, rows, dtype))

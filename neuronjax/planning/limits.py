@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from neuronjax.errors import shown_line
 from neuronjax.planning import table
 from neuronjax.planning.record import Estimate, Remark
 from neuronjax.planning.sweep import Point
@@ -129,7 +130,7 @@ def _costliest_lines(estimate: Estimate) -> str:
         if kernel.source:
             times[kernel.source] += kernel.time_ns
     costliest = sorted(times, key=lambda line: -times[line])[:_MOST_LINES]
-    lines = [f"{table.place(line)} ({times[line] / estimate.step_ns:.0%})" for line in costliest]
+    lines = [f"{shown_line(line)} ({times[line] / estimate.step_ns:.0%})" for line in costliest]
     return f"; costliest lines: {', '.join(lines)}" if lines else ""
 
 

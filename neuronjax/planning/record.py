@@ -41,11 +41,21 @@ class Remark:
 
 @dataclass(frozen=True, kw_only=True)
 class Price:
-    """What one instance costs: the user's number, with where and when it was read."""
+    """What one instance costs in one way to pay, with where and when that was read."""
 
     usd_per_hour: float
     source: str = "given by the user"
     date: str = ""
+    kind: str = "on demand"
+    """One of `prices.KINDS`."""
+    region: str = ""
+
+    @property
+    def origin(self) -> str:
+        """Where the number comes from, in words."""
+        is_given = not self.date
+        parts = (self.source, "" if is_given else self.kind, self.region, self.date)
+        return ", ".join(filter(None, parts))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

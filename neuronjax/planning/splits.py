@@ -33,13 +33,8 @@ def check_splits(arguments: Any, paths: Sequence[str]) -> None:
 
 
 def _check(path: str, shape: tuple[int, ...], sharding: NamedSharding) -> None:
-    spec, sizes = sharding.spec, sharding.mesh.shape
-    if len(spec) > len(shape):
-        raise TopologyError(
-            f"argument {path} of shape {shape} has {len(shape)} dimensions, but {spec} splits "
-            f"{len(spec)}."
-        )
-    for dimension, (size, entry) in enumerate(zip(shape, spec, strict=False)):
+    sizes = sharding.mesh.shape
+    for dimension, (size, entry) in enumerate(zip(shape, sharding.spec, strict=False)):
         axes = entry if isinstance(entry, tuple) else (entry,)
         named = [axis for axis in axes if isinstance(axis, str)]
         parts = math.prod(sizes[axis] for axis in named)

@@ -12,8 +12,8 @@ from neuronjax.errors import NeuronError
 from neuronjax.planning import table
 from neuronjax.planning.depth import DEPTHS
 from neuronjax.planning.estimate import of_factory, setting_of
-from neuronjax.planning.prices import price_for
-from neuronjax.planning.record import Estimate, Price
+from neuronjax.planning.prices import Prices, price_for
+from neuronjax.planning.record import Estimate
 from neuronjax.planning.runners import Runner, in_turn
 from neuronjax.planning.tracing import abstract_mesh
 from neuronjax.planning.workload import Factory
@@ -150,11 +150,12 @@ class Estimating:
     lnc: int | None = None
     machine: str | None = None
     price: float | None = None
-    prices: Mapping[str, Price] = field(default_factory=dict)
+    prices: Prices = field(default_factory=dict)
     layers: int | None = None
     depths: tuple[int, int] = DEPTHS
     while_trips: int = 1
     faults: str = ""
+    pad: bool = False
     with_findings: bool = False
 
     def __call__(self, choice: Choice) -> Point:
@@ -185,6 +186,7 @@ class Estimating:
             depths=self.depths,
             batch=batch,
             dtype=dtype,
+            pad=self.pad or None,
         )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from neuronjax.display import Table, counted
+from neuronjax.errors import shown_line
 
 Estimate = Any
 """`record.Estimate`, which knows these tables."""
@@ -95,8 +95,8 @@ def _summary(estimate: Estimate) -> Iterable[tuple[str, ...]]:
     yield "instructions", f"{count:,.0f}", f"({note})"
     yield "spilled", size(estimate.spilled_bytes), "(between kernels, through HBM)"
     if estimate.price is not None and estimate.usd_per_step is not None:
-        where = ", ".join(filter(None, (estimate.price.source, estimate.price.date)))
-        yield "price", f"${estimate.price.usd_per_hour:.2f}/h", f"per instance ({where})"
+        origin = estimate.price.origin
+        yield "price", f"${estimate.price.usd_per_hour:.2f}/h", f"per instance ({origin})"
         yield "a step", f"${estimate.usd_per_step:.6f}"
         if estimate.usd_per_million_tokens is not None:
             yield "1 M tokens", f"${estimate.usd_per_million_tokens:.4f}"
@@ -128,13 +128,13 @@ def _kernels(estimate: Estimate) -> Iterable[tuple[str, ...]]:
         names = " ".join(kernel.operations[:4] or ["copy"]) + (
             " ..." if len(kernel.operations) > 4 else ""
         )
-        yield share, duration(kernel.time_ns), f"{kernel.runs:,.0f} x", place(kernel.source), names
-
-
-def place(source: str) -> str:
-    """A source line, relative to the current folder if it lies below it."""
-    relative = os.path.relpath(source) if source else "?"
-    return source if relative.startswith("..") else relative
+        yield (
+            share,
+            duration(kernel.time_ns),
+            f"{kernel.runs:,.0f} x",
+            shown_line(kernel.source) or "?",
+            names,
+        )
 
 
 def size(nbytes: float) -> str:

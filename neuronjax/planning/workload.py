@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -26,6 +26,7 @@ from neuronjax.errors import (
     WorkloadError,
     did_you_mean,
     shortened,
+    shown_line,
 )
 from neuronjax.planning.splits import in_one_line
 
@@ -38,6 +39,8 @@ that were given:
   dtype    str of --dtype, such as bfloat16
   layers   int: how many layers to build. With it, a deep model is compiled at two small depths
            and its numbers are extrapolated; without it, the program is compiled as it is
+  pad      True with --pad: heads, vocabulary and the like are to be rounded up to sizes that the
+           mesh divides, as NxD and Megatron do
   any other, from --set NAME=VALUE
 
 and returns a dict (or a tuple (fn, *arguments)):
@@ -50,6 +53,7 @@ and returns a dict (or a tuple (fn, *arguments)):
              "state.cache": "cache"}: weights, optimizer, cache, statistics, inputs or state.
              Optional: variables of NNX and states of optax are known by their types, caches and
              other state by being donated
+  assumed    lines to print with the estimate, such as what was padded; optional
   layers     how many the whole model has, if the function takes layers
 """
 """How commands are told what to estimate."""
@@ -64,6 +68,8 @@ class Workload:
     tokens: int | None = None
     samples: int | None = None
     name: str | None = None
+    assumed: Sequence[str] = ()
+    """What the estimate is to mention, such as sizes that were padded."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """What arguments are, where their structure does not say it, by path."""
 
@@ -110,6 +116,11 @@ class Factory:
                 f"{self.name} has no parameter {', '.join(unknown)}; its parameters are "
                 f"{', '.join(sorted(names))}."
             )
+        if given.get("pad") and "pad" not in names:
+            raise ConfigurationError(
+                f"{self.name} cannot pad: it has no parameter pad. Round its sizes up yourself, or "
+                "leave out --pad."
+            )
         known = {**given, "layers": layers}
         chosen = {key: value for key, value in known.items() if key in names and value is not None}
         return _read(self.make(**{**chosen, **self.settings}), self.name)
@@ -124,7 +135,7 @@ def _read(made: Any, name: str) -> tuple[Workload, int | None]:
         return made, None
     if isinstance(made, tuple) and made and callable(made[0]):
         return Workload(fn=made[0], arguments=made[1:], name=name), None
-    known = {"fn", "arguments", "tokens", "samples", "kinds", "layers"}
+    known = {"fn", "arguments", "tokens", "samples", "kinds", "assumed", "layers"}
     if isinstance(made, Mapping) and "fn" in made and set(made) <= known:
         fields = {key: value for key, value in made.items() if key != "layers"}
         fields["arguments"] = tuple(fields.get("arguments", ()))
@@ -209,9 +220,9 @@ def _at(error: Exception, function: Callable[..., Any] | None = None) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
     if not own and code is not None:
-        return f" (at {code.co_filename}:{code.co_firstlineno})"
+        return f" (at {shown_line(f'{code.co_filename}:{code.co_firstlineno}')})"
     frame = (own or frames)[-1]
-    return f" (at {frame.filename}:{frame.lineno})"
+    return f" (at {shown_line(f'{frame.filename}:{frame.lineno}')})"
 
 
 def _code_of(function: Callable[..., Any] | None) -> CodeType | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from neuronjax.display import counted, duration
+from neuronjax.errors import shown_line
 from neuronjax.profiling.findings import Finding, findings
 from neuronjax.profiling.phases import one_off, ranked
 from neuronjax.profiling.records import Profile, ProgramProfile
@@ -111,7 +111,7 @@ def _kernels(program: ProgramProfile) -> str:
         (
             shortened(row.name), str(row.runs), duration(row.time_ns),
             f"{100 * row.time_ns / whole:.1f} %", duration(row.span_ns), row.critical,
-            near(row.source),
+            shown_line(row.source),
         )
         for row in costly
     ]  # fmt: skip
@@ -122,11 +122,6 @@ def _kernels(program: ProgramProfile) -> str:
 def shortened(name: str, most: int = 44) -> str:
     """A name whose end is left out if it is too long for a table."""
     return name if len(name) <= most else f"{name[: most - 1]}…"
-
-
-def near(source: str) -> str:
-    """A line as it is found from the current folder."""
-    return os.path.relpath(source) if source.startswith(f"{os.getcwd()}{os.sep}") else source
 
 
 def _findings(profile: Profile) -> str:

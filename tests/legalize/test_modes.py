@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from neuronjax.errors import LegalityError, LegalityWarning
+from neuronjax.errors import LegalityError, LegalityWarning, shown_line
 from neuronjax.hlo import module as hlo
 from neuronjax.legalize import report
 from neuronjax.legalize.policy import Policy
@@ -25,9 +25,11 @@ def branching() -> bytes:
     return bytecode(Case("", "", programs.cond))
 
 
-def apply(code: bytes, mode: str) -> None:
+def apply(codes: bytes | list[bytes], mode: str) -> None:
+    reporter = Reporter()
     with hlo.context():
-        Reporter().check(hlo.load(code), Policy(legality=mode))
+        for code in [codes] if isinstance(codes, bytes) else codes:
+            reporter.check(hlo.load(code), Policy(legality=mode))
 
 
 def test_off_looks_for_nothing(branching: bytes, caplog: pytest.LogCaptureFixture) -> None:
@@ -54,15 +56,28 @@ def test_warn_points_at_the_users_line(branching: bytes) -> None:
     assert (warning.filename, warning.lineno) == (case.file, case.line)
 
 
-def test_warn_says_each_rule_once() -> None:
+def test_a_program_has_one_warning_with_each_rule_and_its_lines() -> None:
     def often(x):
-        return lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x) + lax.reduce_precision(
-            lax.cond(x[0, 1] > 0, jnp.tan, jnp.exp, x), 5, 2
-        )
+        first = lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x)
+        return first + lax.reduce_precision(lax.cond(x[0, 1] > 0, jnp.tan, jnp.exp, x), 5, 2)
 
-    with pytest.warns(LegalityWarning) as warned:
-        apply(bytecode(Case("", "", often)), "warn")
-    assert len(warned) == 2
+    def again(x):
+        return lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x)
+
+    line = often.__code__.co_firstlineno
+    programs = [bytecode(Case("", "", function)) for function in (often, often, again)]
+    with pytest.warns(LegalityWarning) as told:
+        apply(programs, "warn")
+    first, second = (str(warning.message) for warning in told)
+    heading, *rules, silence = first.splitlines()
+    assert heading == "the Neuron compiler has 2 objections to this program:"
+    assert len(rules) == 2
+    assert f"{__file__}:{line + 1}, {line + 2}). Compute both" in rules[0].replace(
+        shown_line(__file__), __file__
+    )
+    assert "neuronjax lint lists every line" in silence
+    assert "again (lax.cond and lax.switch; at " in second
+    assert "Compute both" not in second
 
 
 def test_notes_do_not_warn() -> None:

@@ -12,7 +12,7 @@ import pytest
 from neuronjax.cli import main as cli
 from neuronjax.machine.instances import find_instance
 from neuronjax.planning.cost import ON_DEMAND, Purchase, Rival, cost
-from neuronjax.planning.prices import price_for, prices_on_demand
+from neuronjax.planning.prices import KINDS, price_for, published_prices
 from neuronjax.planning.sweep import Estimating, Grid, Sweep, sweep
 from neuronjax.planning.workload import load
 
@@ -21,19 +21,27 @@ STACK = "tests.planning.programs:stack"
 
 @pytest.fixture(scope="module")
 def swept() -> Sweep:
-    """A machine with a price on demand and one without, a small and a large batch."""
-    grid = Grid(targets=["trn1.2xlarge", "trn2.3xlarge"], batches=[64, 512])
+    """A machine with a price on demand, one of capacity blocks and one without any."""
+    grid = Grid(targets=["trn1.2xlarge", "trn2.3xlarge", "trn2u.48xlarge"], batches=[64, 512])
     return sweep(Estimating(factory=load(STACK, {"layers": 2})), grid)
 
 
 def test_prices_that_are_shipped_say_whose_they_are() -> None:
-    for target, price in prices_on_demand().items():
+    for target, prices in published_prices().items():
         assert find_instance(target).name == target
-        assert price.usd_per_hour > 0
-        assert "us-east-1" in price.source
-        assert date.fromisoformat(price.date).year >= 2026
-    assert price_for("trn1.2xlarge", None, {}) == prices_on_demand()["trn1.2xlarge"]
-    assert price_for("trn2.3xlarge", None, {}) is None
+        assert [price.kind for price in prices] == sorted(
+            {price.kind for price in prices}, key=KINDS.index
+        )
+        costs = [price.usd_per_hour for price in prices]
+        assert costs == sorted(costs, reverse=True)  # a commitment costs less
+        for price in prices:
+            assert price.region
+            assert price.source
+            assert date(2025, 12, 1) <= date.fromisoformat(price.date) <= date(2026, 11, 28)
+    assert price_for("trn1.2xlarge", None, {}).usd_per_hour == 1.34375  # type: ignore[union-attr]
+    block = price_for("trn2.48xlarge", None, {})
+    assert (block.kind, block.usd_per_hour) == ("capacity block", 35.7608)  # type: ignore[union-attr]
+    assert price_for("trn2u.48xlarge", None, {}) is None
 
 
 def test_a_million_tokens(swept: Sweep) -> None:
@@ -48,14 +56,21 @@ def test_a_million_tokens(swept: Sweep) -> None:
         assert estimate is not None
         hours = 2e6 / estimate.tokens * estimate.step_seconds / 3600  # type: ignore[operator]
         bills = offers[point.label].bills
-        assert [bill.usd for bill in bills] == pytest.approx([1.34375 * hours, 1.34375 * hours / 2])
+        names = [bill.purchase for bill in bills]
+        assert names == ["on demand", "reserved for a year", "reserved"]
+        per_hour = [1.34375, 0.82681, 1.34375 / 2]
+        assert [bill.usd for bill in bills] == pytest.approx([usd * hours for usd in per_hour])
+    (block,) = offers["trn2.3xlarge b64"].bills
+    assert block.purchase == "capacity block"
+    assert block.usd == pytest.approx(2.235 * block.hours)
     assert [line.partition(":")[0] for line in found.without] == [
-        "trn2.3xlarge b64", "trn2.3xlarge b512",
+        "trn2u.48xlarge b64", "trn2u.48xlarge b512",
     ]  # fmt: skip
+    assert any("(https://aws.amazon.com/ec2/capacityblocks" in line for line in found.sources)
     costs = [offer.cheapest.usd for offer in found.offers]
     assert costs == sorted(costs)
     assert found.offers[0].label in found.advice[0]
-    assert any("uses 1 of 2 cores" in line for line in found.advice)
+    assert any("uses 1 of 4 cores" in line for line in found.advice)
 
 
 def test_steps_of_a_run(swept: Sweep) -> None:
@@ -84,7 +99,8 @@ def test_what_is_never_done(swept: Sweep) -> None:
     found = cost(swept, amount=10, purchases=[spot])
     assert "interruptions take all of the time" in found.advice[-1]
     assert "never done" in str(found)
-    assert json.loads(found.to_json())["offers"][0]["bills"][0]["usd"] is None
+    bills = [bill for offer in json.loads(found.to_json())["offers"] for bill in offer["bills"]]
+    assert [bill["usd"] for bill in bills if bill["purchase"] == "spot"] == [None, None]
 
 
 @pytest.fixture
@@ -112,9 +128,9 @@ def test_command(out: Callable[..., tuple[int, str]]) -> None:
     for words in ("on demand", "reserved (-40%)", "spot (-60%)", "p4d.24xlarge", "Cheapest:"):
         assert words in text
     assert "price: inf2.xlarge $0.7582/h (AWS Price List, on demand, us-east-1, 2026-07-20)" in text
-    code, text = out("--targets=trn2.3xlarge", "--batch=64")
+    code, text = out("--targets=trn2u.48xlarge", "--batch=64")
     assert code == 1
-    assert "AWS publishes no on-demand price for it; give --price" in text
+    assert "AWS publishes no price for it; give --price" in text
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ def products(mesh: AbstractMesh, width: int, batch: int = 4) -> dict[str, Any]:
     return {
         "fn": lambda weights, x: x @ weights["up"] @ weights["down"],
         "arguments": (weights, array((batch, width), "data")),
+        "kinds": {"weights": "weights"},
         "samples": batch,
     }
 

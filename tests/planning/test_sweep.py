@@ -25,8 +25,8 @@ from neuronjax.planning.workload import load
 
 STACK = "tests.planning.programs:stack"
 PRICES = {
-    "trn1.2xlarge": Price(usd_per_hour=1.0),
-    "trn2.3xlarge": Price(usd_per_hour=3.0, source="a page", date="2026-01-02"),
+    "trn1.2xlarge": (Price(usd_per_hour=1.0),),
+    "trn2.3xlarge": (Price(usd_per_hour=3.0, source="a page", date="2026-01-02"),),
 }
 
 
@@ -72,7 +72,7 @@ def test_costs(found: Sweep) -> None:
 
 
 def test_without_prices() -> None:
-    grid = Grid(targets=["trn2.3xlarge"], batches=[64])
+    grid = Grid(targets=["trn2u.48xlarge"], batches=[64])
     alone = sweep(Estimating(factory=load("tests.planning.programs:whole")), grid)
     assert alone.cost_unit == "instance seconds per step"
     assert alone.points[0].cost == pytest.approx(alone.points[0].time_ns * 1e-9)
@@ -162,19 +162,33 @@ def test_prices_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "prices.toml"
     file.write_text('["TRN1.2xlarge"]\nusd_per_hour = 1.5\ndate = "2026-08-01"\nsource = "page"\n')
     prices = read_prices(file)
-    assert prices == {"trn1.2xlarge": Price(usd_per_hour=1.5, date="2026-08-01", source="page")}
-    assert price_for("trn1.2xlarge", None, prices) == prices["trn1.2xlarge"]
+    price = Price(usd_per_hour=1.5, date="2026-08-01", source="page")
+    assert prices == {"trn1.2xlarge": (price,)}
+    assert price_for("trn1.2xlarge", None, prices) == price
     assert price_for("trn1.2xlarge", 9.0, prices) == Price(usd_per_hour=9.0)
-    assert price_for("trn2.3xlarge", None, prices) is None
+    assert price_for("trn2u.48xlarge", None, prices) is None
+
+
+ROW = '["trn1.2xlarge"]\ndate = "2026-01-02"\nsource = "page"\n'
 
 
 @pytest.mark.parametrize(
     ("text", "error", "words"),
     [
         ("[trn1.2xlarge]\nusd_per_hour = 1", UnknownTargetError, "trn1"),
-        ('["trn1.2xlarge"]\nusd_per_hour = 1', ConfigurationError, "date, source"),
-        ('["trn1.2xlarge"]\nusd_per_hour = "1"\ndate = ""\nsource = ""', ConfigurationError,
-         "needs"),
+        ('["trn1.2xlarge"]\nusd_per_hour = 1', ConfigurationError, "lacks date, source"),
+        (f"{ROW}usd_per_hour = '1'", ConfigurationError, "usd_per_hour is '1'"),
+        (f"{ROW}usd_per_hour = -1", ConfigurationError, "usd_per_hour is -1, but must be"),
+        (f"{ROW}usd_per_hour = 0", ConfigurationError, "greater than 0"),
+        (f"{ROW}usd_per_hour = nan", ConfigurationError, "usd_per_hour is nan"),
+        (f"{ROW}usd_per_hour = true", ConfigurationError, "usd_per_hour is True"),
+        (ROW, ConfigurationError, "lacks usd_per_hour"),
+        (f"{ROW}usd_per_hour = 1\ncurrency = 'EUR'", ConfigurationError, "in US dollars"),
+        (f"{ROW}usd_per_hour = 1\nkind = 'rent'", ConfigurationError, "kind is 'rent', but must"),
+        (f"{ROW}usd_per_hour = 1\nregio = 'x'", ConfigurationError, "Did you mean region"),
+        (f"{ROW}usd_per_hour = 1".replace("01-02", "13-45"), ConfigurationError, "such as 2026-08"),
+        (f"{ROW}usd_per_hour = 1".replace("2026", "2999"), ConfigurationError, "still to come"),
+        ('"trn1.2xlarge" = 3', ConfigurationError, "needs usd_per_hour"),
         ("[", ConfigurationError, "not TOML"),
     ],
 )  # fmt: skip
