@@ -12,7 +12,7 @@ import pytest
 from jax import lax
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from neuronjax.errors import ConfigurationError, TopologyError, UnknownTargetError
+from neuronjax.errors import ConfigurationError, TopologyError, UnknownTargetError, shown_line
 from neuronjax.testing import assert_neuron_compatible, incompatibilities
 from tests.conftest import RunPython
 
@@ -79,7 +79,8 @@ def test_refused(function: Any, choices: dict[str, Any], arguments: tuple[Any, .
     heading, line = str(raised.value).splitlines()
     assert heading == "refused would not run on trn2.3xlarge:"
     assert line.startswith("  [NCC_EVRF001] An unsupported operator was used (lax.cond")
-    assert f"at {__file__}:{inspect.getsourcelines(refused)[1] + 1})" in line
+    place = shown_line(f"{__file__}:{inspect.getsourcelines(refused)[1] + 1}")
+    assert f"at {place})" in line
     assert line.endswith("Compute both branches and choose with jnp.where (jax.lax.select).")
 
 

@@ -54,7 +54,7 @@ def lower(function: Callable[..., Any], arguments: Sequence[Any]) -> Lowered:
       UnsupportedProgramError: the function has ordered effects.
     """
     jitted: Any = function if hasattr(function, "trace") else jax.jit(function)
-    lowered = tracing.lower(tracing.trace(jitted, arguments))
+    lowered = tracing.lower(jitted, arguments)
     facts = tracing.facts(lowered)
     if facts.ordered_effects:
         raise UnsupportedProgramError(

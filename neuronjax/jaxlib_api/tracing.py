@@ -23,7 +23,12 @@ def trace(jitted: Any, arguments: Sequence[Any]) -> Any:
     return getattr(traced, "traced", traced)
 
 
-def lower(traced: Any) -> Any:
+def lower(jitted: Any, arguments: Sequence[Any]) -> Any:
+    """The `trace` of what ``jit`` returned, as `lower_traced` lowers it."""
+    return lower_traced(trace(jitted, arguments))
+
+
+def lower_traced(traced: Any) -> Any:
     """A ``jax.stages.Lowered`` for the platform, which need not be in use.
 
     JAX knows the platform once it has looked for plugins, as it does for its first device.

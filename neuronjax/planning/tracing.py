@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from neuronjax.jaxlib_api import compile_options, mlir
-from neuronjax.jaxlib_api.tracing import kept_arguments, lower, static_arguments
+from neuronjax.jaxlib_api.tracing import kept_arguments, lower_traced, static_arguments
 from neuronjax.jaxlib_api.tracing import trace as traced_by_jax
 from neuronjax.machine.axes import Axes, mesh_axes
 from neuronjax.planning.argument_kinds import Argument, arguments_of
@@ -56,7 +56,7 @@ def trace(workload: Workload) -> Traced:
     is_jitted = all(hasattr(workload.fn, name) for name in ("trace", "lower"))
     fn = workload.fn if is_jitted else jax.jit(workload.fn)
     program = traced_by_jax(fn, workload.arguments)
-    lowered = lower(program)
+    lowered = lower_traced(program)
     module = lowered.compiler_ir("stablehlo")
     partitions = _attribute(module, "mhlo.num_partitions")
     arguments = _arguments(workload, names, lowered, program.jaxpr)
