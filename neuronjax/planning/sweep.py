@@ -163,8 +163,7 @@ class Estimating:
         try:
             return _point(choice, estimate=self._estimate(*choice))
         except NeuronError as error:  # such as a mesh that does not divide a weight
-            return _point(choice, error=str(error).partition("
-")[0])
+            return _point(choice, error=str(error).partition("\n")[0])
 
     def _estimate(
         self, target: str, mesh: str | None, batch: int | None, dtype: str | None
