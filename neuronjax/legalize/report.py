@@ -60,28 +60,28 @@ class Finding:
         return _told([self])
 
 
-def _told(found: Sequence[Finding]) -> str:
+def _told(group: Sequence[Finding]) -> str:
     """All that is to be said of the findings of one rule: the first, and the other lines."""
-    first, *others = found
+    first, *others = group
     op = f"{first.op} at {_lines([first, *others])}"
     return f"[{first.rule.label}] {first.problem} ({first.rule.what}; {op}). {first.rule.remedy}"
 
 
-def _told_again(found: Sequence[Finding]) -> str:
+def _told_again(group: Sequence[Finding]) -> str:
     """The same of a rule whose message and remedy were told before."""
-    rule = found[0].rule
-    return f"[{rule.label}] again ({rule.what}; at {_lines(found)})."
+    rule = group[0].rule
+    return f"[{rule.label}] again ({rule.what}; at {_lines(group)})."
 
 
-def _lines(found: Sequence[Finding]) -> str:
+def _lines(group: Sequence[Finding]) -> str:
     """The lines of findings, a file once; the count of those that are too many to name."""
     named: list[str] = []
     last = ""
-    for finding in found[:_MOST_LINES]:
+    for finding in group[:_MOST_LINES]:
         file, _, line = finding.where.rpartition(":")
         named.append(line if file and file == last else shown_line(finding.where))
         last = file
-    rest = len(found) - _MOST_LINES
+    rest = len(group) - _MOST_LINES
     return ", ".join(named) + (f" and {rest} more lines" if rest > 0 else "")
 
 
@@ -202,17 +202,17 @@ class Reporter:
                 by_rule.setdefault(finding.rule, []).append(finding)
         if not by_rule:
             return
-        told = [_told_again(found) if rule in self._told else _told(found)
-                for rule, found in by_rule.items()]  # fmt: skip
+        told = [_told_again(group) if rule in self._told else _told(group)
+                for rule, group in by_rule.items()]  # fmt: skip
         if not self._told.issuperset(by_rule):
             told.append(_SILENCE)
         self._told.update(by_rule)
         self._said.update((finding.rule, finding.where) for finding in matches)
-        gravest, *_ = max(by_rule.values(), key=lambda found: found[0].rule.severity)
+        gravest, *_ = max(by_rule.values(), key=lambda group: group[0].rule.severity)
         source = gravest.source or Frame("", UNKNOWN, 1)
         if not warned(_block(told, len(by_rule)), LegalityWarning, source.file, source.line):
-            for found in by_rule.values():
-                _log(found[0], most=logging.WARNING)
+            for group in by_rule.values():
+                _log(group[0], most=logging.WARNING)
 
     def _refuse(self, matches: list[Finding], policy: Policy) -> None:
         errors = [finding for finding in matches if finding.rule.severity is Severity.ERROR]

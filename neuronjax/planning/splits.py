@@ -50,10 +50,10 @@ def _check(path: str, shape: tuple[int, ...], sharding: NamedSharding) -> None:
 def in_one_line(message: str) -> str:
     """A message of JAX as one line, with the sizes that would divide where one does not."""
     line = " ".join(message.split())
-    found = next(filter(None, (pattern.search(line) for pattern in _MESSAGES)), None)
-    if found is None:
+    stated = next(filter(None, (pattern.search(line) for pattern in _MESSAGES)), None)
+    if stated is None:
         return line
-    axis, parts, size = (int(found[name]) for name in ("axis", "parts", "size"))
+    axis, parts, size = (int(stated[name]) for name in ("axis", "parts", "size"))
     return (
         f"dimension {axis} of an array is of size {size}, which {parts} parts do not divide; "
         f"numbers of parts that do: {_divisors(size, parts)}"
