@@ -43,6 +43,7 @@ from neuronjax.lower.rewrite.native import (
     without_unused,
 )
 from neuronjax.lower.rewrite.rearranged import rearranged_late
+from neuronjax.lower.rewrite.sort_keys import with_sort_keys
 from neuronjax.lower.rewrite.transposed import REWRITES as TRANSPOSED
 from neuronjax.lower.rewriter import Rewrite, rewrite
 from neuronjax.lower.rules import RULES
@@ -122,6 +123,11 @@ def _changed(graph: Graph, setting: Setting, *, change: Callable[[Graph], None])
 
 def _without_ranks(graph: Graph, setting: Setting) -> Graph:
     without_ranks(graph, setting.target, setting.ranks)
+    return graph
+
+
+def _with_sort_keys(graph: Graph, setting: Setting) -> Graph:
+    with_sort_keys(graph, setting.target.core)
     return graph
 
 
@@ -231,6 +237,7 @@ GRAPH_PASSES = (
         "convolutions are rearranged after element-wise operations",
         rearranged_late,
     ),
+    Pass("sort", "keys of sorts are made once", _with_sort_keys, _graph_findings),
     _rewrite("rows", "few long rows are reduced in parts", LONG_ROWS),
     _change("widen", "every user widens a narrow value itself", with_own_widenings),
     _change("used_again", "every value has a user", without_unused),

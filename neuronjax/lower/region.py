@@ -15,7 +15,7 @@ from neuronjax.lower.write.builder import KernelBuilder, tile_access
 from neuronjax.program.element_types import ElementType
 from neuronjax.program.operand import Access, Immediate, Scalar
 
-_SAME = frozenset({"broadcast_in_dim", "reshape", "optimization_barrier"})
+SAME = frozenset({"broadcast_in_dim", "reshape", "optimization_barrier"})
 """Operations that change nothing about one element."""
 _KEPT = ("comparison_direction", "compare_type")
 
@@ -23,7 +23,7 @@ _KEPT = ("comparison_direction", "compare_type")
 def is_emittable(graph: Graph) -> bool:
     """Whether engines can do all operations of a region; it may capture constants only."""
     return all(
-        op.name == "constant" or (op.name in _SAME and _is_scalar(op)) or is_elementwise(op)
+        op.name == "constant" or (op.name in SAME and _is_scalar(op)) or is_elementwise(op)
         for op in graph.operations
     ) and all(is_splat(value) for value in graph.captured())
 
@@ -94,7 +94,7 @@ def _emit(
     if op.name == "constant":
         return
     srcs = tuple(_operand(known, value) for value in op.operands)
-    if op.name in _SAME:
+    if op.name in SAME:
         known.update(zip(op.results, srcs, strict=True))
         return
     if not is_elementwise(op):

@@ -56,6 +56,23 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda t, i: t.at[i].set(7.0, mode="drop"),
         (table(40, 5), np.int32(400)),
     ),
+    "counts of many": (lambda i: jnp.bincount(i, length=70), (indices(90, 70_000) - 5,)),
+    "counts of prime numbers of places": (
+        lambda t, i: t.at[i].add(-3, mode="drop"),
+        (np.arange(311, dtype=np.int32), indices(400, 3_000) - 50),
+    ),
+    "sums of rows of few places": (
+        lambda t, i, u: t.at[i].add(u, mode="drop"),
+        (table(40, 5), indices(60, 3_000) - 9, whole_numbers(3_000, 5)),
+    ),
+    "sums of rows of few places that are not finite": (
+        lambda t, i, u: t.at[i].add(u, mode="drop"),
+        (
+            table(40, 5),
+            indices(60, 3_000) - 9,
+            np.where(np.arange(5) > 3, np.inf, whole_numbers(3_000, 5)),
+        ),
+    ),
     "set a window": (
         lambda t, i, u: t.at[:, i].set(u),
         (table(200, 50), np.int32(7), whole_numbers(200)),

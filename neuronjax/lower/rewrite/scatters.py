@@ -1,35 +1,48 @@
-"""Scatters of single numbers: each element of the operand sees whether an index names it.
+"""Scatters without transfers: each element of the operand sees whether an index names it.
 
 Transfers of single numbers go one after the other, some microseconds each; comparing a counter with
 the indices takes a cycle for each pair, on all partitions, and joins what is around it. So are
-gradients of cross-entropy and counts of classes made.
+gradients of cross-entropy and counts of classes made. The Tensor engine adds up what is compared:
+equal numbers by both halves of their indices, so that few comparisons tell many places apart, and
+rows of few places.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from neuronjax.hlo.graph import Graph, Op, Value
-from neuronjax.lower.operations import reducer
+from neuronjax.hlo.module import TensorSpec
+from neuronjax.lower.operations import number_of, reducer
 from neuronjax.lower.rewriter import Writer
 
 _MOST_PLACES = 1 << 18
 """Places of an index up to which going through all of them is faster than one transfer."""
-_MOST_PAIRS = 1 << 27
-"""Pairs of a place and an index, each a cycle of one lane: about a millisecond."""
+_MOST_SUMMED = 1_024
+"""Places up to which comparing them with an index of FP32 sums is faster than a share of transfers
+for 128 of them."""
+_MOST_ROWS = 256
+"""The same for rows of many numbers, compared by the Tensor engine."""
+_LEAST_COUNTED = 1 << 16
+"""Pairs of a place and an index from which on a product counts faster."""
+_EXACT = 1 << 24
+"""Integers that FP32 counts up to."""
 _INDICES = (np.dtype(np.int32), np.dtype(np.uint32))
 _FLOAT32 = np.dtype(np.float32)
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _SUMMED = (_FLOAT32, np.dtype(np.int32))
 """Types in which several updates of one place are added without rounding between."""
 
 
 def scatter(writer: Writer, op: Op) -> Sequence[Value] | None:
-    """Updates without a window along the last dimension; the others are batches."""
+    """Updates without a window along the last dimension, others are batches; or sums of rows."""
     if not _is_plain(op):
-        return None
+        return _rows(writer, op)
     operand, indices, updates = op.operands
     (graph,) = op.regions
     is_set = graph.results == graph.parameters[1:]
@@ -42,13 +55,120 @@ def scatter(writer: Writer, op: Op) -> Sequence[Value] | None:
         new = new if is_set else writer.add(name or "", operand, new)
         return [writer.add("select", _named(writer, indices, pairs), new, operand)]
     wide = operand.dtype if reducer(op) else _FLOAT32
-    if name != "add" or wide not in _SUMMED or math.prod(pairs) > _MOST_PAIRS:
+    if name != "add" or wide not in _SUMMED:
+        return None
+    equal = number_of(updates)
+    if equal is not None and np.isfinite(equal) and len(pairs) == 2 and _is_counted(pairs):
+        return [_counted(writer, op, equal)]
+    if wide == _FLOAT32 and pairs[-2] > _MOST_SUMMED:
         return None
     new = _paired(writer, writer.convert(updates, wide), pairs)
     added = writer.add("select", _named(writer, indices, pairs), new, writer.constant(0, new))
     total = writer.sum(added, (len(pairs) - 1,))
     total = writer.add("add", writer.convert(operand, wide), total)
     return [writer.convert(total, operand.dtype)]
+
+
+def _is_counted(pairs: Sequence[int]) -> bool:
+    return math.prod(pairs) >= _LEAST_COUNTED and pairs[-1] < _EXACT and pairs[-2] < _EXACT
+
+
+def _counted(writer: Writer, op: Op, number: float) -> Value:
+    """How often each place is named, times a number: products of the halves of indices."""
+    operand, indices, _ = op.operands
+    (places,) = operand.shape
+    flat = writer.reshape(indices, (math.prod(indices.shape),))
+    index = writer.add("bitcast_convert", flat, dtype=np.uint32)
+    low = (places - 1).bit_length() // 2
+    shift, mask = (writer.constant(at, index) for at in (low, (1 << low) - 1))
+    great = writer.add("shift_right_logical", index, shift)
+    small = writer.add("and", index, mask)
+    sides = [
+        _marked(writer, part, size)
+        for part, size in ((great, -(-places // (1 << low))), (small, 1 << low))
+    ]
+    counts = writer.add(
+        "dot_general", *sides, shape=(sides[0].shape[1], 1 << low), dtype=_FLOAT32,
+        dot_dimension_numbers=_OVER_ROWS,
+    )  # fmt: skip
+    counts = writer.reshape(counts, (math.prod(counts.shape),))
+    counts = writer.convert(writer.slice(counts, 0, 0, places), operand.dtype)
+    times = writer.add("multiply", counts, writer.constant(number, counts))
+    return writer.add("add", operand, times)
+
+
+_OVER_ROWS = {
+    "lhs_batching_dimensions": (),
+    "rhs_batching_dimensions": (),
+    "lhs_contracting_dimensions": (0,),
+    "rhs_contracting_dimensions": (0,),
+}
+
+
+def _rows(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """Sums of rows of few places: products with what marks their places, where all are finite.
+
+    Zeros times infinity or NaN would spread to other places: then transfers add up.
+    """
+    if len(op.results) != 1 or reducer(op) != "add" or not _is_of_rows(op):
+        return None
+    operand, indices, updates = op.operands
+    places, width = operand.shape[0], math.prod(operand.shape[1:])
+    count = math.prod(updates.shape) // width
+    if places > _MOST_ROWS or count * places < _LEAST_COUNTED or operand.dtype not in _FLOATS:
+        return None
+    flat = writer.reshape(updates, (count, width))
+    finite = writer.add("is_finite", flat, dtype=np.bool_)
+    like = Value(TensorSpec((), np.dtype(np.bool_)))
+    all_finite = writer.reduce("and", finite, writer.constant(True, like), (0, 1))
+    inner = Writer(op.source, op.scope)
+    index = inner.reshape(indices, (count,))
+    marks = _marked(inner, index, places, updates.dtype)
+    total = inner.add(
+        "dot_general", marks, flat, shape=(places, width), dtype=_FLOAT32,
+        dot_dimension_numbers=_OVER_ROWS,
+    )  # fmt: skip
+    total = inner.reshape(total, operand.shape)
+    total = inner.convert(inner.add("add", inner.convert(operand, _FLOAT32), total), operand.dtype)
+    other = Writer(op.source, op.scope)
+    added = other.add(
+        op.name, *op.operands, shape=operand.shape, dtype=operand.dtype, regions=op.regions,
+        **{**op.attributes, _BY_TRANSFERS: True},
+    )  # fmt: skip
+    branches = (Graph((), inner.operations, (total,)), Graph((), other.operations, (added,)))
+    return writer.several("if", [all_finite], [op.result.spec], branches, {})
+
+
+_FLOATS = (_FLOAT32, BFLOAT16, np.dtype(np.float16))
+_BY_TRANSFERS = "by_transfers"
+"""Attribute of what transfers are to add up."""
+
+
+def _is_of_rows(op: Op) -> bool:
+    """Whether an index is the number of a row, which is updated as a whole."""
+    operand, indices, updates = op.operands
+    numbers = op.attributes["scatter_dimension_numbers"]
+    window = tuple(numbers["update_window_dims"])
+    first = len(updates.shape) - len(operand.shape) + 1
+    return (
+        _BY_TRANSFERS not in op.attributes
+        and indices.dtype in _INDICES
+        and tuple(numbers["inserted_window_dims"]) == (0,)
+        and tuple(numbers["scattered_dims_to_operand_dims"]) == (0,)
+        and not numbers["input_batching_dims"]
+        and window == tuple(range(first, len(updates.shape)))
+        and tuple(updates.shape[first:]) == tuple(operand.shape[1:])
+        and numbers["index_vector_dim"] >= first
+        and bool(math.prod(updates.shape))
+    )
+
+
+def _marked(writer: Writer, values: Value, places: int, dtype: Any = BFLOAT16) -> Value:
+    """1 at the place that a number names, else 0: [numbers, places]."""
+    shape = (*values.shape, places)
+    numbers = writer.broadcast(writer.convert(values, _FLOAT32), shape, (0,))
+    counter = writer.add("iota", shape=shape, dtype=_FLOAT32, iota_dimension=1)
+    return writer.convert(writer.compare("EQ", numbers, counter), dtype)
 
 
 def _of_widened(graph: Graph) -> str | None:

@@ -21,9 +21,10 @@ from neuronjax.lower.region import apply, fingerprint, is_emittable, scratch
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.view import View, whole_view
 from neuronjax.lower.write.builder import KernelBuilder, room_of, tile_access
+from neuronjax.machine.specs import CoreSpec
 from neuronjax.program.affine import Affine
 from neuronjax.program.dma import DmaCopy
-from neuronjax.program.element_types import INTEGERS, bytes_of
+from neuronjax.program.element_types import INTEGERS, ElementType, bytes_of
 from neuronjax.program.gpsimd_engine import CustomOp, Iota
 from neuronjax.program.operand import Access, Buffer, Dim, Immediate
 from neuronjax.program.operators import AluOp, CustomFunction
@@ -43,8 +44,9 @@ def sort(scope: Scope, op: Op) -> None:
     (comparator,) = op.regions
     axis = op.attributes.get("dimension", -1) % len(op.operands[0].shape)
     views = [scope.view(value) for value in op.operands]
+    core, dtypes = scope.unit.target.core, [view.buffer.dtype for view in views]
     size = op.operands[0].shape[axis]
-    if not is_emittable(comparator) or size > longest_row(scope, views, comparator, PIECES[-1]):
+    if not is_emittable(comparator) or size > longest_row(core, dtypes, comparator, PIECES[-1]):
         host.lower(scope, op)
         return
     results = [whole_view(scope.result(value), value.shape) for value in op.results]
@@ -52,18 +54,19 @@ def sort(scope: Scope, op: Op) -> None:
 
 
 def longest_row(
-    scope: Scope, views: Sequence[View], comparator: Graph, piece: int = PIECES[0]
+    core: CoreSpec, dtypes: Sequence[ElementType], comparator: Graph, piece: int = PIECES[0]
 ) -> int:
     """The greatest number of elements that can be sorted within a partition, `piece` at once."""
-    width = sum(bytes_of(view.buffer.dtype) for view in views) + _PLACE
+    width = sum(map(bytes_of, dtypes)) + _PLACE
     comparison = len(comparator.operations) * _TILES * piece * _PLACE
-    room = room_of(scope.unit.target.core) - comparison
+    room = room_of(core) - comparison
     return 1 << int(math.log2(max(room, width) / width))
 
 
 def _piece(scope: Scope, views: Sequence[View], comparator: Graph, size: int) -> int:
     """The most pairs at once with which a row of so many elements can be sorted."""
-    fitting = (piece for piece in PIECES if size <= longest_row(scope, views, comparator, piece))
+    core, dtypes = scope.unit.target.core, [view.buffer.dtype for view in views]
+    fitting = (piece for piece in PIECES if size <= longest_row(core, dtypes, comparator, piece))
     return next(fitting, PIECES[-1])
 
 

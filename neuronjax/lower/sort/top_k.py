@@ -35,7 +35,8 @@ def top_k(scope: Scope, op: Op) -> None:
     views = [scope.view(operand), indices.broadcast(operand.shape, (axis,))]
     results = [whole_view(scope.result(value), value.shape) for value in op.results]
     comparator = _greater(operand.dtype)
-    longest = longest_row(scope, views, comparator)
+    dtypes = [view.buffer.dtype for view in views]
+    longest = longest_row(scope.unit.target.core, dtypes, comparator)
     if size > longest:
         views = _best_of_parts(scope, op, comparator, views, longest)
     if views[0].shape[axis] > longest:
