@@ -107,6 +107,14 @@ CASES: dict[str, tuple[Callable[..., Any], np.ndarray, Tolerance]] = {
     "running minimum of half": (
         lambda x: _running(lax.min, np.inf, 1)(x.astype(jnp.bfloat16)), IMAGES, EXACT,
     ),
+    "running sums of channels": (_running(lax.add, 0, 1), CHANNELS[:, 5:], SUM),
+    "running maximum of channels backwards": (
+        _running(lax.max, -np.inf, 1, reverse=True), CHANNELS, EXACT,
+    ),
+    "running sums of columns": (_running(lax.add, 0, 0), LONG[:, :8_992].reshape(281, 96), SUM),
+    "running minimum of half columns": (
+        lambda x: _running(lax.min, np.inf, 1)(x.astype(jnp.bfloat16)), CHANNELS, EXACT,
+    ),
     "running integers": (_running(lax.add, 0, 1), INTEGERS, EXACT),
     "running integers backwards": (_running(lax.mul, 1, 0, reverse=True), INTEGERS, EXACT),
     "running logarithms": (_running(jnp.logaddexp, -np.inf, 1), IMAGES, SUM),

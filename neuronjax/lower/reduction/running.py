@@ -19,6 +19,7 @@ from neuronjax.lower.chain.box_values import REDUCERS
 from neuronjax.lower.chain.boxes import Chunk, Region
 from neuronjax.lower.chain.sweep import Position, Sweep, Swept, lanes, tile
 from neuronjax.lower.operations import reducer
+from neuronjax.lower.reduction import stepwise
 from neuronjax.lower.reduction.reduce import immediate, initial
 from neuronjax.lower.region import apply, fingerprint, scratch
 from neuronjax.lower.scope import Scope
@@ -71,10 +72,15 @@ def scan(
     is_short = elementwise.is_float(dtype) and dtype.itemsize > 1 and name not in ("or", "and")
     operator = REDUCERS.get(name or "") if is_short else None
     dims = tuple(range(len(shape)))
+    width = stepwise.width_of(views[0], results[0], axis) if operator else None
 
     def write(builder: KernelBuilder, seen: list[View], _: list[Buffer]) -> None:
         given = iter(seen[2 * count :])
         firsts = [next(given) if known is None else known for known in constants]
+        if width is not None and operator is not None:
+            cut = [stepwise.cut(view, axis, width) for view in seen[:2]]
+            stepwise.Stepwise(builder, cut, operator, firsts[0]).run()
+            return
         swept = [Swept(view, dims) for view in seen[: 2 * count]]
         sweep = Sweep(builder, shape, frozenset({axis}), swept)
         _Running(sweep, region, operator, firsts, count).run()

@@ -19,6 +19,7 @@ from neuronjax.hlo.module import TensorSpec
 from neuronjax.lower.operations import PACKED, is_splat, is_widening, number_of, peel, reducer
 from neuronjax.lower.reduction.window import Windows, windows_of
 from neuronjax.lower.rewrite import depthwise, gelu
+from neuronjax.lower.rewrite.argmax import argmax
 from neuronjax.lower.rewrite.composed import expanded
 from neuronjax.lower.rewrite.dots import rows_with_rows, sum_of_squares
 from neuronjax.lower.rewrite.scatters import scatter
@@ -135,9 +136,10 @@ def divide(writer: Writer, op: Op) -> Sequence[Value] | None:
 
 
 def reduce(writer: Writer, op: Op) -> Sequence[Value] | None:
-    """A sum of squares of all numbers of a tensor; a sum of rows of a matrix."""
-    name = reducer(op) if len(op.results) == 1 else None
-    if name != "add":
+    """A sum of squares of all numbers of a tensor; a sum of rows of a matrix; places of extrema."""
+    if len(op.results) == 2:
+        return argmax(writer, op)
+    if reducer(op) != "add":
         return None
     square = _made_by(op.operands[0], "multiply")
     if square is None or math.prod(op.result.shape) != 1:

@@ -45,12 +45,12 @@ def _keyed(op: Op, uses: Counter[Value], core: CoreSpec) -> list[Op]:
         return [op]
     keys = _Keys(comparator)
     answer = keys.mixed(comparator.results[0])
-    if answer is None or not keys.found:
+    if answer is None or not keys.made:
         return [op]
     size = op.operands[0].shape[op.attributes.get("dimension", -1)]
     kept = [n for n, result in enumerate(op.results) if uses[result] or n in keys.bare]
-    pairs = [pair for pair, _ in keys.found.values()]
-    pairs += [comparator.parameters[2 * n : 2 * n + 2] for n in kept]
+    pairs = [pair for pair, _ in keys.made.values()]
+    pairs += [(comparator.parameters[2 * n], comparator.parameters[2 * n + 1]) for n in kept]
     region = Graph(
         tuple(side for pair in pairs for side in pair), keys.writer.operations, (answer,)
     )
@@ -58,7 +58,7 @@ def _keyed(op: Op, uses: Counter[Value], core: CoreSpec) -> list[Op]:
     if size > longest_row(core, dtypes, region):
         return [op]
     writer = Writer(op.source, op.scope)
-    made = [_whole(writer, op, value, ordered) for _, (value, ordered) in keys.found.values()]
+    made = [_whole(writer, op, value, ordered) for _, (value, ordered) in keys.made.values()]
     operands = [*made, *(op.operands[n] for n in kept)]
     specs = [value.spec for value in operands]
     values = writer.several("sort", operands, specs, (region,), op.attributes)
@@ -78,7 +78,7 @@ class _Keys:
     comparator: Graph
     writer: Writer = field(default_factory=lambda: Writer("", ""))
     #: What a key is -> its two parameters, and the value of one side that it is.
-    found: dict[Expression, tuple[tuple[Value, Value], tuple[Value, bool]]] = field(
+    made: dict[Expression, tuple[tuple[Value, Value], tuple[Value, bool]]] = field(
         default_factory=dict
     )
     #: Operands that are compared as they are.
@@ -90,11 +90,11 @@ class _Keys:
         """The sides that a value depends on: 0 and 1."""
         if value not in self.sides:
             if value in self.comparator.parameters:
-                found = frozenset({self.comparator.parameters.index(value) % 2})
+                reached = frozenset({self.comparator.parameters.index(value) % 2})
             else:
                 operands = value.producer.operands if value.producer else ()
-                found = frozenset[int]().union(*map(self.side, operands))
-            self.sides[value] = found
+                reached = frozenset[int]().union(*map(self.side, operands))
+            self.sides[value] = reached
         return self.sides[value]
 
     def mixed(self, value: Value) -> Value | None:
@@ -128,11 +128,11 @@ class _Keys:
             self.bare.add(self.comparator.parameters.index(value) // 2)
             return value
         expression = (is_ordered, *self.expression(value))
-        if expression not in self.found:
+        if expression not in self.made:
             dtype = _integer(value.dtype) if is_ordered else value.dtype
             left, right = (Value(TensorSpec((), dtype)) for _ in range(2))
-            self.found[expression] = ((left, right), (value, is_ordered))
-        return self.found[expression][0][side]
+            self.made[expression] = ((left, right), (value, is_ordered))
+        return self.made[expression][0][side]
 
     def expression(self, value: Value) -> Expression:
         """What a value of one side is."""
