@@ -20,6 +20,7 @@ from launch.trainer import train
 from launch.training.parallelism import Parallelism
 from tests.conftest import PROJECT
 from tests.launch.programs import MODEL_FLAGS, SOURCE, config, losses
+from tests.training import mesh_job
 from tests.training.task_cases import CASES, write_case
 from tests.training.test_tasks import run
 
@@ -66,9 +67,14 @@ def launch(directory: Path, data: str) -> subprocess.Popen[str]:
 
 def start(program: str, *flags: str) -> subprocess.Popen[str]:
     """A program in two processes with four cores each."""
+    return start_module(f"launch.{program}", *flags)
+
+
+def start_module(module: str, *flags: str) -> subprocess.Popen[str]:
+    """A module in two processes with four cores each."""
     command = [sys.executable, "-m", "neuronjax.cli", "launch", "--hosts=2", "-m"]
     return subprocess.Popen(
-        [*command, f"launch.{program}", *flags],
+        [*command, module, *flags],
         env={**os.environ, "JAX_PLATFORMS": "neuron", "NEURON_RT_NUM_CORES": "4"},
         cwd=PROJECT,
         text=True,
@@ -147,6 +153,20 @@ def test_two_processes_tune_like_one_and_write_one_model(tmp_path: Path) -> None
     assert {file.name for file in written.iterdir()} == {
         file.name for file in (alone / written.name).iterdir()
     }
+
+
+@pytest.mark.slow
+def test_two_processes_train_like_one_on_every_mesh(tmp_path: Path) -> None:
+    both, alone = tmp_path / "both", tmp_path / "alone"
+    launcher = start_module("tests.training.mesh_job", str(both))
+    output, errors = launcher.communicate(timeout=1200)
+    assert launcher.returncode == 0, output + errors
+    for name in mesh_job.MESHES:
+        mesh_job.run(name, alone)
+        steps_of_both, steps_of_one = (
+            np.float32(losses(folder / name)) for folder in (both, alone)
+        )
+        np.testing.assert_array_max_ulp(steps_of_both, steps_of_one, maxulp=2)
 
 
 def test_an_error_of_the_first_process_ends_all(data: str, tmp_path: Path) -> None:
