@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from neuronjax.profiling.records import Profile
     from neuronjax.recording import Recorded, profile
 
-__version__ = "0.1.0"
+__version__ = "0.5.0.dev0"
 
 _LAZY = {
     "Comparison": "neuronjax.accuracy.comparison",

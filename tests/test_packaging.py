@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from neuronjax import __version__
 from neuronjax.jaxlib_api.versions import TESTED
 from tests.conftest import PROJECT
 
@@ -24,6 +25,12 @@ PAGES = [
 def _limits() -> dict[str, str]:
     lines = (PROJECT / "constraints.txt").read_text().splitlines()
     return dict(line.split("<=") for line in lines if not line.startswith("#"))
+
+
+def test_the_version_is_one() -> None:
+    assert PYPROJECT["project"]["version"] == __version__
+    assert f"\nversion: {__version__}\n" in (PROJECT / "CITATION.cff").read_text()
+    assert f"\n## {__version__.removesuffix('.dev0')}, " in (PROJECT / "CHANGELOG.md").read_text()
 
 
 def test_constraints_have_the_tested_version_of_what_breaks() -> None:

@@ -21,13 +21,13 @@ from neuronjax.nki import collectives, isa, language
 from neuronjax.nki.kernel import Kernel, jit, simulate
 from neuronjax.nki.profiling import benchmark, profile
 from neuronjax.nki.refusal import removed, unknown
-from neuronjax.nki.sweep import Sweep, sweep
+from neuronjax.nki.sweep import Point, Sweep, sweep
 from neuronjax.program.element_types import ElementType
 from neuronjax.timing.timeline import Timeline
 
 __all__ = [
-    "Kernel", "Sweep", "Timeline", "benchmark", "collectives", "dtype", "install", "isa", "jit",
-    "language", "profile", "simulate", "sweep",
+    "Kernel", "Point", "Sweep", "Timeline", "benchmark", "collectives", "dtype", "install", "isa",
+    "jit", "language", "profile", "simulate", "sweep",
 ]  # fmt: skip
 
 dtype = ElementType
