@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from neuronjax.hlo import graph as hlo_graph
 from neuronjax.lower.filling import spread
 from neuronjax.lower.moves import Move, move
 from neuronjax.lower.plan.homes import Home
+from neuronjax.lower.prices import Prices
 from neuronjax.lower.rules import EPILOGUES, RULES
 from neuronjax.lower.scope import Rules, Scope
 from neuronjax.lower.unit import Unit
@@ -36,9 +37,11 @@ def written(
     ranks: int,
     name: str,
     donations: Mapping[int, int | None],
+    prices: Callable[[Program], Prices] | None = None,
 ) -> Program:
     """The program of a graph: a kernel for each of its groups, in an order that can be run."""
-    unit = Unit(target, ranks=ranks)
+    empty = Program(name=name, target=target, body=())
+    unit = Unit(target, ranks=ranks, prices=None if prices is None else prices(empty))
     scope = Scope(unit, Rules(RULES, EPILOGUES, spread), graph)
     for index, value in enumerate(graph.parameters):
         if not value.is_empty:

@@ -132,7 +132,9 @@ def _with_sort_keys(graph: Graph, setting: Setting) -> Graph:
 
 
 def _written(graph: Graph, setting: Setting) -> Program:
-    return written(graph, setting.target, setting.ranks, setting.name, setting.donations)
+    return written(
+        graph, setting.target, setting.ranks, setting.name, setting.donations, setting.prices
+    )
 
 
 def _unread(program: Program, setting: Setting) -> Program:

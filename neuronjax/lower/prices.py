@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from neuronjax.program.instruction import Instruction
-from neuronjax.program.program import Kernel
+from neuronjax.program.program import Kernel, Loop, Node
+from neuronjax.program.walk import children
 
 
 class Move(NamedTuple):
@@ -54,3 +57,26 @@ class Prices(Protocol):
 
     def time(self, kernel: Kernel) -> float:
         """How long a kernel with semaphores takes, in ns."""
+
+
+def busiest_time(kernel: Kernel, prices: Prices) -> float:
+    """What the busiest engine, or all DMA engines together, have to do for a kernel, in ns."""
+    return max(busy_times(kernel, prices).values(), default=0.0)
+
+
+def busy_times(kernel: Kernel, prices: Prices) -> Mapping[object, float]:
+    """What each engine has to do for a kernel, in ns; all DMA engines together: `Move`."""
+    busy: defaultdict[object, float] = defaultdict(float)
+
+    def add(nodes: Iterable[Node], times: int) -> None:
+        for node in nodes:
+            if not isinstance(node, Instruction):
+                trips = node.trips if isinstance(node, Loop) else 1
+                add(children(node), times * (trips if isinstance(trips, int) else 1))
+                continue
+            price = prices.of(node)
+            busy[node.engine] += price.issue * times
+            busy[Move] += price.move.work * times if price.move else 0.0
+
+    add(kernel.body, 1)
+    return busy

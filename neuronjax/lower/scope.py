@@ -36,6 +36,7 @@ from neuronjax.lower.plan.homes import Home, settled
 from neuronjax.lower.plan.layouts import orders
 from neuronjax.lower.plan.order import ordered
 from neuronjax.lower.plan.parts import Part, parts, within
+from neuronjax.lower.plans import cheapest
 from neuronjax.lower.unit import Unit
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View, whole_view
@@ -360,11 +361,12 @@ class Scope:
         key: tuple[Any, ...],
         views: Sequence[View],
         buffers: Sequence[Buffer],
-        write: Write,
+        write: Write | Sequence[Sequence[Write]],
         value: Value | None = None,
     ) -> None:
         """Adds a kernel. `key` says what `write` does beyond the views' strides and types; a kernel
-        without operations has the line and the scope of `value`."""
+        without operations has the line and the scope of `value`. If there are several ways to write
+        it, in rows, the best first, it is the cheapest of the first row in which any fits."""
         self._fill()
         distinct = list(dict.fromkeys([*(view.buffer for view in views), *buffers]))
         number = {buffer: index for index, buffer in enumerate(distinct)}
@@ -387,21 +389,26 @@ class Scope:
             )
             stands = dict(zip(distinct, parameters, strict=True))
             label = self.unit.name(name)
-            builder = KernelBuilder(
-                name=label,
-                core=self.unit.target.core,
-                cores=self.unit.target.lnc,
-                operations=tuple(dict.fromkeys(map(operation_of, operations))),
-                sources=sources,
-            )
-            write(
-                builder,
-                [replace(view, buffer=stands[view.buffer]) for view in views],
-                [stands[buffer] for buffer in buffers],
-            )
-            function = Function(
-                name=label, parameters=parameters, body=(balanced(builder.kernel(), builder.core),)
-            )
+
+            def made(write: Write) -> Kernel:
+                builder = KernelBuilder(
+                    name=label,
+                    core=self.unit.target.core,
+                    cores=self.unit.target.lnc,
+                    operations=tuple(dict.fromkeys(map(operation_of, operations))),
+                    sources=sources,
+                )
+                write(
+                    builder,
+                    [replace(view, buffer=stands[view.buffer]) for view in views],
+                    [stands[buffer] for buffer in buffers],
+                )
+                return balanced(builder.kernel(), builder.core)
+
+            rows = ((write,),) if callable(write) else write
+            plans = [[functools.partial(made, way) for way in row] for row in rows]
+            kernel = cheapest(plans, self.unit.target, self.unit.prices)
+            function = Function(name=label, parameters=parameters, body=(kernel,))
             self.unit.functions[full_key] = function
             if any(view.offset.terms for view in views):
                 self.unit.bound.add(function.name)

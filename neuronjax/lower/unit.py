@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from neuronjax.lower.prices import Prices
 from neuronjax.lower.values.storage import storage_of, stored
 from neuronjax.program.element_types import ElementType
 from neuronjax.program.operand import Buffer, Kind, Memory, Register
@@ -29,6 +30,8 @@ class Unit:
     constants: dict[Any, Buffer] = field(default_factory=dict)
     names: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     ranks: int = 1
+    #: What instructions cost; None: nothing is known.
+    prices: Prices | None = None
 
     def name(self, stem: str) -> str:
         """A new name for buffers, kernels and registers."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.boxes import SLOTS, Axis, Box, size_of
 from neuronjax.lower.chain.shortcuts import Shortcuts, shortcuts
-from neuronjax.lower.chain.spread import is_spread, spread, stays_in_psum
+from neuronjax.lower.chain.spread import banks_in_psum, is_spread, spread
 from neuronjax.lower.chain.tile_program import Input, Reference, TileProgram
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import walk
@@ -51,8 +51,10 @@ class BoxTiles:
     known: dict[Reference, Access]
     #: Whether all of every row is in the box.
     is_whole: bool = False
-    #: Elements of rows that stay in PSUM.
-    in_psum: int = 0
+    #: Banks of rows that stay in PSUM.
+    banks: float = 0
+    #: Where some values are wanted.
+    places: Mapping[Reference, Access] = field(default_factory=dict)
 
     @property
     def program(self) -> TileProgram:
@@ -119,7 +121,9 @@ class BoxTiles:
         dtype = storage_of(source.dtype).dtype
         own = [axis for axis in self.box.free if axis.dim in source.axes]
         is_row = not any(source.strides[axis.dim] for axis in self.box.partitions)
-        if self.chain.spreads and is_row and is_spread(self.box.count, size_of(own), dtype):
+        builder, count = self.chain.builder, size_of(own)
+        is_row = is_row and self.chain.spreads
+        if is_row and is_spread(builder, self.box.count, count, dtype, self.banks):
             row = self.hbm(source.buffer, source.strides, source.offset, own)
             return self._spread(row, source, dtype)
         dst = self.tile(source.axes, dtype, "in", self.chain.slots)
@@ -127,7 +131,7 @@ class BoxTiles:
             self._load_whole_rows(source, own, dst)
             return dst
         src = self.hbm(source.buffer, source.strides, source.offset, [*self.box.partitions, *own])
-        self.chain.builder.emit(DmaCopy(dst=dst, src=src))
+        builder.emit(DmaCopy(dst=dst, src=src))
         return dst
 
     def _load_whole_rows(self, source: Input, own: Sequence[Axis], dst: Access) -> None:
@@ -158,8 +162,9 @@ class BoxTiles:
         builder = self.chain.builder
         total = spread(builder, row, self.box.count)
         src = tile_access(total, [row.elements], [1])
-        if stays_in_psum(builder, row.elements, self.in_psum):
-            self.in_psum += row.elements
+        banks = banks_in_psum(builder, row.elements, self.banks)
+        if banks is not None:
+            self.banks += banks
             sizes = [axis.size for axis in self.box.free if axis.dim in source.axes]
             return replace(src, dims=tile_access(total, sizes, _dense(sizes)).dims)
         dst = self.tile(source.axes, dtype, "in")

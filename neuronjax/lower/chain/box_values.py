@@ -78,7 +78,8 @@ class Values(BoxTiles):
         dtype = self.program.nodes[written.number].dtype
         slots = self.chain.slots if self.is_stored(written) else 1
         name = node.name.replace(".", "_")
-        dst = self.tile(node.axes, storage_of(dtype).dtype, name, slots)
+        place = self.places.get(written)
+        dst = place or self.tile(node.axes, storage_of(dtype).dtype, name, slots)
         if node.reduced:
             if number not in cuts.squares or not self._sum_of_squares(number, dst):
                 self._reduce(node, dst)

@@ -23,19 +23,26 @@ _LEAST_BYTES = 512
 
 _MOST_IN_PSUM = 1024
 """Elements of a row that may stay in PSUM."""
-_MOST_ROWS_IN_PSUM = 3072
-"""Elements of all rows that stay there at a time: sums of products need the other quarter."""
+_MOST_BANKS_OF_ROWS = 6
+"""Banks of all rows that stay there at a time: sums of products need the others."""
 _MOST_AT_ONCE = 2048
 """Elements of a row that lie in PSUM at once."""
 _FAST_PAIRS = 3
 """Generation from which on Vector reads two tensors of SBUF at full speed."""
 
 
-def is_spread(partitions: int, elements: int, dtype: ElementType) -> bool:
-    """Whether the Tensor engine spreads a row of so many elements over so many partitions."""
+def is_spread(
+    builder: KernelBuilder, partitions: int, elements: int, dtype: ElementType, taken: float
+) -> bool:
+    """Whether the Tensor engine spreads a row of so many elements over so many partitions.
+
+    It needs banks of PSUM beside those `taken`.
+    """
     if dtype not in _TYPES or partitions < _LEAST_PARTITIONS:
         return False
-    return elements * bytes_of(dtype) >= _LEAST_BYTES and elements <= _MOST_AT_ONCE
+    psum = builder.core.psum
+    most = min(_MOST_AT_ONCE, (psum.banks - taken) * psum.bank_bytes // bytes_of(FLOAT32))
+    return elements * bytes_of(dtype) >= _LEAST_BYTES and elements <= most
 
 
 def spread(builder: KernelBuilder, src: Access, partitions: int) -> Buffer:
@@ -56,8 +63,14 @@ def spread(builder: KernelBuilder, src: Access, partitions: int) -> Buffer:
     return total
 
 
-def stays_in_psum(builder: KernelBuilder, elements: int, others: int) -> bool:
-    """Whether operations read a row where it is, beside `others` elements that stay too: two
-    tensors of SBUF take them twice the time."""
-    fits = elements <= _MOST_IN_PSUM and elements + others <= _MOST_ROWS_IN_PSUM
-    return builder.core.version < _FAST_PAIRS and fits
+def banks_in_psum(builder: KernelBuilder, elements: int, taken: float) -> float | None:
+    """Banks that a row takes where operations read it in PSUM, beside those `taken`.
+
+    None: it does not stay there. Vector reads a row in PSUM and a tensor of SBUF in half the time
+    that two tensors of SBUF take, before it has the ports for both.
+    """
+    if builder.core.version >= _FAST_PAIRS or elements > _MOST_IN_PSUM:
+        return None
+    # No row crosses a bank that fits into one.
+    banks = (1 << (elements - 1).bit_length()) * bytes_of(FLOAT32) / builder.core.psum.bank_bytes
+    return banks if taken + banks <= _MOST_BANKS_OF_ROWS else None

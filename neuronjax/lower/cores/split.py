@@ -15,13 +15,12 @@ others, and what both have in SBUF then needs no transfer.
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from neuronjax.lower.cores.halving import halves
 from neuronjax.lower.memory.lifetimes import carried
-from neuronjax.lower.prices import Move, Prices
+from neuronjax.lower.prices import Prices, busiest_time
 from neuronjax.lower.sync.overlap import Overlaps
 from neuronjax.lower.write.rebuild import rebuilt
 from neuronjax.lower.write.small import is_small
@@ -111,24 +110,8 @@ def _pays(kernel: Kernel, parts: Node, prices: Prices | None) -> bool:
         return True
     moves = [move for leaf in leaves(kernel.body) if (move := prices.of(leaf).move) is not None]
     lost = max((move.start + move.completion for move in moves), default=0.0)
-    return _time(kernel, prices) - max(_time(part, prices) for part in parts.kernels) >= lost
-
-
-def _time(kernel: Kernel, prices: Prices) -> float:
-    """What the busiest engine, or all DMA engines together, have to do for a kernel, in ns."""
-    busy: defaultdict[object, float] = defaultdict(float)
-
-    def add(nodes: Iterable[Node], times: int) -> None:
-        for node in nodes:
-            if not isinstance(node, Instruction):
-                add(children(node), times * _trips(node))
-                continue
-            price = prices.of(node)
-            busy[node.engine] += price.issue * times
-            busy[Move] += price.move.work * times if price.move else 0.0
-
-    add(kernel.body, 1)
-    return max(busy.values(), default=0.0)
+    shared = max(busiest_time(part, prices) for part in parts.kernels)
+    return busiest_time(kernel, prices) - shared >= lost
 
 
 def _part(kernel: Kernel, core: int, body: Nodes) -> Kernel:

@@ -15,11 +15,10 @@ from neuronjax.hlo.graph import Op, Value
 from neuronjax.lower.chain.boxes import is_resident
 from neuronjax.lower.group.fuse import Fusion, Group
 from neuronjax.lower.operations import is_elementwise, is_row_reduction, peel, root_of
+from neuronjax.lower.write.builder import PARTITIONS
 
 ROW_BYTES = 36
 """Bytes of SBUF for each key, in the partition of a query: its scores and what becomes of them."""
-LONGEST = 16 * 1024
-"""Keys of rows that are longer than SBUF holds: a kernel of more takes long to put in order."""
 LEAST_QUERIES = 64
 """Queries from which on such rows stay in one kernel: fewer leave most partitions idle."""
 MAX_WIDTH = 512
@@ -198,16 +197,21 @@ def _fits(first: Group, whole: Group, last: Group, side: int, link: Value) -> bo
         and batch == set(range(count)) & varied
         and contracted in sides
         and {axis for axis in axes if axis is not None} == varied
-        and (is_resident(keys, ROW_BYTES) or _is_worth(keys, len(contracted), queries))
+        and _has_plan(first.root, last.root, 1 - side, (keys, len(contracted)), queries)
         and _width(first.root, 0) <= MAX_WIDTH
         and _free(last.root, 1 - side) <= MAX_WIDTH
         and last.root.operands[side].dtype == last.root.operands[1 - side].dtype
     )
 
 
-def _is_worth(keys: int, axes: int, queries: int) -> bool:
-    """Whether longer rows stay in one kernel."""
-    return keys <= LONGEST and axes == 1 and queries >= LEAST_QUERIES
+def _has_plan(first: Op, last: Op, side: int, keys: tuple[int, int], queries: int) -> bool:
+    """Whether there is a plan that fits, and pays: keys along one axis may pass part by part."""
+    count, axes = keys
+    if axes == 1:
+        return is_resident(count, ROW_BYTES) or queries >= LEAST_QUERIES
+    nbytes = math.ceil(_width(first, 0) / PARTITIONS) * first.operands[0].dtype.itemsize
+    nbytes += math.ceil(_free(last, side) * last.operands[side].dtype.itemsize / PARTITIONS)
+    return is_resident(count, ROW_BYTES + nbytes)
 
 
 def _width(op: Op, side: int) -> int:

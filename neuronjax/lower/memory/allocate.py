@@ -100,10 +100,10 @@ def _near(program: Program) -> _Near:
     return near
 
 
-def fits(kernel: Kernel, program: Program) -> bool:
-    """Whether a kernel's tiles find room, those of a loop side by side if that is possible."""
+def fits(kernel: Kernel, program: Program, *, is_apart: bool = True) -> bool:
+    """Whether a kernel's tiles find room; if `is_apart`, those of a roomy loop share none."""
     try:
-        list(_tiles(kernel, program, (), is_apart=True))
+        list(_tiles(kernel, program, (), is_apart=is_apart))
     except OnChipMemoryError:
         return False
     return True

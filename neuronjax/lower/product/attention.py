@@ -6,6 +6,7 @@ rows runs, and the weights are transposed through the array to be multiplied wit
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -19,8 +20,9 @@ from neuronjax.lower.product.attention_rows import AttentionWriter, Weights
 from neuronjax.lower.product.long_attention import LongAttentionWriter
 from neuronjax.lower.product.matmul import Sides, dimensions, multiplied
 from neuronjax.lower.product.product import ProductWriter
+from neuronjax.lower.product.sweeps import ROOMS, Room
 from neuronjax.lower.product.wide_attention import WideAttentionWriter
-from neuronjax.lower.scope import Scope
+from neuronjax.lower.scope import Scope, Write
 from neuronjax.lower.values.view import View
 from neuronjax.lower.write.builder import KernelBuilder
 from neuronjax.lower.write.kernel_labels import chain_name
@@ -48,7 +50,9 @@ def attention(scope: Scope, op: Op, epilogue: Epilogue) -> None:
     operations = (*inner.operations, *epilogue.operations)
     version = scope.unit.target.core.version
 
-    def write(builder: KernelBuilder, seen: list[View], made: list[Buffer]) -> None:
+    def writers(
+        builder: KernelBuilder, seen: list[View], made: list[Buffer]
+    ) -> tuple[ProductWriter, ProductWriter]:
         pair = seen[:2]
         others = [seen[2], seen[2]]
         inner_views, outer_views = seen[3 : 3 + counts[0]], seen[3 + counts[0] :]
@@ -57,21 +61,31 @@ def attention(scope: Scope, op: Op, epilogue: Epilogue) -> None:
         scores_writer = product_writer(builder, rows.op, first, pair, inner, inner_buffers, version)
         scores_writer.emitter.wanted = frozenset({weights.reference})
         two = product_writer(builder, op, last, others, epilogue, outer_buffers, version)
-        count = math.prod(scores_writer.product.sizes[axis] for axis in keys)
-        if not is_resident(count, ROW_BYTES):
-            LongAttentionWriter(builder, scores_writer, two, weights).write()
-            return
-        wide = WideAttentionWriter(builder, scores_writer, two, weights)
-        writer = wide if wide.fits() else AttentionWriter(builder, scores_writer, two, weights)
-        writer.write()
+        return scores_writer, two
 
+    def whole(builder: KernelBuilder, seen: list[View], made: list[Buffer]) -> None:
+        wide = WideAttentionWriter(builder, *writers(builder, seen, made), weights)
+        if wide.fits():
+            wide.write()
+        else:
+            AttentionWriter(builder, *writers(builder, seen, made), weights).write()
+
+    def part_by_part(room: Room, builder: KernelBuilder, seen: list[View], made: list[Buffer]
+                     ) -> None:  # fmt: skip
+        LongAttentionWriter(builder, *writers(builder, seen, made), weights, room).write()
+
+    plans: list[Sequence[Write]] = []
+    if is_resident(math.prod(first.product.sizes[axis] for axis in keys), ROW_BYTES):
+        plans.append([whole])
+    if len(first.product.axes(sorted(keys))) == 1:
+        plans.append([functools.partial(part_by_part, room) for room in ROOMS])
     key = ("attention", first, last, weights, inner.program, epilogue.program,
            tuple(str(value.dtype) for value in (*rows.op.operands, *op.operands, *op.results)),
            str(rows.op.result.dtype))  # fmt: skip
     views = [*first_views, value_view, *inner.views, *epilogue.views]
     buffers = [*inner.buffers, *epilogue.buffers]
     name = f"attention_{chain_name(operations)}"
-    scope.kernel(name, operations, key, views, buffers, write)
+    scope.kernel(name, operations, key, views, buffers, plans)
 
 
 def product_writer(

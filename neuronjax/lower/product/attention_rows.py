@@ -24,7 +24,7 @@ from neuronjax.lower.product.product import ProductWriter
 from neuronjax.lower.product.steps import Batch, Step
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
-from neuronjax.program.affine import ZERO, Affine
+from neuronjax.program.affine import ZERO, Affine, Flag
 from neuronjax.program.element_types import ElementType, bytes_of
 from neuronjax.program.operand import Access, Buffer, Immediate, Memory
 from neuronjax.program.operators import AluOp
@@ -365,14 +365,14 @@ class AttentionWriter:
         values: Sequence[Panel],
         place: tuple[tuple[Axis, ...], Position],
         dst: Access,
-        ends: tuple[bool, bool] = (True, True),
+        ends: tuple[Flag, Flag] = (True, True),
     ) -> None:
         """Turned weights times the values at a place; `ends`: whether sums begin and end here."""
         column, here = place
         for index, (number, at, turned) in enumerate(parts):
             moving = values[number].access(column, shifted(here, at))
-            start = ends[0] and index == 0
-            stop = ends[1] and index == len(parts) - 1
+            start = ends[0] if index == 0 else False
+            stop = ends[1] if index == len(parts) - 1 else False
             self.builder.emit(
                 Matmul(dst=dst, stationary=turned, moving=moving, start=start, stop=stop)
             )

@@ -3,286 +3,266 @@
 A sweep goes over all keys. The first one makes the scores and reduces them; each further one takes
 what the sweeps before it have reduced, the greatest score of a row for instance, and goes on, until
 the weights are known and are multiplied with the values. Sums of products stay in PSUM. What the
-later sweeps read of the first one's values stays in SBUF, or is made again where there is no room.
+later sweeps read of an earlier one's values stays in SBUF, or is made again where there is no room.
 Dao et al., "FlashAttention" (2022), has one sweep, which scales sums whenever a greater score
 appears: another rounding than what the program asks for.
 """
 
 from __future__ import annotations
 
-import itertools
+import functools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from neuronjax.formats import FLOAT32
 from neuronjax.lower.chain.box_values import Values
-from neuronjax.lower.chain.boxes import SLOTS, Axis, Box
+from neuronjax.lower.chain.boxes import Axis, Box
 from neuronjax.lower.chain.tile_program import Reference
-from neuronjax.lower.product.attention_rows import BANKS, AttentionWriter, Panels, Work
+from neuronjax.lower.product.attention_rows import AttentionWriter, Panels, Work
 from neuronjax.lower.product.blocking import MOVING, STATIONARY
-from neuronjax.lower.product.panels import Panel, Position, blocks, shifted, tiles
+from neuronjax.lower.product.loading import size_of
+from neuronjax.lower.product.panels import Block, Panel, Position, blocks, scaled, shifted, tiles
+from neuronjax.lower.product.product import flag
 from neuronjax.lower.product.steps import Step
-from neuronjax.lower.product.sweep_tiles import CHUNK, ChunkValues, Rows, Turns
-from neuronjax.lower.product.sweeps import ROOMS, Along, Room, Sweeps, bytes_in_tile
+from neuronjax.lower.product.sweeps import Room, Sweeps
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.write.builder import PARTITIONS, tile_access
-from neuronjax.program.affine import ZERO, Affine
-from neuronjax.program.element_types import bytes_of
+from neuronjax.program.affine import Affine, First, Last
 from neuronjax.program.operand import Access, Buffer, Memory
 from neuronjax.program.vector_engine import TensorCopy
 
-SMALL_BYTES = 16 * 1024
-"""Bytes of a partition for queries, results and what rows are reduced to."""
+
+@dataclass
+class _Rows:
+    """Some queries on their way through the sweeps."""
+
+    work: Work
+    queries: list[Panel]
+    #: What the chain reads of memory and is the same for all keys.
+    inputs: dict[Reference, Access]
+    #: Values of all keys that later sweeps read.
+    kept: Buffer | None
+    tops: Buffer | None
+    #: Sums of products.
+    sums: Access
+    totals: dict[Reference, Access] = field(default_factory=dict)
 
 
 @dataclass
 class LongAttentionWriter(AttentionWriter):
     """Writes the kernel."""
 
+    room: Room
+
     def __post_init__(self) -> None:
         super().__post_init__()
         (self.key,) = self.keys
-        program = self.first.emitter.program
-        self.sweeps = Sweeps.of(program, self.key.dim, self.seen, self.weights.reference)
         emitter = self.first.emitter
-        emitter.wanted = emitter.wanted | {self.sweeps.kept}
-        self.along = Along(program, self.key.dim, self.sweeps.kept, emitter.shortcuts.absorbed)
-        self.room = self._room()
-        self.held: dict[tuple[Reference, int], Access] = {}
+        self.sweeps = Sweeps.of(emitter.program, self.key.dim, self.seen, self.weights.reference)
+        emitter.wanted = emitter.wanted | {*self.sweeps.kept}
+        self.parts = list(blocks([self.key], self.room.part))
+        #: Inputs of the chain that vary along keys only: positions, for instance.
+        self.same: Mapping[Reference, Access] = {}
 
     def write(self) -> None:
         """The kernel."""
         product = self.first.product
-        position = dict.fromkeys(range(len(product.sizes)), ZERO)
+        position = dict.fromkeys(range(len(product.sizes)), Affine())
         self.first.batches(product.batches, position, self.of_batch)
 
-    def _room(self) -> Room:
-        """What there is room for beside the keys that are worked on."""
-        core, count, program = self.builder.core, self.key.size, self.first.emitter.program
-        weights = bytes_in_tile(program, self.weights.reference)
-        budget = core.sbuf.usable_partition_bytes - SMALL_BYTES
-        budget -= 2 * CHUNK * (sum(self.along.made_by_key()) + weights)
-        row = count * bytes_in_tile(program, self.sweeps.kept)
-        row += SLOTS * count * sum(bytes_in_tile(program, value) for value in self.along.by_row())
-        keys = len(self.first_steps) * bytes_of(self.key_operand.dtype)
-        width = math.prod(axis.size for axis in self.columns)
-        values = width * bytes_of(self.value_operand.dtype) / PARTITIONS
-        inputs = sum(bytes_in_tile(program, value) for value in self.along.same_for_all())
-        panels = count * (keys + values + inputs)
-        rooms = (
-            room
-            for room in ROOMS
-            if room.rows * (1 + room.pair) * row + room.panels * panels <= budget
-        )
-        return next(rooms, ROOMS[-1])
-
     def panels(self, position: Position) -> Sequence[Panels]:
-        """The keys and values of one batch, if they stay."""
-        self.held = {}
+        """The keys and values of one batch, if they stay: those of each part."""
         if not self.room.panels:
             return []
-        chunks = self._chunks()
-        for chunk in chunks:
-            box = self._box(self._widest(), position, chunk)
-            values = Values(self.first.emitter, box, {})
-            for value in self.along.same_for_all():
-                self.held[value, chunk.step] = values.load(value.number)
-        return [(self._keys(position, at), self._values(position, at)) for at in chunks]
+        widest = max((block.tile for block in blocks(self.queries, STATIONARY)), key=size_of)
+        values = Values(self.first.emitter, self._box(widest, position, self.key), {})
+        self.same = {
+            Reference(number, is_input=True): values.load(number)
+            for number, source in enumerate(self.first.emitter.program.inputs)
+            if source.buffer is not None and source.axes == {self.key.dim}
+        }
+        return [self._loaded(part, shifted(position, part.base), 1) for part in self.parts]
 
-    def _widest(self) -> tuple[Axis, ...]:
-        """The most queries at a time."""
-        return max(
-            (block.tile for block in blocks(self.queries, STATIONARY)),
-            key=lambda tile: math.prod(axis.size for axis in tile),
-        )
+    def _loaded(self, part: Block, start: Position, slots: int) -> Panels:
+        """Keys and values of a part, with all that its loops lead to."""
+        keys = math.prod(axis.size for axis in part.loops) * part.size
+        free = [Axis(self.key.dim, keys)]
+        own = self.first.panels(self.key_operand, free, self.first_steps, start, slots)
+        steps, there = self._value_steps(part), self.beyond(start)
+        return own, self.last.panels(self.value_operand, self.columns, steps, there, slots)
 
-    def _chunks(self) -> list[Axis]:
-        """Parts of the keys; the step is where they begin."""
-        starts = range(0, self.key.size, CHUNK)
-        return [Axis(self.key.dim, min(CHUNK, self.key.size - start), start) for start in starts]
-
-    def _keys(self, position: Position, chunk: Axis) -> list[Panel]:
-        start = shifted(position, ((chunk.dim, chunk.step),))
-        free = [Axis(chunk.dim, chunk.size)]
-        return self.first.panels(self.key_operand, free, self.first_steps, start)
-
-    def _values(self, position: Position, chunk: Axis) -> list[Panel]:
-        start = shifted(position, ((chunk.dim, chunk.step),))
-        steps, there = self._value_steps(chunk), self.beyond(start)
-        return self.last.panels(self.value_operand, self.columns, steps, there)
-
-    def _value_steps(self, chunk: Axis) -> list[Step]:
-        """Keys on partitions."""
-        dim = next(dim for dim, axis in self.weights.dims if axis == chunk.dim)
-        full, rest = divmod(chunk.size, PARTITIONS)
+    def _value_steps(self, part: Block) -> list[Step]:
+        """Keys of a part on partitions."""
+        dim = next(dim for dim, axis in self.weights.dims if axis == self.key.dim)
+        loops = tuple(Axis(dim, axis.size, axis.step) for axis in part.loops)
+        full, rest = divmod(part.size, PARTITIONS)
         steps = []
         if full:
             inner = (Axis(dim, full, PARTITIONS),) if full > 1 else ()
-            steps.append(Step((Axis(dim, PARTITIONS),), inner, (), ()))
+            steps.append(Step((Axis(dim, PARTITIONS),), inner, loops, ()))
         if rest:
             partitions = (Axis(dim, rest),) if rest > 1 else ()
-            steps.append(Step(partitions, (), (), ((dim, full * PARTITIONS),)))
+            steps.append(Step(partitions, (), loops, ((dim, full * PARTITIONS),)))
         return steps
 
     def side_by_side(self, works: Sequence[Work]) -> None:
-        """Scores of all of them before anything waits for what becomes of the first."""
+        """All sweeps over the rows of some queries, in the same loops."""
         count = len(works) if self.room.pair else 1
         for first in range(0, len(works), count):
             self._all_sweeps(works[first : first + count])
 
     def _all_sweeps(self, works: Sequence[Work]) -> None:
-        scores = self.ring(STATIONARY, MOVING, FLOAT32)
         rows = [self._opened(work) for work in works]
         for sweep in range(self.sweeps.count):
-            for number, chunk, some in self._order(rows):
-                self._sweep(sweep, number, chunk, some, scores)
+            for row in rows:
+                self._begin(row, sweep)
+            for number, part in enumerate(self.parts):
+                body = functools.partial(self._sweep, rows, sweep, number)
+                self.first.loops(part.loops, shifted(works[0].position, part.base), body)
             for row in rows:
                 self._reduced(row, sweep)
         for row in rows:
             self._closed(row)
 
-    def _order(self, rows: Sequence[Rows]) -> Iterator[tuple[int, Axis, Sequence[Rows]]]:
-        """Chunks with the rows that go through them: all where keys are loaded for them."""
-        parts = [[row] for row in rows] if self.room.panels else [list(rows)]
-        for some, (number, chunk) in itertools.product(parts, enumerate(self._chunks())):
-            yield number, chunk, some
-
-    def _opened(self, work: Work) -> Rows:
-        rows = math.prod(axis.size for axis in work.tile)
-        kept = None
-        if self.room.rows:
-            dtype = storage_of(self.first.emitter.program.dtype_of(self.sweeps.kept)).dtype
+    def _opened(self, work: Work) -> _Rows:
+        rows, width = size_of(work.tile), size_of(self.columns)
+        program, kept = self.first.emitter.program, None
+        if self.room.rows and self.sweeps.kept:
+            dtype = storage_of(program.dtype_of(self.sweeps.kept[0])).dtype
             kept = self.builder.tile((rows, self.key.size), dtype, name="kept")
-        parts = sum(math.ceil(chunk.size / MOVING) for chunk in self._chunks())
-        width = math.prod(axis.size for axis in self.columns)
         total = self.builder.tile((rows, width), FLOAT32, Memory.PSUM, name="sum")
-        sums = tile_access(total, [width], [1])
         values = Values(self.first.emitter, self._box(work.tile, work.position), {})
         inputs = {
             Reference(number, is_input=True): values.load(number)
-            for number, source in enumerate(self.first.emitter.program.inputs)
+            for number, source in enumerate(program.inputs)
             if source.buffer is not None and self.key.dim not in source.axes
         }
-        if self.room.rows:
-            whole = self._box(work.tile, work.position, Axis(self.key.dim, self.key.size, 0))
-            along = Values(self.first.emitter, whole, {})
-            inputs |= {value: along.load(value.number) for value in self.along.by_row()}
-        tops = self.tops(rows, parts)
-        turns = Turns(self.builder)
-        return Rows(work, self.queries_of(work), inputs, kept, tops, sums, turns)
+        tops = self.tops(rows, math.ceil(self.key.size / MOVING))
+        sums = tile_access(total, [width], [1])
+        return _Rows(work, self.queries_of(work), inputs, kept, tops, sums)
 
-    def _sweep(
-        self, sweep: int, number: int, chunk: Axis, some: Sequence[Rows], scores: Buffer
-    ) -> None:
-        """One sweep over one part of the keys."""
-        position = some[0].work.position
-        held = some[0].work.panels
-        makes_scores = not sweep or not self.room.rows
-        keys: list[Panel] = []
-        if makes_scores:
-            keys = held[number][0] if held else self._keys(position, chunk)
-        multiplies = sweep == self.sweeps.weights
-        values: list[Panel] = []
-        if multiplies:
-            values = held[number][1] if held else self._values(position, chunk)
-        for row in some:
-            given = self._given(row, sweep, chunk)
-            if makes_scores:
-                given[self.seen] = self._scored(row, keys, chunk, scores, sweep)
-            else:
-                given[self.sweeps.kept] = self._kept(row, chunk)
-            box = self._box(row.work.tile, row.work.position, chunk)
-            tile_values = ChunkValues(
-                self.first.emitter, box, given, is_whole=True, turns=row.turns, sweep=sweep,
-                number=number,
-            )  # fmt: skip
-            self._reduce(row, tile_values, sweep, chunk)
-            if multiplies:
-                weights = tile_values.in_sbuf(self.weights.reference)
-                self._turn(row)
-                row.weights.append((weights, values, chunk))
+    def _begin(self, row: _Rows, sweep: int) -> None:
+        """Tiles for what a sweep reduces."""
+        values = Values(self.first.emitter, self._box(row.work.tile, row.work.position),
+                        {**row.inputs, **row.totals})  # fmt: skip
+        for number in self.sweeps.reductions:
+            if self.sweeps.level[number] == sweep and Reference(number) != self.greatest:
+                row.totals[Reference(number)] = values.accumulator(number)
 
-    def _given(self, row: Rows, sweep: int, chunk: Axis) -> dict[Reference, Access]:
-        """Tiles that are there before a sweep takes up a part of the keys."""
-        count = math.prod(axis.size for axis in row.work.tile)
-        held = {
-            value: replace(access, partitions=count)
-            for (value, start), access in self.held.items()
-            if start == chunk.step
-        }
-        reduced = {
-            reference: total
-            for reference, total in row.totals.items()
-            if self._level(reference) < sweep
-        }
-        by_row = {
-            value: _from(row.inputs[value], chunk.step)
-            for value in self.along.by_row()
-            if value in row.inputs
-        }
-        return {**row.inputs, **by_row, **held, **reduced}
-
-    def _box(self, tile: tuple[Axis, ...], start: Position, chunk: Axis | None = None) -> Box:
-        if chunk is not None:
-            start = shifted(start, ((chunk.dim, chunk.step),))
+    def _box(self, tile: tuple[Axis, ...], start: Position, keys: Axis | None = None) -> Box:
         domain = range(len(self.first.emitter.program.domain))
-        free = () if chunk is None else (Axis(chunk.dim, chunk.size),)
+        free = () if keys is None else (keys,)
         return Box(tile, free, {dim: start[dim] for dim in domain})
 
-    def _kept(self, row: Rows, chunk: Axis) -> Access:
-        assert row.kept is not None
-        return tile_access(row.kept, [chunk.size], [1], offset=chunk.step)
+    def _sweep(
+        self, rows: Sequence[_Rows], sweep: int, number: int, position: dict[int, Affine]
+    ) -> None:
+        """One sweep over some of a part of the keys."""
+        part, held = replace(self.parts[number], loops=()), rows[0].work.panels
+        makes_scores = not sweep or not self.room.rows
+        multiplies = sweep == self.sweeps.weights
+        panels: Panels = ([], [])
+        if held:
+            panels = held[number]
+        elif makes_scores or multiplies:
+            panels = self._streamed(part, position, makes_scores, multiplies)
+        (chunk,) = part.tile or (Axis(self.key.dim, 1),)
+        for row in rows:
+            here = {**row.work.position, self.key.dim: position[self.key.dim]}
+            values = self._given(row, sweep, chunk, here)
+            if makes_scores:
+                values.known[self.seen] = self._scored(row, panels[0], chunk, here, sweep)
+            self._reduce(row, values, sweep, here)
+            if multiplies:
+                self._multiply(row, values, panels[1], number, here)
+
+    def _streamed(self, part: Block, at: Position, keys: bool, values: bool) -> Panels:
+        """What a sweep needs of the keys and values of a part."""
+        own: list[Panel] = []
+        other: list[Panel] = []
+        if keys:
+            own = self.first.panels(self.key_operand, part.tile, self.first_steps, at)
+        if values:
+            steps = self._value_steps(part)
+            other = self.last.panels(self.value_operand, self.columns, steps, self.beyond(at))
+        return own, other
+
+    def _given(self, row: _Rows, sweep: int, chunk: Axis, here: Position) -> Values:
+        """The values of a part, as far as they are there before a sweep takes it up."""
+        count, start = size_of(row.work.tile), here[self.key.dim]
+        along = {
+            value: tile_access(access.buffer, [chunk.size], [1], offset=start, slot=access.slot,
+                               partitions=count)
+            for value, access in self.same.items()
+        }  # fmt: skip
+        known = {value: total for value, total in row.totals.items() if self._level(value) < sweep}
+        box = self._box(row.work.tile, here, chunk)
+        values = Values(self.first.emitter, box, {**row.inputs, **along, **known}, is_whole=True)
+        if row.kept is None:
+            return values
+        part = tile_access(row.kept, [chunk.size], [1], offset=start)
+        if sweep:
+            values.known[self.sweeps.kept[sweep - 1]] = part
+        if sweep < len(self.sweeps.kept):
+            values.places = {self.sweeps.kept[sweep]: part}
+        return values
 
     def _scored(
-        self, row: Rows, keys: list[Panel], chunk: Axis, ring: Buffer, sweep: int
+        self, row: _Rows, keys: list[Panel], chunk: Axis, here: Position, sweep: int
     ) -> Access:
         """Scores of one part of the keys; the greatest of them in the first sweep."""
-        count = math.prod(axis.size for axis in row.work.tile)
-        if self.room.rows and self.sweeps.kept == self.seen:
-            part = self._kept(row, chunk)
+        count, start = size_of(row.work.tile), here[self.key.dim]
+        dtype = storage_of(self.first.emitter.program.dtype_of(self.seen)).dtype
+        if row.kept is not None and self.sweeps.kept[0] == self.seen:
+            whole = tile_access(row.kept, [chunk.size], [1], offset=start)
         else:
-            dtype = storage_of(self.first.emitter.program.dtype_of(self.seen)).dtype
-            made = row.turns.tile((sweep, -1), (STATIONARY, CHUNK), dtype, "scores")
-            slot = Affine(chunk.step // CHUNK % BANKS)
-            part = tile_access(made, [chunk.size], [1], partitions=count, slot=slot)
-        start = shifted(row.work.position, ((chunk.dim, chunk.step),))
-        for column, at in tiles([Axis(chunk.dim, chunk.size)], MOVING):
-            index = (chunk.step + at.get(chunk.dim, 0)) // MOVING
-            size = math.prod(axis.size for axis in column)
-            slot = Affine(index % BANKS)
-            dst = tile_access(ring, [size], [1], partitions=count, slot=slot)
-            tile = (row.work.tile, column)
-            there = shifted(start, tuple(at.items()))
-            self.add_scores((row.queries, keys), tile, there, dst)
+            scores = self.builder.tile((count, chunk.size), dtype, name="scores")
+            whole = tile_access(scores, [chunk.size], [1])
+        assert isinstance(whole.offset, Affine)
+        for column, at in tiles([chunk], MOVING):
+            size, first = size_of(column), at.get(chunk.dim, 0)
+            total = self.builder.tile((count, size), FLOAT32, Memory.PSUM, name="products")
+            dst = tile_access(total, [size], [1])
+            there = shifted(here, tuple(at.items()))
+            self._add_scores((row.queries, keys), (row.work.tile, column), there, dst)
             top = None
             if row.tops is not None and not sweep:
-                top = tile_access(row.tops, [1], [1], offset=index)
-            assert isinstance(part.offset, Affine)
-            place = tile_access(
-                part.buffer, [size], [1], offset=part.offset + at.get(chunk.dim, 0),
-                partitions=count, slot=part.slot,
-            )  # fmt: skip
-            self.evict(place, dst, top)
-        return part
+                top = tile_access(row.tops, [1], [1], offset=scaled(start + first, 1, MOVING))
+            part = tile_access(whole.buffer, [size], [1], offset=whole.offset + first)
+            self.evict(part, dst, top)
+        return whole
 
-    def _reduce(self, row: Rows, values: Values, sweep: int, chunk: Axis) -> None:
+    def _add_scores(
+        self,
+        panels: tuple[Sequence[Panel], Sequence[Panel]],
+        tile: tuple[tuple[Axis, ...], tuple[Axis, ...]],
+        position: Position,
+        dst: Access,
+    ) -> None:
+        """Queries times keys, in PSUM, without loops: iterations of that over the keys overlap."""
+        places = [
+            (number, shifted(shifted(position, step.base), tuple(at.items())), step)
+            for number, step in enumerate(self.first_steps)
+            for _, at in tiles((*step.loops, *step.inner), 1)
+        ]
+        for index, (number, at, step) in enumerate(places):
+            pair = (panels[0][number], panels[1][number])
+            ends = (index == 0, index == len(places) - 1)
+            alone = replace(step, loops=(), inner=())
+            self.first.accumulate(alone, pair, tile, at, dst, ends, at)
+
+    def _reduce(self, row: _Rows, values: Values, sweep: int, here: Position) -> None:
         """What a sweep makes of one part of the keys, but for the weights."""
-        emitter, kept = self.first.emitter, self.sweeps.kept
-        program = emitter.program
-        if not sweep and row.kept is not None and self.sweeps.count > 1:
+        program = self.first.emitter.program
+        if row.kept is not None and sweep < len(self.sweeps.kept):
+            kept = self.sweeps.kept[sweep]
             made = values.in_sbuf(kept)
             if made.buffer != row.kept:
-                self.builder.emit(TensorCopy(dst=self._kept(row, chunk), src=made))
+                self.builder.emit(TensorCopy(dst=values.places[kept], src=made))
         for number in self.sweeps.reductions:
-            reference = Reference(number)
-            if self.sweeps.level[number] != sweep or reference == self.greatest:
-                continue
-            if reference not in row.totals:
-                box = self._box(row.work.tile, row.work.position)
-                outer = Values(emitter, box, {**row.inputs, **row.totals})
-                row.totals[reference] = outer.accumulator(number)
-            values.accumulate(number, row.totals[reference], values)
+            if self.sweeps.level[number] == sweep and Reference(number) != self.greatest:
+                values.accumulate(number, row.totals[Reference(number)], values)
         for output in program.outputs:
             made_here = self._level(output.value) == sweep
             if made_here and self.key.dim in program.axes_of(output.value):
@@ -292,36 +272,29 @@ class LongAttentionWriter(AttentionWriter):
     def _level(self, value: Reference) -> int:
         return 0 if value.is_input else self.sweeps.level[value.number]
 
-    def _reduced(self, row: Rows, sweep: int) -> None:
+    def _reduced(self, row: _Rows, sweep: int) -> None:
         """The greatest scores, when all of them are there."""
         if not sweep and row.tops is not None:
             assert self.greatest is not None
-            rows = math.prod(axis.size for axis in row.work.tile)
-            row.totals[self.greatest] = self.top_of(row.tops, rows)
+            row.totals[self.greatest] = self.top_of(row.tops, size_of(row.work.tile))
 
-    def _turn(self, row: Rows) -> None:
-        """Turns weights; those that are turned already are multiplied meanwhile."""
-        rows = math.prod(axis.size for axis in row.work.tile)
-        while row.weights:
-            weights, values, chunk = row.weights.pop()
-            (parts,) = self.turned(rows, weights, self._value_steps(chunk))
-            self._multiply_turned(row)
-            row.turned.append((parts, values, chunk))
+    def _multiply(
+        self, row: _Rows, values: Values, panels: Sequence[Panel], number: int, here: Position
+    ) -> None:
+        """Weights times values of some of a part of the keys, in all iterations of its loops."""
+        weights = values.in_sbuf(self.weights.reference)
+        steps = self._value_steps(replace(self.parts[number], loops=()))
+        (turned,) = self.turned(size_of(row.work.tile), weights, steps)
+        around = row.work.position[self.key.dim].variables
+        names = tuple(name for name in here[self.key.dim].variables if name not in around)
+        ends = (number == 0 and flag(First, names),
+                number == len(self.parts) - 1 and flag(Last, names))  # fmt: skip
+        ((column, at),) = tiles(self.columns, MOVING)
+        there = shifted(self.beyond(here), tuple(at.items()))
+        self.add_products(turned, panels, (column, there), row.sums, ends)
 
-    def _multiply_turned(self, row: Rows) -> None:
-        """Turned weights times their values."""
-        while row.turned:
-            parts, values, chunk = row.turned.pop()
-            there = self.beyond(shifted(row.work.position, ((chunk.dim, chunk.step),)))
-            ends = (chunk.step == 0, chunk.step + chunk.size == self.key.size)
-            ((column, at),) = tiles(self.columns, MOVING)
-            here = shifted(there, tuple(at.items()))
-            self.add_products(parts, values, (column, here), row.sums, ends)
-
-    def _closed(self, row: Rows) -> None:
+    def _closed(self, row: _Rows) -> None:
         """What follows from complete sums."""
-        self._turn(row)
-        self._multiply_turned(row)
         emitter = self.first.emitter
         box = self._box(row.work.tile, row.work.position)
         values = Values(emitter, box, {**row.inputs, **row.totals})
@@ -334,9 +307,3 @@ class LongAttentionWriter(AttentionWriter):
         ((column, at),) = tiles(self.columns, MOVING)
         here = shifted(there, tuple(at.items()))
         self.last.finish(self.rows_of(row.work), column, here, row.sums, known)
-
-
-def _from(access: Access, start: int) -> Access:
-    """A tile from one of its elements on."""
-    assert isinstance(access.offset, Affine)
-    return replace(access, offset=access.offset + start)

@@ -296,8 +296,8 @@ class ProductWriter(Loader):
                     dst=dst,
                     stationary=pair[0].access(tile[0], at),
                     moving=pair[1].access(tile[1], at),
-                    start=_flag(First, names) if ends[0] else False,
-                    stop=_flag(Last, names) if ends[1] else False,
+                    start=flag(First, names) if ends[0] else False,
+                    stop=flag(Last, names) if ends[1] else False,
                 )
             )
 
@@ -442,5 +442,6 @@ def _added_row(program: TileProgram, columns: Sequence[Axis]) -> int | None:
     return other.number if is_row and source.axes else None
 
 
-def _flag(kind: type[First] | type[Last], names: tuple[str, ...]) -> Flag:
+def flag(kind: type[First] | type[Last], names: tuple[str, ...]) -> Flag:
+    """A flag that holds in the first, or the last, iteration of all loops of these variables."""
     return kind(names) if names else True

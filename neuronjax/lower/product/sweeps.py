@@ -1,4 +1,4 @@
-"""In which sweep over the keys values of long attention are made, and what of them SBUF holds."""
+"""In which sweep over the keys values of long attention are made, and what sweeps leave."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Set
 from dataclasses import dataclass
 
 from neuronjax.lower.chain.tile_program import Reference, TileProgram, levels
-from neuronjax.lower.values.storage import storage_of
-from neuronjax.program.element_types import bytes_of
+from neuronjax.lower.values.storage import NARROW_FLOATS
 
 
 @dataclass(frozen=True)
 class Sweeps:
-    """In which sweep the values of a chain are made, and which value later sweeps begin with."""
+    """In which sweep the values of a chain are made, and which value each leaves to the next."""
 
     level: tuple[int, ...]
     reductions: tuple[int, ...]
-    kept: Reference
+    #: By sweep, for all but the last: a value along the keys, from which later sweeps go on.
+    kept: tuple[Reference, ...]
     weights: int
     count: int
 
@@ -24,91 +24,111 @@ class Sweeps:
     def of(program: TileProgram, key: int, seen: Reference, weights: Reference) -> Sweeps:
         """Those of a chain whose rows run along dimension `key` and whose scores are `seen`."""
         level = levels(program)
-        scored: set[Reference] = {seen}
-        for number, node in enumerate(program.nodes):
-            if not scored.isdisjoint(
-                value for value in node.operands if isinstance(value, Reference)
-            ):
-                scored.add(Reference(number))
-
-        def of(reference: Reference) -> int:
-            return 0 if reference.is_input else level[reference.number]
-
-        read = {
-            operand
-            for number, node in enumerate(program.nodes)
-            if level[number]
-            for operand in node.operands
-            if isinstance(operand, Reference)
-        } | {weights}
-        early = {
-            value for value in read & scored if not of(value) and key in program.axes_of(value)
-        }
         reductions = tuple(n for n, node in enumerate(program.nodes) if node.reduced)
         along = [output.value for output in program.outputs if key in program.axes_of(output.value)]
-        last = max([of(weights), *map(of, along), *(level[n] for n in reductions)])
-        return Sweeps(
-            level=level,
-            reductions=reductions,
-            kept=early.pop() if len(early) == 1 else seen,
-            weights=of(weights),
-            count=last + 1,
+        own = [0 if value.is_input else level[value.number] for value in (weights, *along)]
+        count = max([*own, *(level[n] for n in reductions)]) + 1
+        flow = _Flow(program, key, level, _following(program, {seen}))
+        kept: list[Reference] = []
+        for sweep in range(count - 1):
+            left = flow.left_by(sweep)
+            if not sweep:
+                kept.append(left or seen)
+            else:
+                kept.append(left if left and flow.replaces(left, kept[-1], sweep) else kept[-1])
+        return Sweeps(level, reductions, tuple(kept), own[0], count)
+
+
+@dataclass(frozen=True)
+class _Flow:
+    """How the values of a chain that follow from its scores depend on each other."""
+
+    program: TileProgram
+    key: int
+    level: tuple[int, ...]
+    scored: Set[Reference]
+
+    def left_by(self, sweep: int) -> Reference | None:
+        """The one value along the keys that later sweeps read; None: there are several."""
+        read = {
+            self._source(value)
+            for number, node in enumerate(self.program.nodes)
+            if self.level[number] > sweep
+            for value in _references(node.operands)
+            if value in self.scored
+            and self._level(value) <= sweep
+            and self.key in self.program.axes_of(value)
+        }
+        return read.pop() if len(read) == 1 else None
+
+    def _source(self, value: Reference) -> Reference:
+        """The narrow value that a widened one is made from without loss; else itself."""
+        node = None if value.is_input else self.program.nodes[value.number]
+        if node is None or node.name != "convert" or node.dtype.name != "float32":
+            return value
+        (source,) = _references(node.operands) or (value,)
+        is_narrow = self.program.dtype_of(source).name in NARROW_FLOATS
+        return source if is_narrow and source in self.scored else value
+
+    def _level(self, value: Reference) -> int:
+        return 0 if value.is_input else self.level[value.number]
+
+    def replaces(self, new: Reference, old: Reference, sweep: int) -> bool:
+        """Whether a sweep may write a value where it reads the old one, element by element: what it
+        reads of the old one leads to the new one and nowhere else."""
+        if self._level(new) != sweep or self.program.dtype_of(new) != self.program.dtype_of(old):
+            return False
+        inside = _following(self.program, {old}) & _leading(self.program, new) | {old}
+        return all(
+            Reference(number) in inside or inside.isdisjoint({*_references(node.operands)} - {new})
+            for number, node in enumerate(self.program.nodes)
+            if self.level[number] == sweep
         )
+
+
+def _following(program: TileProgram, values: Set[Reference]) -> set[Reference]:
+    """Some values, and all that follow from them."""
+    found = set(values)
+    for number, node in enumerate(program.nodes):
+        if not found.isdisjoint(_references(node.operands)):
+            found.add(Reference(number))
+    return found
+
+
+def _leading(program: TileProgram, value: Reference) -> set[Reference]:
+    """A value, and all that it follows from."""
+    found, todo = {value}, [value]
+    while todo:
+        last = todo.pop()
+        if not last.is_input:
+            new = set(_references(program.nodes[last.number].operands)) - found
+            found |= new
+            todo += new
+    return found
+
+
+def _references(operands: object) -> list[Reference]:
+    assert isinstance(operands, tuple)
+    return [operand for operand in operands if isinstance(operand, Reference)]
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What SBUF has room for: two tiles of queries, all keys and values, rows of what is kept."""
+    """What SBUF holds: two tiles of queries at a time, all keys and values, rows of what is kept.
+
+    Keys and values that are not held are loaded part by part, for each tile of queries anew; what
+    is not kept is made again in each sweep. A part has so many keys.
+    """
 
     pair: bool
     panels: bool
     rows: bool
+    part: int
 
 
-ROOMS = (
-    Room(True, True, True), Room(False, True, True), Room(True, False, True),
-    Room(False, False, True), Room(True, False, False),
-)  # fmt: skip
-"""The best first."""
-
-
-@dataclass(frozen=True)
-class Along:
-    """The values of a chain that vary along the keys."""
-
-    program: TileProgram
-    #: The dimension of the keys.
-    dim: int
-    #: What the first sweep leaves to later ones.
-    kept: Reference
-    #: Values that need no tile of their own.
-    absorbed: Set[int]
-
-    def made_by_key(self) -> list[int]:
-        """Bytes for each key of what a sweep makes beside what is kept."""
-        nodes = [
-            Reference(number)
-            for number, node in enumerate(self.program.nodes)
-            if self.dim in node.axes and number not in self.absorbed
-        ]
-        return [bytes_in_tile(self.program, value) for value in nodes if value != self.kept]
-
-    def same_for_all(self) -> list[Reference]:
-        """Inputs of the chain that vary along keys only: positions, for instance."""
-        return [value for value in self._inputs() if self.program.axes_of(value) == {self.dim}]
-
-    def by_row(self) -> list[Reference]:
-        """Inputs of the chain that vary along queries and keys: a mask, for instance."""
-        return [value for value in self._inputs() if self.program.axes_of(value) != {self.dim}]
-
-    def _inputs(self) -> list[Reference]:
-        return [
-            Reference(number, is_input=True)
-            for number, source in enumerate(self.program.inputs)
-            if source.buffer is not None and self.dim in source.axes
-        ]
-
-
-def bytes_in_tile(program: TileProgram, value: Reference) -> int:
-    """Bytes of an element of a value in a tile."""
-    return bytes_of(storage_of(program.dtype_of(value)).dtype)
+MOST_PART = 1024
+"""Keys of a part: enough that starting an instruction costs little beside what it does."""
+_HELD = ((True, True, True), (False, True, True), (True, False, True), (False, False, True),
+         (True, True, False), (True, False, False), (False, False, False))  # fmt: skip
+ROOMS = tuple(Room(*held, part) for part in (MOST_PART, MOST_PART // 2) for held in _HELD)
+"""The best first. The last one needs the same room for any number of keys."""

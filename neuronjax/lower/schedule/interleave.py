@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
@@ -162,14 +163,18 @@ class _Candidate:
         best, least = self.kernel, self.now
         if least is None or least < self.short:
             return best
-        work = Reordering(self.kernel, self.program, self.timer)
         is_small = self.prospect.size <= MOST_TOGETHER
-        for moves_loops in (False, True) if is_small else (False,):
-            changed = work.run(moves_loops)
-            after = self.time(changed) if work.has_gained else None
-            if after is not None and after < WORTH * least:
-                best, least = changed, after
-            if least < self.short or not work.has_mixed:
+        for is_apart in (False, True):
+            work = Reordering(self.kernel, self.program, self.timer, is_apart=is_apart)
+            after: float | None = math.inf
+            for moves_loops in (False, True) if is_small else (False,):
+                changed = work.run(moves_loops)
+                after = self.time(changed) if work.has_gained else math.inf
+                if after is not None and after < WORTH * least:
+                    best, least = changed, after
+                if least < self.short or not work.has_mixed:
+                    break
+            if best is not self.kernel or after is not None:
                 break
         return best
 

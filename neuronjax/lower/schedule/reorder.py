@@ -49,10 +49,13 @@ class _Faster(NamedTuple):
 
 
 class Reordering:
-    """One kernel. Lists with loops in them keep their order unless it `moves_loops`."""
+    """One kernel. Lists with loops in them keep their order unless it `moves_loops`.
 
-    def __init__(self, kernel: Kernel, program: Program, timer: Timer) -> None:
-        self.kernel, self.timer = kernel, timer
+    No two tiles share memory if all are to be `is_apart`: then they are sure to find room.
+    """
+
+    def __init__(self, kernel: Kernel, program: Program, timer: Timer, *, is_apart: bool) -> None:
+        self.kernel, self.timer, self.is_apart = kernel, timer, is_apart
         self.moves_loops = self.has_gained = False
         #: Whether any list has loops beside other nodes, which may pass them.
         self.has_mixed = False
@@ -84,7 +87,8 @@ class Reordering:
         return self.timer.job(loop).duration > IDLE * loop.trips * self.timer.work(loop.body)
 
     def written_out(self, nodes: Nodes) -> Nodes:
-        """Nodes without the loops that are short and leave engines idle."""
+        """Nodes without the loops that are short and leave engines idle, if no loop is left then:
+        the list about it would keep its order."""
         inner = tuple(
             with_body(node, self.written_out(node.body)) if isinstance(node, Loop) else node
             for node in nodes
@@ -106,7 +110,8 @@ class Reordering:
                 room[_part(node)] -= size
             else:
                 new_nodes.append(node)
-        return same(nodes, new_nodes)
+        is_straight = all(isinstance(node, Instruction) for node in new_nodes)
+        return same(nodes, new_nodes if is_straight else inner)
 
     # Lists
 
@@ -184,12 +189,12 @@ class Reordering:
         own = {name: before[name] for name in sorted(self.owned.get(id(loop.body), ()))}
         lasting = {tile.name: tile for tile in carried(loop, own.values())}
         free = {name: tile for name, tile in own.items() if name not in lasting}
-        spare = self.arranger.room.nbytes - sum(map(nbytes_of, before.values()))
+        room = self.rooms[id(loop.body)]
+        spare = self.spare(own, room, has_loops=False)
         new = next(renamings(loop.body, loop.variable, free, spare, (2,)), None)
         if new is None:
             return
         tiles = {name: tile for name, tile in before.items() if name not in new.gone} | new.new
-        room = self.rooms[id(loop.body)]
         inner = (own.keys() - new.gone) | new.new.keys()
         passing = {name: tiles[name] for name in inner - lasting.keys()}
         for is_beside in (False, True):
@@ -226,6 +231,17 @@ class Reordering:
 
     # Arranging
 
+    def spare(self, own: Mapping[str, Buffer], room: Room, *, has_loops: bool) -> int:
+        """Bytes of each partition of SBUF that new tiles of a list may take beside its `own`.
+
+        None of the tiles that are alive while it runs need share memory then; where loops in it
+        have tiles, too, or tiles are to be apart, no tiles of the kernel at all.
+        """
+        spare = self.arranger.room.nbytes - sum(map(nbytes_of, self.tiles.values()))
+        if has_loops or self.is_apart:
+            return spare
+        return max(spare, room.nbytes - sum(map(nbytes_of, own.values())))
+
     def arranged(
         self, nodes: Nodes, loop: Loop | None, own: set[str], room: Room
     ) -> tuple[Nodes, set[str]]:
@@ -241,7 +257,7 @@ class Reordering:
             about = with_body(loop, nodes)
             lasting = {tile.name: tile for tile in carried(about, tiles.values())}
         free = {name: tile for name, tile in tiles.items() if name not in lasting}
-        spare = self.arranger.room.nbytes - sum(map(nbytes_of, self.tiles.values()))
+        spare = self.spare(tiles, room, has_loops=has_loops)
         best = self.arranger.arranged(nodes, loop, free, lasting, room, spare)
         before = self.arranger.time(nodes, loop)
         if best is None or best.time > before:

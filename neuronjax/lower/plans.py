@@ -1,0 +1,85 @@
+"""Of several ways to write a kernel, the cheapest of those whose tiles fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from neuronjax.lower.memory.allocate import fits
+from neuronjax.lower.memory.lifetimes import Life, lives
+from neuronjax.lower.prices import Move, Prices, busy_times
+from neuronjax.program.operand import Memory
+from neuronjax.program.program import Kernel, Loop, Node, Program, Target
+from neuronjax.program.walk import leaves
+
+Plan = Callable[[], Kernel]
+"""Writes a kernel."""
+
+WORTH = 0.97
+"""Part of an earlier plan's price that a later one costs at most, to be taken in its place."""
+
+
+def cheapest(plans: Sequence[Sequence[Plan]], target: Target, prices: Prices | None) -> Kernel:
+    """The kernel of the cheapest plan of the first row in which any fits.
+
+    Where nothing has a price, it is the first of those that fit. If none fits, it is the last one
+    of all: allocation then says what is too large.
+    """
+    *_, (*_, last) = plans
+    if [last] == [plan for row in plans for plan in row]:
+        return last()
+    program = Program(name="plans", target=target, body=())
+    for row in plans:
+        fitting = [kernel for plan in row if fits(kernel := plan(), program, is_apart=False)]
+        if len(fitting) > 1 and prices is not None:
+            return _cheapest(fitting, target, prices)
+        if fitting:
+            return fitting[0]
+    return last()
+
+
+def _cheapest(kernels: Sequence[Kernel], target: Target, prices: Prices) -> Kernel:
+    best, *others = kernels
+    least = price(best, target, prices)
+    for kernel in others:
+        other = price(kernel, target, prices)
+        if other < WORTH * least:
+            best, least = kernel, other
+    return best
+
+
+def price(kernel: Kernel, target: Target, prices: Prices) -> float:
+    """About how long a kernel takes, in ns.
+
+    Engines work at the same time on different iterations of a loop, if there is room for the tiles
+    of two of them, and else one after the other.
+    """
+    busy = dict(busy_times(kernel, prices))
+    moves = busy.pop(Move, 0.0)
+    room = target.core.sbuf.usable_partition_bytes
+    time = max if held_by_overlapping(kernel) <= room else sum
+    return max(time(busy.values()), moves) if busy else moves
+
+
+def held_by_overlapping(kernel: Kernel) -> int:
+    """Bytes of each partition of SBUF that tiles take, at most, while two iterations of an
+    innermost loop overlap."""
+    tiles = [buffer for buffer in kernel.buffers if buffer.memory is Memory.SBUF]
+    held = lives(kernel.body, tiles)
+    most = 0
+    for first, last in _innermost(kernel.body, 0):
+        alive = [
+            (tile, life) for tile, life in held.items() if life[0] <= last and first <= life[1]
+        ]
+        own = [tile for tile, life in alive if first <= life[0] and life[1] <= last]
+        most = max(most, sum(tile.extent for tile in (*(tile for tile, _ in alive), *own)))
+    return most
+
+
+def _innermost(nodes: Sequence[Node], first: int) -> Iterator[Life]:
+    """The positions of instructions in the loops without loops in them."""
+    for node in nodes:
+        size = sum(1 for _ in leaves((node,)))
+        if isinstance(node, Loop):
+            inner = list(_innermost(node.body, first))
+            yield from inner or [(first, first + size - 1)]
+        first += size
