@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from neuronjax.lower.memory.allocate import fits
 from neuronjax.lower.memory.lifetimes import Life, lives
 from neuronjax.lower.prices import Move, Prices, busy_times
+from neuronjax.program.element_types import bytes_of
 from neuronjax.program.operand import Memory
 from neuronjax.program.program import Kernel, Loop, Node, Program, Target
 from neuronjax.program.walk import leaves
@@ -29,12 +30,26 @@ def cheapest(plans: Sequence[Sequence[Plan]], target: Target, prices: Prices | N
         return last()
     program = Program(name="plans", target=target, body=())
     for row in plans:
-        fitting = [kernel for plan in row if fits(kernel := plan(), program, is_apart=False)]
+        fitting = [kernel for plan in row if _fits(kernel := plan(), program)]
         if len(fitting) > 1 and prices is not None:
             return _cheapest(fitting, target, prices)
         if fitting:
             return fitting[0]
     return last()
+
+
+def _fits(kernel: Kernel, program: Program) -> bool:
+    """Whether a kernel's tiles find room."""
+    core = program.target.core
+    taken = {Memory.SBUF: 0, Memory.PSUM: 0}
+    for tile in kernel.buffers:
+        unit = core.psum.bank_bytes if tile.memory is Memory.PSUM else bytes_of(tile.dtype)
+        taken[tile.memory] += tile.slots * -(-tile.slot_bytes // unit) * unit
+    is_roomy = (
+        taken[Memory.SBUF] <= core.sbuf.usable_partition_bytes
+        and taken[Memory.PSUM] <= core.psum.usable_partition_bytes
+    )
+    return is_roomy or fits(kernel, program, is_apart=False)
 
 
 def _cheapest(kernels: Sequence[Kernel], target: Target, prices: Prices) -> Kernel:

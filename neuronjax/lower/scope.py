@@ -16,6 +16,7 @@ from typing import Any
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.chain.across import write_chain
 from neuronjax.lower.chain.balance import balanced
+from neuronjax.lower.chain.boxes import SLOTS
 from neuronjax.lower.chain.stepped import steps_of, write_steps
 from neuronjax.lower.chain.tile_program import (
     Reference,
@@ -437,13 +438,19 @@ class Scope:
     def _chain(self, group: Group, needed: set[Value], fusion: Fusion) -> None:
         program, views, results = self.tile_program(group, group.operations, needed, fusion)
 
-        def write(builder: KernelBuilder, seen: list[View], made: list[Buffer]) -> None:
+        def write(
+            spreads: bool, slots: int, builder: KernelBuilder, seen: list[View], made: list[Buffer]
+        ) -> None:
             buffers = [*(view.buffer for view in seen), *made]
-            write_chain(TileEmitter(builder, program, buffers, spreads=True))
+            write_chain(TileEmitter(builder, program, buffers, spreads=spreads, slots=slots))
 
+        plans = [
+            [functools.partial(write, spreads, slots)]
+            for spreads, slots in ((True, SLOTS), (False, SLOTS), (False, 1))
+        ]
         self.kernel(
             chain_name(group.operations), group.operations, ("chain", program), views, results,
-            write,
+            plans,
         )  # fmt: skip
 
     def _attention(self, group: Group, needed: set[Value], fusion: Fusion) -> None:

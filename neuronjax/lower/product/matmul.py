@@ -6,6 +6,7 @@ while they are loaded. What it cannot multiply exactly is multiplied on GpSimd.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -77,6 +78,11 @@ def _native(dtype: np.dtype, version: int) -> ElementType:
     return stored if stored in _OPERANDS.get(version, ()) else BFLOAT16
 
 
+SHARES = (1.0, 0.5, 0.25, 0.125)
+"""Parts of the room for panels that plans use, the best first: tiles that loops carry from one
+iteration to the next may need more than the panels that are multiplied with each other."""
+
+
 @dataclass(frozen=True)
 class Sides:
     """A product, and the strides of its operands along its dimensions."""
@@ -115,7 +121,7 @@ def write_product(
     version = scope.unit.target.core.version
     types = multiplied(dtypes, op.result.dtype, depth, version)
 
-    def write(builder: KernelBuilder, seen: list[View], made: list[Buffer]) -> None:
+    def write(share: float, builder: KernelBuilder, seen: list[View], made: list[Buffer]) -> None:
         buffers = [*(view.buffer for view in seen[2:]), *made]
         emitter = TileEmitter(builder, epilogue.program, buffers)
         if types is None:
@@ -124,12 +130,14 @@ def write_product(
             _OnGpSimd(builder, sides.product, left, right, emitter, op.result.dtype).write()
             return
         left, right = sides.operands(seen, types)
-        ProductWriter(builder, sides.product, left, right, emitter, op.result.dtype).write()
+        result = op.result.dtype
+        ProductWriter(builder, sides.product, left, right, emitter, result, share).write()
 
+    plans = [[functools.partial(write, share)] for share in SHARES]
     key = (op.name, sides, epilogue.program, tuple(map(str, dtypes)), str(op.result.dtype))
     scope.kernel(
         chain_name(epilogue.operations), epilogue.operations, key,
-        [*views, *epilogue.views], epilogue.buffers, write,
+        [*views, *epilogue.views], epilogue.buffers, plans,
     )  # fmt: skip
 
 

@@ -72,6 +72,8 @@ class ProductWriter(Loader):
     right: Operand
     emitter: TileEmitter
     result: np.dtype
+    #: Part of the room for panels that they are to take at most.
+    share: float = 1.0
     _plan: Schedule | None = None
     #: Whether panels are loaded through transposes, which take banks of PSUM.
     _turns: bool = False
@@ -121,7 +123,8 @@ class ProductWriter(Loader):
         dtypes = [source.dtype for source in (*program.inputs, *program.inputs)]
         dtypes += [node.dtype for node in program.nodes]
         nbytes = sum(bytes_of(storage_of(dtype).dtype) for dtype in dtypes)
-        return usable - min(usable // 3, nbytes * MOVING) - CHUNK_BYTES
+        room = usable - min(usable // 3, nbytes * MOVING) - CHUNK_BYTES
+        return int(room * self.share)
 
     def _side(self, operand: Operand, dims: tuple[int, ...], steps: list[Step]) -> Side:
         axes = self.product.axes(dims)

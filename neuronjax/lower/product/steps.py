@@ -87,15 +87,29 @@ def steps(
         if major is not None and most_taps == MOST_TAPS:
             steps.append(major)
             continue
-        loops = sorted(block.loops, key=lambda axis: _is_shared(left, right, axis))
+        apart = [axis for axis in block.loops if _leaves_gaps(product, left, right, axis)]
+        loops = [axis for axis in block.loops if axis not in apart]
+        loops.sort(key=lambda axis: _is_shared(left, right, axis))
         nbytes = max(bytes_of(left.dtype), bytes_of(right.dtype))
         taps = math.prod(axis.size for axis in loops if _is_shared(left, right, axis))
         room = CHUNK_BYTES // (WIDTH * nbytes)
         room = max(room, min(taps, most_taps)) if most_taps >= room else most_taps
         for chunk in blocks(loops, room):
             base = (*block.base, *chunk.base)
-            steps.append(Step(block.tile, chunk.tile, chunk.loops, base))
+            steps.append(Step(block.tile, chunk.tile, (*apart, *chunk.loops), base))
     return steps
+
+
+def _leaves_gaps(product: Product, left: Operand, right: Operand, axis: Axis) -> bool:
+    """Whether a panel over an axis would be mostly what lies between its elements: along the same
+    memory, other dimensions reach less than half of the way from one to the next."""
+    for operand, dims in ((left, product.left), (right, product.right)):
+        stride = abs(operand.strides[axis.dim] * axis.step)
+        others = [dim for dim in dims if operand.memory[dim] == operand.memory[axis.dim]]
+        reach = sum((product.sizes[dim] - 1) * abs(operand.strides[dim]) for dim in others)
+        if others and stride > 2 * (reach + abs(operand.strides[axis.dim])):
+            return True
+    return False
 
 
 def _is_shared(left: Operand, right: Operand, axis: Axis) -> bool:
