@@ -30,11 +30,10 @@ def cheapest(plans: Sequence[Sequence[Plan]], target: Target, prices: Prices | N
         return last()
     program = Program(name="plans", target=target, body=())
     for row in plans:
-        fitting = [kernel for plan in row if _fits(kernel := plan(), program)]
-        if len(fitting) > 1 and prices is not None:
-            return _cheapest(fitting, target, prices)
-        if fitting:
-            return fitting[0]
+        fitting = (kernel for plan in row if _fits(kernel := plan(), program))
+        best = next(fitting, None)
+        if best is not None:
+            return best if prices is None else _cheapest(best, fitting, target, prices)
     return last()
 
 
@@ -52,10 +51,11 @@ def _fits(kernel: Kernel, program: Program) -> bool:
     return is_roomy or fits(kernel, program, is_apart=False)
 
 
-def _cheapest(kernels: Sequence[Kernel], target: Target, prices: Prices) -> Kernel:
-    best, *others = kernels
-    least = price(best, target, prices)
+def _cheapest(best: Kernel, others: Iterator[Kernel], target: Target, prices: Prices) -> Kernel:
+    """The cheapest of all; one that is alone is not priced."""
+    least: float | None = None
     for kernel in others:
+        least = price(best, target, prices) if least is None else least
         other = price(kernel, target, prices)
         if other < WORTH * least:
             best, least = kernel, other
