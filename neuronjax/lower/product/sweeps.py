@@ -88,23 +88,23 @@ class _Flow:
 
 def _following(program: TileProgram, values: Set[Reference]) -> set[Reference]:
     """Some values, and all that follow from them."""
-    found = set(values)
+    following = set(values)
     for number, node in enumerate(program.nodes):
-        if not found.isdisjoint(_references(node.operands)):
-            found.add(Reference(number))
-    return found
+        if not following.isdisjoint(_references(node.operands)):
+            following.add(Reference(number))
+    return following
 
 
 def _leading(program: TileProgram, value: Reference) -> set[Reference]:
     """A value, and all that it follows from."""
-    found, todo = {value}, [value]
+    leading, todo = {value}, [value]
     while todo:
         last = todo.pop()
         if not last.is_input:
-            new = set(_references(program.nodes[last.number].operands)) - found
-            found |= new
+            new = set(_references(program.nodes[last.number].operands)) - leading
+            leading |= new
             todo += new
-    return found
+    return leading
 
 
 def _references(operands: object) -> list[Reference]:
