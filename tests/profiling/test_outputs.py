@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from neuronjax.display import duration
+from neuronjax.errors import shown_line
 from neuronjax.profiling import chrome, compare, store, summary, tables, text
 from neuronjax.profiling.events import trace
 from neuronjax.profiling.findings import findings
@@ -122,8 +123,8 @@ def test_times_of_text(ns: float, shown: str) -> None:
 def test_long_names_and_lines_of_this_folder_are_short() -> None:
     assert text.shortened("a" * 44) == "a" * 44
     assert text.shortened("ab" * 30) == f"{'ab' * 21}a…"
-    assert text.near(f"{Path.cwd()}/model.py:3") == "model.py:3"
-    assert text.near("/elsewhere/model.py:3") == "/elsewhere/model.py:3"
+    assert shown_line(f"{Path.cwd()}/model.py:3") == "model.py:3"
+    assert shown_line("/elsewhere/model.py:3") == "/elsewhere/model.py:3"
 
 
 def test_a_profile_equals_itself(tmp_path: Path) -> None:
