@@ -57,7 +57,7 @@ CASES: list[tuple[str, Callable[..., Any], tuple[tuple[int, ...], ...]]] = [
     ("many keys", attention, ((1, 9, 1, 8), (1, 1100, 1, 8), (1, 1100, 1, 8))),
     ("rows longer than SBUF holds", attention, ((1, 140, 1, 8), (1, 4400, 1, 8), (1, 4400, 1, 16))),
     ("long rows and wide heads", attention, ((1, 130, 1, 512),) + ((1, 4300, 1, 512),) * 2),
-    ("no room for rows", attention, ((1, 64, 1, 8), (1, 47000, 1, 8), (1, 47000, 1, 8))),
+    ("no room for rows", attention, ((1, 128, 1, 8), (1, 47000, 1, 8), (1, 47000, 1, 8))),
     ("long rows, denominator last", capped, ((1, 70, 1, 8), (1, 4400, 1, 8), (1, 4400, 1, 8))),
     ("one query", attention, ((2, 1, 2, 32), (2, 300, 2, 32), (2, 300, 2, 32))),
     ("wide heads", attention, ((1, 40, 1, 200), (1, 300, 1, 200), (1, 300, 1, 200))),
