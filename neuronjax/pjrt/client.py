@@ -205,5 +205,7 @@ def Client_Compile(plugin: Plugin, args: Any) -> None:
     program = abi.record("Program").from_address(args.program)
     code = read_bytes(program.code, program.code_size)
     serialized = read_bytes(args.compile_options, args.compile_options_size)
-    loaded = state.client.compile(code, compile_options.parse(serialized))
-    args.executable = plugin.handles.add(LoadedState(state, loaded, serialized))
+    with plugin.loading.begun():
+        loaded = state.client.compile(code, compile_options.parse(serialized))
+        handle = plugin.handles.add(LoadedState(state, loaded, serialized))
+        args.executable = plugin.loading.compiled(handle)

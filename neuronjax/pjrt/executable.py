@@ -176,6 +176,7 @@ def _runner(plugin: Plugin, arguments: int) -> Runner | Bystander:
 
 
 def LoadedExecutable_Destroy(plugin: Plugin, args: Any) -> None:
+    plugin.loading.taken(args.executable)
     plugin.handles.drop(args.executable).delete()
 
 
@@ -206,6 +207,7 @@ def LoadedExecutable_GetDeviceAssignment(plugin: Plugin, args: Any) -> None:
         args.serialized_device_assignment,
         args.serialized_device_assignment_deleter,
     ) = plugin.lend(plugin.handles[args.executable].assignment)
+    plugin.loading.taken(args.executable)
 
 
 def LoadedExecutable_Fingerprint(plugin: Plugin, args: Any) -> None:
@@ -315,9 +317,11 @@ def Executable_DeserializeAndLoad(plugin: Plugin, args: Any) -> None:
         args.overridden_serialized_compile_options,
         args.overridden_serialized_compile_options_size,
     )
-    loaded = state.client.load(data, compile_options.parse(override) if override else None)
-    options = override or runtime_executable.deserialize(data)[2]
-    args.loaded_executable = plugin.handles.add(LoadedState(state, loaded, options))
+    with plugin.loading.begun():
+        loaded = state.client.load(data, compile_options.parse(override) if override else None)
+        options = override or runtime_executable.deserialize(data)[2]
+        handle = plugin.handles.add(LoadedState(state, loaded, options))
+        args.loaded_executable = plugin.loading.compiled(handle)
 
 
 def ExecuteContext_Create(plugin: Plugin, args: Any) -> None:

@@ -30,6 +30,7 @@ def refuse_work(table: Table) -> None:
     were still being computed."""
     if table.native is not None:
         table.native.forget_threads()
+    table.plugin.loading.forget_threads()
     if not table.plugin.clients:
         return
     table.replace(dict.fromkeys(REFUSED, _refuse))

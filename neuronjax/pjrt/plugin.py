@@ -93,7 +93,10 @@ def _end(table: Table) -> None:
         table.plugin.going_on = partial(_prepare_end, table)
         return
     _part_from_processes(table.plugin)
-    table.close()
+    try:
+        table.plugin.loading.end()
+    finally:
+        table.close()
 
 
 def _part_from_processes(plugin: Plugin) -> None:

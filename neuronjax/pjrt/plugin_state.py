@@ -15,6 +15,7 @@ from neuronjax.jaxlib_api.mlir import stablehlo_versions
 from neuronjax.pjrt import abi
 from neuronjax.pjrt.guard import ErrorRecord, describe, last_error
 from neuronjax.pjrt.handles import Graveyard, Handles, Strings, array_type, c_string
+from neuronjax.pjrt.loading import Loading
 from neuronjax.pjrt.values import ValueTable
 from neuronjax.runtime.client import Client
 from neuronjax.runtime.event import Event
@@ -57,6 +58,7 @@ class Plugin:
         self.last_error = self._add_error(last_error())
         """Handle of the error that C gets when no other could be made."""
         self.clients: list[Any] = []
+        self.loading = Loading()
         self.generations = itertools.count()
         """Numbers of the clients that work with other processes."""
         self.external_references: dict[int, list[Any]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import signal
 from pathlib import Path
 
 import jax
@@ -232,6 +233,42 @@ def test_clean_exit(name: str, stubs: str, run_python: RunPython) -> None:
     )
     done = run_python(code + ENDINGS[name], {"NEURONJAX_NATIVE_STUBS": stubs})
     assert (done.returncode, done.stderr) == (0, "")
+
+
+MOMENTS = {
+    "in the middle of it": ("neuronjax.runtime.client:Client", "compile", 600),
+    "before jaxlib has the program": (
+        "neuronjax.pjrt.executable", "LoadedExecutable_GetExecutable", 1,
+    ),
+}  # fmt: skip
+"""What a compilation calls, and the seconds that it is to take."""
+
+
+@pytest.mark.parametrize("name", MOMENTS)
+def test_a_process_that_is_interrupted_while_it_compiles_ends(
+    name: str, run_python: RunPython
+) -> None:
+    """JAX stops waiting for the compilation, which goes on in a thread of jaxlib."""
+    owner, call, seconds = MOMENTS[name]
+    done = run_python(
+        f"""
+        import pkgutil, signal, time, jax
+        owner = pkgutil.resolve_name("{owner}")
+        function = owner.{call}
+
+        def slow(*arguments):
+            signal.raise_signal(signal.SIGINT)
+            for _ in range({seconds} * 100):
+                time.sleep(0.01)
+            return function(*arguments)
+
+        owner.{call} = slow
+        jax.jit(lambda x: x + 1)(1.0)
+        """,
+        timeout=25,
+    )
+    assert done.returncode == -signal.SIGINT, done.stderr
+    assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"
 
 
 def test_platform_starts_again_after_clear_backends(run_python: RunPython) -> None:
