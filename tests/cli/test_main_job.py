@@ -1,4 +1,5 @@
-"""The training job of this repository, as it is, would compile for the device."""
+"""The training job of this repository would compile for the device, with one of its four blocks,
+which are alike."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ def test_training_breaks_no_rule(tmp_path: Path) -> None:
         if not name.startswith(("NEURON", "JAX", "XLA"))
     }
     lint = ["-m", "neuronjax.cli", "lint", "--severity=note", "--format=json"]
-    job = ["-m", "launch.train", "--steps=1", "--eval_every=1", f"--checkpoint_dir={tmp_path}"]
+    job = ["-m", "launch.train", "--steps=1", "--eval_every=1", "--num_layers=1", "--batch_size=8"]
+    job.append(f"--checkpoint_dir={tmp_path}")
     environment["JAX_DEFAULT_PRNG_IMPL"] = "rbg"
     done = forked.run([*lint, *job], env=environment, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,6 +1,7 @@
 """Optimizers by name against optax called directly on plain matrices."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -130,7 +131,9 @@ def test_muon_takes_matrices_as_they_multiply() -> None:
         # Products of another shape add in another order.
         np.testing.assert_allclose(weights, expected[path], rtol=0, atol=1e-5, err_msg=path)
     expected = after_ten_steps(adamw(others(start)), others(start), others)
-    jax.tree.map(np.testing.assert_array_equal, others(found), expected)
+    # XLA fuses another program in another way: its numbers may be rounded once more in each step.
+    once_a_step = partial(np.testing.assert_allclose, rtol=10 * np.finfo(np.float32).eps)
+    jax.tree.map(once_a_step, others(found), expected)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
