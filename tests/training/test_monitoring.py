@@ -16,7 +16,7 @@ from launch.trainer import train
 from tests.launch.programs import SOURCE, config
 
 SETTINGS = MonitorSettings(
-    tensorboard=True, sample_every=2, sample_tokens=5, profile_steps="2:3", metrics_window_size=2
+    tensorboard=True, sample_every=2, sample_tokens=5, profile_steps="3:4", metrics_window_size=2
 )
 
 
