@@ -82,12 +82,14 @@ MODELS = {
         CONTROL, lambda m, *x: m(*x).middle.astype(jnp.float32), (LATENTS, TIMES, CONTEXT, PICTURES)
     ),
     "PixArtTransformer2DModel": Model(
-        PIXART | {"caption_channels": 24, "use_additional_conditions": True},
+        PIXART | {"caption_channels": 24, "use_additional_conditions": True, "num_layers": 1},
         lambda m, *x: m(*x[:3], ids=x[3]),
         (LATENTS, TIMES, CONTEXT, IDS),
     ),
     "FluxTransformer2DModel": Model(
-        FLUX | {"joint_attention_dim": 24, "guidance_embeds": True},
+        FLUX
+        | {"joint_attention_dim": 24, "guidance_embeds": True}
+        | {"num_layers": 1, "num_single_layers": 1},
         lambda m, *x: m(*x[:3], pooled=x[3], guidance=x[4]),
         (LATENTS, TIMES, CONTEXT, POOLED, np.full(4, 3.5, np.float32)),
     ),
