@@ -106,13 +106,14 @@ class Links:
                     raise self.fail(
                         f"process {process} lives, but did not come to {_of(tag)} within "
                         f"{self._late_timeout:g} seconds. Do all processes run the same programs? "
-                        "If it is only slow, wait longer (NEURONJAX_LATE_PEER_TIMEOUT, in seconds)."
+                        "If it is only slow, wait longer (NEURONJAX_LATE_PEER_TIMEOUT, in seconds)"
                     )
                 if waited > (told + 1) * _LATE_SECONDS:
                     told += 1
                     logger.warning(
-                        "%s on process %d has waited %.0f seconds for process %d, which lives",
-                        _of(tag), self.index, waited, process,
+                        "%s on process %d has waited %.0f seconds for process %d, which lives; "
+                        "the job fails after %g seconds (NEURONJAX_LATE_PEER_TIMEOUT)",
+                        _of(tag), self.index, waited, process, self._late_timeout,
                     )  # fmt: skip
             parts = self._arrived[key].popleft()
             if not self._arrived[key]:
