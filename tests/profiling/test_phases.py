@@ -52,8 +52,9 @@ def test_what_repeats_comes_first(runs: str, aside: tuple[str, ...], first: str)
 
 def test_a_recording_begins_with_its_step() -> None:
     recording = recorded.profile()
-    lines = text(recording).splitlines()
-    assert lines[4].startswith("jit_step ")
-    assert lines[5].startswith("preparation, run once: 1 program, ")
+    lines = iter(text(recording).splitlines())
+    assert any(set(line) == {"-", " "} for line in lines), "no table of programs"
+    assert next(lines).startswith("jit_step ")
+    assert next(lines).startswith("preparation, run once: 1 program, ")
     order = [finding.is_one_off for finding in findings(recording)]
     assert order == sorted(order)

@@ -34,10 +34,10 @@ _MOST_REPEATED = 16
 
 def reduce(writer: Writer, op: Op) -> Sequence[Value] | None:
     """The reduction of the parts' reductions, and of what is left of a row."""
-    if not is_row_reduction(op):
+    dimensions = sorted(op.attributes["dimensions"])
+    if not dimensions or not is_row_reduction(op):
         return None
     value, init = op.operands
-    dimensions = sorted(op.attributes["dimensions"])
     rows = math.prod(op.result.shape)
     name = str(reducer(op))
     is_across = rows == 1 or math.prod(value.shape[: dimensions[0]]) < rows

@@ -165,14 +165,19 @@ class _Candidate:
             return best
         is_small = self.prospect.size <= MOST_TOGETHER
         for is_apart in (False, True):
-            work = Reordering(self.kernel, self.program, self.timer, is_apart=is_apart)
-            after: float | None = math.inf
-            for moves_loops in (False, True) if is_small else (False,):
-                changed = work.run(moves_loops)
-                after = self.time(changed) if work.has_gained else math.inf
-                if after is not None and after < WORTH * least:
-                    best, least = changed, after
-                if least < self.short or not work.has_mixed:
+            for mixes in (False, True) if is_small else (False,):
+                work = Reordering(
+                    self.kernel, self.program, self.timer, mixes=mixes, is_apart=is_apart
+                )
+                after: float | None = math.inf
+                for moves_loops in (False, True) if is_small else (False,):
+                    changed = work.run(moves_loops)
+                    after = self.time(changed) if work.has_gained else math.inf
+                    if after is not None and after < WORTH * least:
+                        best, least = changed, after
+                    if least < self.short or not work.has_mixed:
+                        break
+                if least < self.short or not work.could_mix:
                     break
             if best is not self.kernel or after is not None:
                 break

@@ -51,11 +51,17 @@ class _Faster(NamedTuple):
 class Reordering:
     """One kernel. Lists with loops in them keep their order unless it `moves_loops`.
 
+    Loops are written out although others stay in their list only if it `mixes`.
+
     No two tiles share memory if all are to be `is_apart`: then they are sure to find room.
     """
 
-    def __init__(self, kernel: Kernel, program: Program, timer: Timer, *, is_apart: bool) -> None:
-        self.kernel, self.timer, self.is_apart = kernel, timer, is_apart
+    def __init__(
+        self, kernel: Kernel, program: Program, timer: Timer, *, mixes: bool, is_apart: bool
+    ) -> None:
+        self.kernel, self.timer, self.mixes, self.is_apart = kernel, timer, mixes, is_apart
+        #: Whether lists are another if it `mixes`.
+        self.could_mix = False
         self.moves_loops = self.has_gained = False
         #: Whether any list has loops beside other nodes, which may pass them.
         self.has_mixed = False
@@ -87,8 +93,7 @@ class Reordering:
         return self.timer.job(loop).duration > IDLE * loop.trips * self.timer.work(loop.body)
 
     def written_out(self, nodes: Nodes) -> Nodes:
-        """Nodes without the loops that are short and leave engines idle, if no loop is left then:
-        the list about it would keep its order."""
+        """Nodes without the loops that are short and leave engines idle."""
         inner = tuple(
             with_body(node, self.written_out(node.body)) if isinstance(node, Loop) else node
             for node in nodes
@@ -111,7 +116,10 @@ class Reordering:
             else:
                 new_nodes.append(node)
         is_straight = all(isinstance(node, Instruction) for node in new_nodes)
-        return same(nodes, new_nodes if is_straight else inner)
+        if not is_straight and len(new_nodes) > len(inner):
+            self.could_mix = True
+            return same(nodes, new_nodes if self.mixes else inner)
+        return same(nodes, new_nodes)
 
     # Lists
 
