@@ -5,10 +5,10 @@
   python -m tests.clients --python=PYTHON --only=ahead        published models ahead of time
   python -m tests.clients --python=PYTHON --only=numpyro,brax
 
-PYTHON is an interpreter that has neuronjax and the clients (docs/maxtext.md and docs/coverage.md
-say what to install). The numbers of both platforms must agree to three digits. Results, with
-versions and the commit, go to tests/clients/results.json, a row each; the exit code is 1 if one
-failed.
+PYTHON is an interpreter that has neuronjax and the clients: docs/maxtext.md says what MaxText
+needs, and the first line of a script in tests/clients/scripts names its package. The numbers of
+both platforms must agree to three digits. Results, with versions and the commit, go to
+tests/clients/results.json, a row each; the exit code is 1 if one failed.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ def _compile_ahead(arguments: str) -> Outcome:
     start = text.find("\n{\n")
     if start < 0:
         return Outcome([], seconds, None, error or "it printed no estimate")
-    found = json.JSONDecoder().raw_decode(text[start + 1 :])[0]
-    return Outcome([found["step_ns"] * 1e-9, found["mfu_estimated_percent"]], seconds)
+    estimate = json.JSONDecoder().raw_decode(text[start + 1 :])[0]
+    return Outcome([estimate["step_ns"] * 1e-9, estimate["mfu_estimated_percent"]], seconds)
 
 
 def _version(package: str) -> str:
