@@ -18,6 +18,7 @@ from neuronjax.pjrt.element_types import dtype_of
 from neuronjax.pjrt.executable import LoadedState
 from neuronjax.pjrt.handles import array_type, read_bytes, read_int64s
 from neuronjax.pjrt.layouts import read_order
+from neuronjax.pjrt.loading import compile_unless_interrupted
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.processes.root_store import RootStore
 from neuronjax.processes.roster import Process, Store
@@ -206,6 +207,7 @@ def Client_Compile(plugin: Plugin, args: Any) -> None:
     code = read_bytes(program.code, program.code_size)
     serialized = read_bytes(args.compile_options, args.compile_options_size)
     with plugin.loading.begun():
-        loaded = state.client.compile(code, compile_options.parse(serialized))
+        parsed = compile_options.parse(serialized)
+        loaded = compile_unless_interrupted(state.client.compile, code, parsed)
         handle = plugin.handles.add(LoadedState(state, loaded, serialized))
         args.executable = plugin.loading.compiled(handle)

@@ -27,6 +27,7 @@ from neuronjax.pjrt.handles import (
     pointer_array,
     read_bytes,
 )
+from neuronjax.pjrt.loading import compile_unless_interrupted
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.short_run import withdraw
 from neuronjax.runtime import executable as runtime_executable
@@ -318,7 +319,8 @@ def Executable_DeserializeAndLoad(plugin: Plugin, args: Any) -> None:
         args.overridden_serialized_compile_options_size,
     )
     with plugin.loading.begun():
-        loaded = state.client.load(data, compile_options.parse(override) if override else None)
+        parsed = compile_options.parse(override) if override else None
+        loaded = compile_unless_interrupted(state.client.load, data, parsed)
         options = override or runtime_executable.deserialize(data)[2]
         handle = plugin.handles.add(LoadedState(state, loaded, options))
         args.loaded_executable = plugin.loading.compiled(handle)

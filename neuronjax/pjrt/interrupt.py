@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of a call: the interrupt is held back until the call has returned.
+"""Ctrl-C in the middle of a call: a compilation ends, other calls return before they hear of it.
 
 Python runs signal handlers between the bytecodes of the main thread, so also inside a PJRT callback
 written in Python. A KeyboardInterrupt raised there could only become a PJRT error, and JAX aborts
@@ -8,6 +8,9 @@ these it does what Python always does. Inside, it has the function that called t
 debuggers do, and raises the interrupt there with the next line: a loop of calls may leave callbacks
 for microseconds only, too short for another signal to meet. While a debugger or a coverage tool
 traces, the handler asks to be called again a little later instead.
+
+Compilations take minutes, and their call may fail: there the handler raises a KeyboardInterrupt as
+well, and the traced function never sees the PJRT error that it becomes.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ import sys
 import threading
 import time
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
+
+from neuronjax.pjrt.loading import compile_unless_interrupted
 
 RETRY_SECONDS = 0.002
 
@@ -54,15 +59,20 @@ class Interrupts:
         return True
 
     def _handle(self, number: int, frame: FrameType | None) -> Any:
-        inside, caller = _caller(frame, self._codes | _codes_of_collector())
-        if not inside:
+        callbacks = _find_callbacks(frame, self._codes, _codes_of_collector())
+        if not callbacks.inside:
             self.raised = True
             return signal.default_int_handler(number, frame)
         if sys.gettrace() is _no_trace:
             return None  # an earlier one will be raised
-        if caller is None or sys.gettrace() is not None:
+        if callbacks.caller is None or sys.gettrace() is not None:
             self._held.put(None)
             return None
+        self._raise_later(number, callbacks.caller)
+        return signal.default_int_handler(number, frame) if callbacks.compiles else None
+
+    def _raise_later(self, number: int, caller: FrameType) -> None:
+        """Has the interrupt raised in ``caller``, with its next line or exception."""
 
         def interrupt(frame: FrameType, event: str, argument: Any) -> None:
             sys.settrace(None)
@@ -71,7 +81,6 @@ class Interrupts:
 
         caller.f_trace = interrupt
         sys.settrace(_no_trace)
-        return None
 
 
 def _repeat(held: queue.SimpleQueue[None]) -> None:
@@ -92,11 +101,24 @@ def _codes_of_collector() -> frozenset[CodeType]:
     return frozenset(code for code in codes if code is not None)
 
 
-def _caller(frame: FrameType | None, codes: frozenset[CodeType]) -> tuple[bool, FrameType | None]:
-    """Whether ``frame`` is inside a function of ``codes``, and what called the outermost one."""
-    inside, caller = False, None
+class _Callbacks(NamedTuple):
+    """The functions called by C that a frame is inside of."""
+
+    inside: bool
+    """Whether there are any."""
+    caller: FrameType | None
+    """What called the outermost one."""
+    compiles: bool
+    """Whether the innermost one compiles, and may be given up here."""
+
+
+def _find_callbacks(
+    frame: FrameType | None, calls: frozenset[CodeType], collector: frozenset[CodeType]
+) -> _Callbacks:
+    inside, caller, compiles = False, None, False
     while frame is not None:
-        if frame.f_code in codes:
+        compiles |= not inside and frame.f_code is compile_unless_interrupted.__code__
+        if frame.f_code in calls or frame.f_code in collector:
             inside, caller = True, frame.f_back
         frame = frame.f_back
-    return inside, caller
+    return _Callbacks(inside, caller, compiles)

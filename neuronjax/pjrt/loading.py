@@ -1,9 +1,9 @@
 """Programs on their way to JAX, and what becomes of them when the process ends.
 
-JAX compiles in a thread of jaxlib, and stops waiting for it when Ctrl-C is pressed. That thread
-outlives the script. jaxlib takes an error from a compilation, but aborts the process if a program
-that it got cannot say where it is loaded. So the end of the process gives up compilations, and
-waits until jaxlib has the programs that are compiled.
+Some versions of JAX compile in a thread of jaxlib, and stop waiting for it when Ctrl-C is pressed.
+That thread outlives the script. jaxlib takes an error from a compilation, but aborts the process if
+a program that it got cannot say where it is loaded. So the end of the process gives up
+compilations, and waits until jaxlib has the programs that are compiled.
 """
 
 from __future__ import annotations
@@ -11,13 +11,28 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
 
 from neuronjax.errors import NeuronError
 
+Given = ParamSpec("Given")
+Compiled = TypeVar("Compiled")
+
 _END_SECONDS = 30
 """How long the end of the process waits, in case a compilation cannot be interrupted."""
+
+
+def compile_unless_interrupted(
+    function: Callable[Given, Compiled], /, *args: Given.args, **kwargs: Given.kwargs
+) -> Compiled:
+    """What ``function``, which compiles, returns. Ctrl-C ends it in the middle: see ``Interrupts``.
+
+    Raises:
+        KeyboardInterrupt: it was pressed.
+    """
+    return function(*args, **kwargs)
 
 
 class Loading:

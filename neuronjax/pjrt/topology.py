@@ -19,6 +19,7 @@ from neuronjax.pjrt import abi
 from neuronjax.pjrt.client_state import TopologyState, platform_version
 from neuronjax.pjrt.executable import ExecutableState
 from neuronjax.pjrt.handles import read_bytes
+from neuronjax.pjrt.loading import compile_unless_interrupted
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.runtime.analysis import Analysis
 from neuronjax.runtime.client import compile_ahead
@@ -147,7 +148,8 @@ def Compile(plugin: Plugin, args: Any) -> None:
     code = read_bytes(program.code, program.code_size)
     serialized = read_bytes(args.compile_options, args.compile_options_size)
     topology = plugin.handles[args.topology]
-    compiled, host, memory = compile_ahead(
+    compiled, host, memory = compile_unless_interrupted(
+        compile_ahead,
         code,
         compile_options.parse(serialized),
         topology.devices,

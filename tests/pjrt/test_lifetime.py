@@ -235,38 +235,43 @@ def test_clean_exit(name: str, stubs: str, run_python: RunPython) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+JIT = "jax.jit(lambda x: x + 1)(1.0)"
+AHEAD = """
+from jax.experimental.topologies import get_topology_desc
+device = get_topology_desc(platform="neuron", topology_name="trn2.48xlarge").devices[0]
+x = jax.ShapeDtypeStruct((4,), "float32", sharding=jax.sharding.SingleDeviceSharding(device))
+jax.jit(lambda x: x + 1).lower(x).compile()
+"""
 MOMENTS = {
-    "in the middle of it": ("neuronjax.runtime.client:Client", "compile", 600),
+    "in the middle of it": ("neuronjax.runtime.client:Client", "compile", 600, JIT),
+    "ahead of time": ("neuronjax.pjrt.topology", "compile_ahead", 600, AHEAD),
     "before jaxlib has the program": (
-        "neuronjax.pjrt.executable", "LoadedExecutable_GetExecutable", 1,
+        "neuronjax.pjrt.executable", "LoadedExecutable_GetExecutable", 1, JIT,
     ),
 }  # fmt: skip
-"""What a compilation calls, and the seconds that it is to take."""
+"""What a compilation calls, the seconds that it is to take, and what compiles."""
 
 
 @pytest.mark.parametrize("name", MOMENTS)
 def test_a_process_that_is_interrupted_while_it_compiles_ends(
     name: str, run_python: RunPython
 ) -> None:
-    """JAX stops waiting for the compilation, which goes on in a thread of jaxlib."""
-    owner, call, seconds = MOMENTS[name]
-    done = run_python(
-        f"""
-        import pkgutil, signal, time, jax
-        owner = pkgutil.resolve_name("{owner}")
-        function = owner.{call}
+    """The compilation may go on in a thread of jaxlib, for which JAX does not wait."""
+    owner, call, seconds, work = MOMENTS[name]
+    slow = f"""
+import pkgutil, signal, time, jax
+owner = pkgutil.resolve_name("{owner}")
+function = owner.{call}
 
-        def slow(*arguments):
-            signal.raise_signal(signal.SIGINT)
-            for _ in range({seconds} * 100):
-                time.sleep(0.01)
-            return function(*arguments)
+def slow(*arguments):
+    signal.raise_signal(signal.SIGINT)
+    for _ in range({seconds} * 100):
+        time.sleep(0.01)
+    return function(*arguments)
 
-        owner.{call} = slow
-        jax.jit(lambda x: x + 1)(1.0)
-        """,
-        timeout=25,
-    )
+owner.{call} = slow
+"""
+    done = run_python(slow + work, timeout=25)
     assert done.returncode == -signal.SIGINT, done.stderr
     assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"
 

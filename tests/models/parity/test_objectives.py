@@ -270,8 +270,18 @@ def test_loss_and_gradients(
         if key.endswith("word_embeddings.weight"):  # PyTorch's padding_idx keeps padding as it is
             found[key][reference.config.pad_token_id] = 0
             wanted[key][reference.config.pad_token_id] = 0
-        atol = 2e-5 * largest
+        atol = share_rounded(loss, batch) * largest
         np.testing.assert_allclose(found[key], wanted[key], rtol=0, atol=atol, err_msg=key)
+
+
+def share_rounded(loss: float, batch: Batch) -> float:
+    """What rounding to float32 may change of the largest gradient.
+
+    A CTC loss adds the chances of paths as logarithms, which grow to the nats of a whole sequence
+    and are rounded at that size.
+    """
+    letters = int(batch["count"].max()) if "count" in batch else 0
+    return 2e-5 + letters * loss * float(np.finfo(np.float32).eps)
 
 
 def test_z_loss_and_smoothed_labels() -> None:
