@@ -21,6 +21,7 @@ from neuronjax.hlo import module as hlo
 from neuronjax.hlo.custom_calls import NATIVE_KERNEL, custom_calls
 from neuronjax.hlo.module import Signature, TensorSpec
 from neuronjax.hlo.structure import without_last_result
+from neuronjax.hlo.tuples import flatten_tuples
 from neuronjax.host import callbacks
 from neuronjax.host.client import HostClient
 from neuronjax.jaxlib_api import compile_options
@@ -183,6 +184,7 @@ def _per_core(
         module = hlo.load(code)
         strip_memory_placement(module)
         chlo.without_composites(module)
+        flatten_tuples(module)
         signature = hlo.signature(module)
         hlo.drop_layouts(module)
         partitions = options.executable_build_options.num_partitions

@@ -35,7 +35,6 @@ from neuronjax.hlo.structure import prepend_operand
 from neuronjax.host import callbacks
 from neuronjax.host.meetings import Meetings
 from neuronjax.jaxlib_api.mlir import ir, stablehlo
-from neuronjax.legalize.call import result_types
 from neuronjax.notices import warned
 from neuronjax.program import serialized_kernel
 from neuronjax.program.operand import Kind
@@ -244,7 +243,7 @@ def _check_types(op: Any, kernel: NativeKernel) -> None:
     operands = [value.type for value in op.operands]
     for what, types, wanted in (
         ("operands", operands, inputs),
-        ("results", result_types(op), outputs),
+        ("results", [value.type for value in op.results], outputs),
     ):
         given = [(spec.dtype.name, spec.shape) for spec in map(tensor_spec, types)]
         declared = [(numpy_dtype(buffer.dtype).name, buffer.shape) for buffer in wanted]

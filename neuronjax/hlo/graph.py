@@ -172,14 +172,7 @@ class _Reader:
                 results = self.operations(block, inner, into)
                 known.update(zip(operation.results, results, strict=True))
                 continue
-            if operation.name in _TUPLES:
-                known[operation.results[0]] = _TUPLES[operation.name](operation, operands)
-                continue
             op = self.operation(operation, operands, known)
-            if _is_tuple(operation):
-                known[operation.results[0]] = op.results
-                into.append(op)
-                continue
             known.update(zip(operation.results, op.results, strict=True))
             into.append(op)
         return ()
@@ -194,7 +187,7 @@ class _Reader:
         op = Op(
             name=operation.name.removeprefix("stablehlo."),
             operands=operands,
-            results=tuple(Value(tensor_spec(type_)) for type_ in result_types(operation)),
+            results=tuple(Value(tensor_spec(value.type)) for value in operation.results),
             attributes={name: _attribute(operation, name) for name in operation.attributes},
             regions=tuple(self.graph(block, known) for block in regions),
             source=made_at.source,
@@ -224,30 +217,6 @@ def _scope_loop(loop: Op) -> None:
         if not op.scope and op.source == loop.source:
             op.scope = shared
     loop.scope = loop.scope or shared
-
-
-def result_types(operation: Any) -> list[Any]:
-    """Types of an operation's results, or of the elements of its tuple."""
-    if not _is_tuple(operation):
-        return [result.type for result in operation.results]
-    kind = ir.TupleType(operation.results[0].type)
-    return [kind.get_type(index) for index in range(kind.num_types)]
-
-
-def _is_tuple(operation: Any) -> bool:
-    results = operation.results
-    return len(results) == 1 and isinstance(results[0].type, ir.TupleType)
-
-
-def _element(operation: Any, operands: Any) -> Any:
-    return operands[0][ir.IntegerAttr(operation.attributes["index"]).value]
-
-
-_TUPLES: dict[str, Callable[[Any, Any], Any]] = {
-    "stablehlo.tuple": lambda operation, operands: operands,
-    "stablehlo.get_tuple_element": _element,
-}
-"""Operations on tuples; a tuple is represented by its elements."""
 
 
 def _dot_general(op: Op) -> tuple[str, dict[str, Any]]:

@@ -67,13 +67,18 @@ def parameter_indices(
     Relies on ``HloModule.spmd_parameters_shardings`` and ``op_sharding_to_indices``. Without them:
     ``HloSharding`` has the tile assignment.
     """
-    shardings = computation(module).get_hlo_module().spmd_parameters_shardings
+    shardings = _parameter_shardings(computation(module).get_hlo_module())
     return [
         op_shardings.op_sharding_to_indices(
             xla_client.HloSharding.from_proto(sharding), shape, cores
         )
         for sharding, shape in zip(shardings, shapes, strict=True)
     ]
+
+
+def _parameter_shardings(partitioned: Any) -> Sequence[Any]:
+    """The OpSharding of each parameter; XLA says None where there are none."""
+    return partitioned.spmd_parameters_shardings or ()
 
 
 class Tiling(NamedTuple):
@@ -100,7 +105,7 @@ def tilings(
     assignment of ``HloSharding``. Without them: the texts of the same names in the module.
     """
     partitioned = computation(module).get_hlo_module()
-    of_parameters = partitioned.spmd_parameters_shardings or []  # None: there are no parameters
+    of_parameters = _parameter_shardings(partitioned)
     of_results = [partitioned.spmd_output_sharding]
     if of_results[0].type == xla_client.OpSharding.Type.TUPLE:
         of_results = of_results[0].tuple_shardings

@@ -92,20 +92,12 @@ def read(op: Any, policy: Policy, cores: int) -> Call:
     return Call(
         target=ir.StringAttr(op.attributes["call_target_name"]).value,
         operands=tuple(tensor_spec(value.type) for value in op.operands),
-        results=tuple(tensor_spec(type_) for type_ in result_types(op)),
+        results=tuple(tensor_spec(value.type) for value in op.results),
         config=config,
         attributes=attributes,
         policy=policy,
         cores=cores,
     )
-
-
-def result_types(op: Any) -> list[ir.Type]:
-    """Types of an op's results, or of the elements of its one result if that is a tuple."""
-    types = [result.type for result in op.results]
-    if len(types) == 1 and isinstance(types[0], ir.TupleType):
-        return [types[0].get_type(index) for index in range(types[0].num_types)]
-    return types
 
 
 def _configuration(op: Any) -> tuple[str, str]:

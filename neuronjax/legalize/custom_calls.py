@@ -104,7 +104,7 @@ def _is_ours(target: str) -> bool:
 
 
 def _values(module: ir.Module, op: Any, policy: Policy, functions: dict[Call, Any]) -> list[Any]:
-    """The values that replace the results of ``op``, or the elements of its tuple."""
+    """The values that replace the results of ``op``."""
     target = custom_call_target(op)
     if target in IDENTITIES:
         return list(op.operands)
@@ -124,31 +124,14 @@ def _values(module: ir.Module, op: Any, policy: Policy, functions: dict[Call, An
 
 def _replace(op: Any, values: list[Any]) -> None:
     given, declared = [value.type for value in values], [result.type for result in op.results]
-    if given != declared and given == calls.result_types(op):
-        _replace_elements(op, values)
-    elif given == declared:
-        for result, value in zip(op.results, values, strict=True):
-            result.replace_all_uses_with(value)
-    else:
+    if given != declared:
         raise UnsupportedProgramError(
             f"passes its operands on, but has operands of types {_texts(given)} and results of "
             f"types {_texts(declared)}; declare the operands' types"
         )
+    for result, value in zip(op.results, values, strict=True):
+        result.replace_all_uses_with(value)
     op.erase()
-
-
-def _replace_elements(op: Any, values: list[Any]) -> None:
-    """Replaces the single result of ``op``, a tuple, which is the form that partitioning leaves."""
-    (result,) = op.results
-    for user in [use.owner for use in result.uses]:
-        if user.operation.name == "stablehlo.get_tuple_element":
-            index = ir.IntegerAttr(user.attributes["index"]).value
-            user.results[0].replace_all_uses_with(values[index])
-            user.operation.erase()
-    if any(True for _ in result.uses):
-        with ir.InsertionPoint(op), op.location:
-            whole = ir.Operation.create("stablehlo.tuple", results=[result.type], operands=values)
-        result.replace_all_uses_with(whole.results[0])
 
 
 def _texts(types: list[ir.Type]) -> str:

@@ -33,8 +33,7 @@ _CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
 _OPAQUE = frozenset({"func.func", "func.return", "builtin.module"}) | frozenset(
     f"stablehlo.{name}"
     for name in (
-        "custom_call", "infeed", "outfeed", "recv", "return", "rng_bit_generator", "send", "tuple",
-        "get_tuple_element",
+        "custom_call", "infeed", "outfeed", "recv", "return", "rng_bit_generator", "send",
     )
 )  # fmt: skip
 """Ops that connect no values: their values leave the program, or enter it."""

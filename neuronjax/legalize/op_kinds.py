@@ -18,8 +18,7 @@ MOVES = frozenset({"mhlo.copy"}) | frozenset(
         "constant", "broadcast_in_dim", "broadcast", "reshape", "transpose", "slice", "pad",
         "dynamic_slice", "dynamic_update_slice", "concatenate", "reverse", "gather", "select",
         "sort", "real", "imag", "complex", "optimization_barrier", "all_gather", "all_to_all",
-        "collective_permute", "collective_broadcast", "bitcast_convert", "tuple",
-        "get_tuple_element",
+        "collective_permute", "collective_broadcast", "bitcast_convert",
     )
 )  # fmt: skip
 """Ops whose results hold their operands' bits."""

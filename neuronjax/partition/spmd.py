@@ -14,6 +14,7 @@ from typing import Any
 from neuronjax.errors import PartitionError
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.structure import inline_calls
+from neuronjax.hlo.tuples import flatten_tuples
 from neuronjax.jaxlib_api import hlo as xla_hlo
 from neuronjax.jaxlib_api import partitioner_dump
 from neuronjax.jaxlib_api.mlir import PassManager, ir
@@ -61,6 +62,7 @@ def _as_replicas(serialized: bytes, devices: int) -> bytes:
     with hlo.context():
         module = hlo.load(xla_hlo.to_stablehlo(serialized))
         _remove_uncalled(module)
+        flatten_tuples(module)
         stop.remove(module)
         rewrite_to_replicas(module)
         inline_calls(module, _is_manual_computation)  # as XLA does next

@@ -14,7 +14,7 @@ from neuronjax import options
 from neuronjax.compiler import CompiledProgram, compile_program
 from neuronjax.engine_compiler import lower_program
 from neuronjax.faults import Fault
-from neuronjax.hlo.module import TensorSpec
+from neuronjax.hlo.module import TOKEN, TensorSpec
 from neuronjax.host.client import HostClient
 from neuronjax.legalize.policy import policy_of
 from neuronjax.legalize.report import Collector, Finding
@@ -251,13 +251,14 @@ def _memory(
 ) -> dict[str, float]:
     """HBM by kind; results are those that no donated argument makes room for."""
     signature = program.signature
+    taken = [entry for entry in signature.arguments if entry.type.dtype != TOKEN]
     if arguments is None:
-        arguments = tuple(Argument("", ARGUMENTS, entry.donated) for entry in signature.arguments)
+        arguments = tuple(Argument("", ARGUMENTS, entry.donated) for entry in taken)
     by_kind: Counter[str] = Counter()
     room: Counter[TensorSpec] = Counter()
-    for argument, spec in zip(arguments, signature.argument_types, strict=True):
-        by_kind[argument.kind] += spec.nbytes
-        room[spec] += argument.donated
+    for argument, entry in zip(arguments, taken, strict=True):
+        by_kind[argument.kind] += entry.type.nbytes
+        room[entry.type] += argument.donated
     for spec in signature.result_types:
         if room[spec]:
             room[spec] -= 1

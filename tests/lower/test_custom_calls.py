@@ -28,19 +28,7 @@ def test_identities() -> None:
     np.testing.assert_array_equal(emulated(program, code, [[X]])[0][0], X + X)
 
 
-def test_tuples() -> None:
-    """Elements of tuples are values of their own."""
-    code = b"""module @tuples { func.func @main(%a: tensor<4x8xf32>) -> tensor<4x8xf32> {
-      %t = stablehlo.tuple %a, %a : tuple<tensor<4x8xf32>, tensor<4x8xf32>>
-      %b = stablehlo.get_tuple_element %t[1]
-        : (tuple<tensor<4x8xf32>, tensor<4x8xf32>>) -> tensor<4x8xf32>
-      %c = stablehlo.add %a, %b : tensor<4x8xf32>
-      return %c : tensor<4x8xf32> } }"""
-    program = lowered(code)
-    np.testing.assert_array_equal(emulated(program, code, [[X]])[0][0], X + X)
-
-
-def test_tuples_of_the_host() -> None:
+def test_several_results_of_the_host() -> None:
     """A decomposition returns its results one by one."""
     program, _ = lowered_function(jnp.linalg.qr, X[:, :4])
     assert set(host_operations(program)) == {"custom_call"}

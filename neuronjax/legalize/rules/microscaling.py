@@ -37,14 +37,6 @@ def _config(op: Any) -> dict[str, Any]:
     return config
 
 
-def _result_types(op: Any) -> list[Any]:
-    """Types of the results, of the elements if the result is a tuple."""
-    types = [result.type for result in op.results]
-    if len(types) == 1 and isinstance(types[0], ir.TupleType):
-        return [types[0].get_type(index) for index in range(types[0].num_types)]
-    return types
-
-
 def _tensor(type_: ir.Type) -> ir.RankedTensorType:
     """A type as a tensor's. Raises ``_Malformed``."""
     if not isinstance(type_, ir.RankedTensorType):
@@ -136,7 +128,7 @@ def _malformed_quantize(site: Site) -> str | None:
     dtype = _config(site.op).get("dtype")
     if dtype not in _ELEMENTS:
         return f"dtype is {dtype!r}, it must be one of {', '.join(_ELEMENTS)}"
-    types = _result_types(site.op)
+    types = [result.type for result in site.op.results]
     if not types:
         return "it has no results"
     if _element(types[0]) != "ui32":
@@ -150,7 +142,7 @@ def _malformed_quantize(site: Site) -> str | None:
 
 
 def _two_results(site: Site) -> str | None:
-    count = len(_result_types(site.op))
+    count = len(site.op.results)
     return None if count == 2 else f"it has {count} results"
 
 

@@ -80,7 +80,7 @@ class Program:
         return Fp64Integers(self.module)
 
     def elements(self, values: Iterable[Any]) -> frozenset[str]:
-        """The MLIR element types of values, including those in tuples, or ``DYNAMIC``."""
+        """The MLIR element types of values, or ``DYNAMIC``."""
         types: frozenset[str] = frozenset()
         for value in values:
             types |= self._elements_of(value.type)
@@ -94,10 +94,7 @@ class Program:
 
 
 def _element_names(type_: ir.Type) -> Iterable[str]:
-    if isinstance(type_, ir.TupleType):
-        for index in range(type_.num_types):
-            yield from _element_names(type_.get_type(index))
-    elif isinstance(type_, ir.RankedTensorType):
+    if isinstance(type_, ir.RankedTensorType):
         yield str(type_.element_type)
         if not type_.has_static_shape or "bounds" in str(type_.encoding):
             yield DYNAMIC

@@ -16,7 +16,7 @@ COMPLEX64_OPS = stablehlo(
     "power", "log", "log_plus_one", "exponential_minus_one", "sqrt", "rsqrt", "tan", "tanh",
     "logistic", "sign", "select", "transpose", "reverse", "slice", "dynamic_slice",
     "dynamic_update_slice", "concatenate", "pad", "dot",
-    "constant", "return", "get_tuple_element", "optimization_barrier",
+    "constant", "return", "optimization_barrier",
 )  # fmt: skip
 """Ops that SDK 2.32 supports on complex64 (compiler release notes), and ops that only move data."""
 

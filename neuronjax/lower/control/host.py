@@ -67,7 +67,7 @@ def module_text(op: Op) -> str:
                 for value in operands:
                     if value not in stands:
                         stands[value] = _made_inside(value)
-                made = _elements(_placed(op, stands), len(op.results))
+                made = _placed(op, stands).results
                 results = [
                     new for new, old in zip(made, op.results, strict=True) if old.dtype != TOKEN
                 ]
@@ -113,13 +113,6 @@ def _strip(operation: ir.Operation) -> None:
     for name in _SHARDINGS:
         if name in operation.attributes:
             del operation.attributes[name]
-
-
-def _elements(operation: ir.Operation, count: int) -> list[ir.Value]:
-    """The results of an operation, or the elements of its tuple."""
-    if not any(isinstance(result.type, ir.TupleType) for result in operation.results):
-        return list(operation.results)
-    return [stablehlo.get_tuple_element(operation.results[0], index) for index in range(count)]
 
 
 def _outer_values(twin: ir.Operation) -> list[ir.Value]:
