@@ -60,7 +60,7 @@ def profile(folder: str | Path | None = None) -> Iterator[Recorded]:
     if recorded.folder is not None:
         store.prepare(recorded.folder)
     client = client_in_use()
-    recording = Recording(client.machine, client.ledger, client.injector.machine_of)
+    recording = client.new_recording()
     client.observers.append(recording)
     try:
         yield recorded

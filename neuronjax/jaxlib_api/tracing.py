@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -107,6 +107,18 @@ def compile_options_of(known: LoweredFacts) -> Any:
         options, known.propagate_to_parameters, known.propagate_to_results
     )
     return options
+
+
+def scan_sizes(parameters: Mapping[str, Any]) -> tuple[int, int]:
+    """How many operands of a ``scan`` are constants of all trips, and how many it carries.
+
+    Relies on the equation's parameters ``num_consts`` and ``num_carry``, in whose place jax 0.12
+    has the tree of the operands, ``ft_in``. Without them: the body's jaxpr has constants first.
+    """
+    if "ft_in" in parameters:
+        constants, carries, _ = parameters["ft_in"].unpack()
+        return len(constants), len(carries)
+    return parameters["num_consts"], parameters["num_carry"]
 
 
 def without_source_lines() -> AbstractContextManager[None]:

@@ -52,9 +52,7 @@ class Session:
         self._start_ns = time.time_ns()
         for client in clients:
             if client.options.simulate:
-                runs = recording.Recording(
-                    client.machine, client.ledger, client.injector.machine_of
-                )
+                runs = client.new_recording()
                 client.observers.append(runs)
                 self._recordings.append((client, runs))
 

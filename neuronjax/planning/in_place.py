@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from jax.extend.core import Literal
 
+from neuronjax.jaxlib_api.tracing import scan_sizes
+
 _REPLACING = frozenset({"dynamic_update_slice", "scatter"})
 """Primitives whose result is their first operand with a part replaced; adding is no replacing."""
 _SAME_VALUES = frozenset({
@@ -63,7 +65,7 @@ def _of_equation(equation: Any, operands: Origins) -> Origins:
 
 def _of_scan(parameters: Mapping[str, Any], operands: Origins) -> Origins:
     """Carries, and the slices of inputs that stacked results replace."""
-    constants, carries = parameters["num_consts"], parameters["num_carry"]
+    constants, carries = scan_sizes(parameters)
     results = _origins_of_results(parameters["jaxpr"], operands)
     held = _carried(operands[constants : constants + carries], results[:carries])
     return [*held, *results[carries:]]

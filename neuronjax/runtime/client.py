@@ -87,6 +87,8 @@ class Client:
         self.policy = policy_of(options, self.machine.chip)
         self.job: Job = take_part(self.machine, self.policy, options, process)
         self.devices: list[Device] = list(self.job.devices)
+        self.core_ids = tuple(device.core.id for device in self.devices)
+        """The logical core of the machine that each device is."""
         self.host = EXECUTORS[options.executor](len(self.devices), self.machine, options)
         self._reporter = Reporter()
         links = self.job.links
@@ -108,17 +110,23 @@ class Client:
         """Observers that are notified of every run of every program."""
         self.recording: recording.ProcessRecording | None = None
         if options.profile_to:
-            runs = recording.Recording(self.machine, self.ledger, self.injector.machine_of)
+            runs = self.new_recording()
             self.recording = recording.ProcessRecording(runs, Path(options.profile_to))
             self.observers.append(runs)
         self.monitor: monitor.Monitor | None = None
         if options.monitor_port:
             self.monitor = monitor.Monitor(
-                self.machine, self.ledger, self.when_ready, self.injector.machine_of
+                self.machine, self.ledger, self.when_ready, self.injector.machine_of, self.core_ids
             )
             self.observers.append(self.monitor)
             self.monitor.serve(options.monitor_port)
         self._spec = lru_cache(MOST_SPECS)(_value_spec)
+
+    def new_recording(self) -> recording.Recording:
+        """A recording that begins now; it sees what it is added to `observers` for."""
+        return recording.Recording(
+            self.machine, self.ledger, self.injector.machine_of, self.core_ids
+        )
 
     def close(self) -> None:
         """Ends background work."""

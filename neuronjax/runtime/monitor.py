@@ -96,9 +96,11 @@ class Monitor:
         ledger: HbmLedger,
         when_ready: Callable[[Any], Event],
         machine_of: MachineOf,
+        core_ids: Sequence[int],
     ) -> None:
         self._machine, self._ledger, self._when_ready = machine, ledger, when_ready
         self._machine_of = machine_of
+        self._core_ids = core_ids
         self._programs: dict[str, _Loaded] = {}
         self._status: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
@@ -140,10 +142,11 @@ class Monitor:
         self._watched = False
 
     def _see(self, program: LoadedProgram) -> _Loaded:
-        cores = tuple(program.placement.ids)
+        devices = program.placement.ids
+        cores = tuple(self._core_ids[device] for device in devices)
         known = _Loaded(program.program.signature.name, cores, program.memory.code)
         self._programs[program.program.fingerprint] = known
-        machine = self._machine_of(cores)
+        machine = self._machine_of(devices)
         self._new.put(
             (known, Analysis(program.program, program.program.num_devices, machine, program.host))
         )
@@ -153,7 +156,7 @@ class Monitor:
 
     def snapshot(self) -> Snapshot:
         """The sums until now."""
-        cores = {core: CoreCounters() for core in range(self._ledger.cores)}
+        cores = dict.fromkeys(self._core_ids, CoreCounters())
         for program in list(self._programs.values()):
             if program.times is not None:
                 for core in program.cores:
@@ -168,7 +171,7 @@ class Monitor:
     def facts(self) -> Facts:
         """The present state of the process and its device."""
         machine, programs = self._machine, list(self._programs.values())
-        used = {core: self._ledger.usage(core) for core in range(self._ledger.cores)}
+        used = {core: self._ledger.usage(device) for device, core in enumerate(self._core_ids)}
         times = [
             (program.times.total_ns * 1e-9, program.runs) for program in programs if program.times
         ]

@@ -48,6 +48,9 @@ class Seen:
 
     compiled: CompiledProgram
     lowered: Program | None
+    #: The first of this process's devices that run it.
+    device: int
+    #: The logical cores of the machine that this process's ranks are on.
     cores: tuple[int, ...]
     #: The core of each rank, also those of other processes.
     rank_cores: tuple[int, ...]
@@ -63,6 +66,8 @@ class Recording:
     machine: Machine
     ledger: HbmLedger
     machine_of: MachineOf
+    #: The logical core of the machine that each device is.
+    core_ids: Sequence[int]
     _seen: dict[int, Seen] = field(default_factory=dict)
     #: Number of the program, beginning and end of its dispatch, bytes of tensors.
     _runs: list[tuple[int, int, int, int]] = field(default_factory=list)
@@ -88,18 +93,23 @@ class Recording:
         seen.count += 1
         if len(self._runs) < MOST_RUNS:
             now = time.perf_counter_ns()
-            tensors = self.ledger.tensor_bytes(seen.cores[0])
+            tensors = self.ledger.tensor_bytes(seen.device)
             self._runs.append((seen.number, began, now, tensors))
 
     def failed(self, program: LoadedProgram, error: BaseException, *, ran: bool) -> None:
         """Keeps failed runs in the recording, since they took time, too."""
 
     def _see(self, program: LoadedProgram) -> Seen:
-        cores = tuple(program.placement.ids)
-        lowered = getattr(program.host, "program", None)
-        machine = self.machine_of(cores)
-        ranks = tuple(map(int, program.assignment.reshape(-1)))
-        seen = Seen(program.program, lowered, cores, ranks, len(self._seen), machine)
+        devices = program.placement.ids
+        seen = Seen(
+            compiled=program.program,
+            lowered=getattr(program.host, "program", None),
+            device=devices[0],
+            cores=tuple(self.core_ids[device] for device in devices),
+            rank_cores=tuple(self.core_ids[device] for device in program.assignment.reshape(-1)),
+            number=len(self._seen),
+            machine=self.machine_of(devices),
+        )
         self._seen[id(program.program)] = seen
         return seen
 

@@ -59,3 +59,11 @@ def test_without_source_lines() -> None:
     assert __file__ in text()
     with tracing.without_source_lines():
         assert __file__ not in text()
+
+
+def test_sizes_of_a_scan() -> None:
+    def loop(w: jax.Array, x: jax.Array, rows: jax.Array) -> object:
+        return jax.lax.scan(lambda c, row: ((c[0] * w + row, c[1] + 1), row), (x, 0), rows)
+
+    (scan,) = jax.make_jaxpr(loop)(1.0, 2.0, jnp.ones(3)).eqns
+    assert tracing.scan_sizes(scan.params) == (1, 2)

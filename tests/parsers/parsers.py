@@ -251,7 +251,7 @@ def monitor() -> Monitor:
     """That of a machine on which nothing ran."""
     machine = Machine.create()
     ledger = HbmLedger(["core"], [1 << 30], 0)
-    return Monitor(machine, ledger, lambda _: Event(), lambda _: machine)
+    return Monitor(machine, ledger, lambda _: Event(), lambda _: machine, [0])
 
 
 def request(head: bytes, _: Path) -> None:

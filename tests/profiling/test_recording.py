@@ -21,6 +21,8 @@ from neuronjax.profiling.arrays import Interface
 from neuronjax.profiling.records import COMPILATION, from_json
 from neuronjax.profiling.session import host_phases, host_times, sentence
 from neuronjax.runtime import recording
+from tests.cli.test_monitor import free_port
+from tests.conftest import RunPython
 from tests.profiling import recorded
 
 
@@ -222,3 +224,70 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         tmp_path / "file" / "x"
     ):  # fmt: skip
         pass
+
+
+SOME_CORES = """
+import jax, numpy as np, neuronjax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from neuronjax.profiling import mesh_traffic
+from neuronjax.recording import client_in_use
+
+rows = NamedSharding(Mesh(np.array(jax.devices()), ("x",)), P("x"))
+with neuronjax.profile() as recorded:
+    jax.jit(lambda x: x + x.sum())(jax.device_put(np.ones((6, 4), np.float32), rows))
+(program,), (run,) = recorded.profile.programs, recorded.profile.runs
+drawn = mesh_traffic.described(program, recorded.profile.machine)
+report = client_in_use().monitor.report(1.0)["neuron_runtime_data"][0]["report"]
+print(program.cores, run.cores, [device.core for device in jax.devices()])
+print(list(report["neuroncore_counters"]["neuroncores_in_use"]))
+print([core for core in range(8) if f"<title>core {core}: x " in drawn["svgs"][0]])
+"""
+
+
+def test_cores_are_those_of_the_machine(run_python: RunPython) -> None:
+    """Where a process sees some of them, its devices have other numbers."""
+    seen = {"NEURON_RT_VISIBLE_CORES": "2,5-6", "NEURONJAX_MONITOR_PORT": str(free_port())}
+    done = run_python(SOME_CORES, seen)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "(2, 5, 6) (2, 5, 6) [2, 5, 6]",
+        "['2', '5', '6']",
+        "[2, 5, 6]",
+    ]
+
+
+def _fails_when_traced(x: jax.Array) -> jax.Array:
+    raise LookupError("of the user")
+
+
+def _fails_when_compiled(x: jax.Array) -> jax.Array:
+    return jax.ffi.ffi_call("AwsNeuronUnknown", jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+
+def _fails_for_want_of_memory(x: jax.Array) -> jax.Array:
+    return jnp.ones((1 << 33, 16)) + x[0]
+
+
+def _fails_in_a_callback(x: jax.Array) -> jax.Array:
+    return jax.pure_callback(lambda _: 1 / 0, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+
+def test_half_of_the_programs_fail(neuron_devices: list[jax.Device], tmp_path: Path) -> None:
+    """Those that ran have their rows."""
+    failing = {
+        _fails_when_traced: LookupError,
+        _fails_when_compiled: jax.errors.JaxRuntimeError,
+        _fails_for_want_of_memory: jax.errors.JaxRuntimeError,
+        _fails_in_a_callback: jax.errors.JaxRuntimeError,
+    }
+    x = jax.device_put(np.ones((8, 16), np.float32), neuron_devices[0])
+    with neuronjax.profile(tmp_path) as recorded:
+        for number, (function, error) in enumerate(failing.items()):
+            with pytest.raises(error):
+                jax.jit(function)(x).block_until_ready()
+            jax.jit(lambda x, by=number: x * by)(x)
+    assert recorded.profile is not None
+    good = [each for each in recorded.profile.programs if each.name == "jit__lambda"]
+    assert [each.error for each in good] == [""] * len(failing)
+    assert store.read(tmp_path) == recorded.profile
+    assert (tmp_path / "report.html").exists()
