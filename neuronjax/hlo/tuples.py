@@ -27,16 +27,16 @@ def flatten_tuples(module: ir.Module) -> None:
     Tuples remain only as arguments and results of functions, and in what is computed of these.
     Needs the module's MLIR context to be current.
     """
-    found: list[Any] = []
+    of_tuples: list[Any] = []
 
     def visit(op: Any) -> ir.WalkResult:
         if op.name in (_TUPLE, _ELEMENT) or (op.name == _CUSTOM_CALL and _has_tuples(op)):
-            found.append(op)
+            of_tuples.append(op)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
     elements: dict[ir.Value, _Elements] = {}
-    for op in found:
+    for op in of_tuples:
         if op.name == _TUPLE:
             elements[op.results[0]] = tuple(elements.get(value, value) for value in op.operands)
         elif op.name == _ELEMENT:
@@ -48,7 +48,7 @@ def flatten_tuples(module: ir.Module) -> None:
     for old, new in elements.items():
         if not isinstance(new, tuple):
             old.replace_all_uses_with(new)
-    for op in reversed(found):
+    for op in reversed(of_tuples):
         if not any(True for result in op.results for _ in result.uses):
             op.erase()
 
