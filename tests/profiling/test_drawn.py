@@ -26,9 +26,9 @@ from tests.nki import test_isa
 from tests.profiling import drawn
 from tests.profiling.drawn import Drawn
 
-ROUNDED = {"page": 1e-3, "trace.json": 1e-3, "trace.pftrace": 0.5, "tables": 1.0, "planes": 2.0}
-"""ns: Perfetto's format and the tables round to whole ones; the reader of planes cuts starts and
-durations off."""
+ROUNDED = {"page": 1e-3, "trace.json": 0.5, "trace.pftrace": 0.5, "tables": 1.0, "planes": 2.0}
+"""ns: traces and tables round to whole ones; the reader of planes cuts starts and durations
+off."""
 
 STEPS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "product": lambda x: jnp.tanh(x @ jnp.ones((x.shape[1], x.shape[1]), x.dtype)),
