@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,8 @@ from neuronjax.machine.instances import find_instance
 from neuronjax.planning.depth import DEPTHS
 from neuronjax.planning.fit import Fit, Verdict, fit, text, to_json
 from neuronjax.planning.prices import price_for, read_prices
-from neuronjax.planning.workload import Factory, load, reporting
+from neuronjax.planning.runners import Processes
+from neuronjax.planning.workload import Factory, load, reported
 
 FITS, DOES_NOT_FIT = 0, 1
 """Exit codes."""
@@ -70,8 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     names = [find_instance(target).name for target in targets]
     prices = read_prices(arguments.prices) if arguments.prices else {}
     fits = []
-    for factory, depths in _factories(arguments):
-        for name in names:
+    with Processes(1) as runner:
+        for (factory, depths), name in itertools.product(_factories(arguments), names):
             fits.append(
                 fit(
                     factory,
@@ -83,6 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
                     depths=depths,
                     lnc=arguments.lnc,
                     pad=arguments.pad,
+                    runner=runner,
                 )
             )
             _tell(fits[-1])
@@ -101,7 +104,9 @@ def _factories(arguments: argparse.Namespace) -> Iterator[tuple[Factory, tuple[i
         return
     chosen = arguments.phases.split(",") if arguments.phases else None
     try:
-        phases = _reader().make(arguments.model, arguments.length)
+        reader = _reader()
+        with reported(reader.name, reader.make, None):
+            phases = reader.make(arguments.model, arguments.length)
     except WorkloadError as error:
         if path.exists() and isinstance(error.__cause__, ValueError):  # about the file, in words
             raise ConfigurationError(str(error.__cause__)) from error
@@ -119,8 +124,7 @@ def _factories(arguments: argparse.Namespace) -> Iterator[tuple[Factory, tuple[i
         )
     for phase in phases:
         if chosen is None or phase.name in chosen:
-            make = reporting(phase.make, phase.name)
-            yield Factory(make=make, name=phase.name), phase.depths
+            yield Factory(make=phase.make, name=phase.name), phase.depths
 
 
 def _reader() -> Factory:

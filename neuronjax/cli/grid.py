@@ -13,7 +13,7 @@ from neuronjax.cli.workloads import add_workload, depths, settings
 from neuronjax.planning.estimate import DEFAULT_TARGET
 from neuronjax.planning.kept import Kept
 from neuronjax.planning.prices import read_prices
-from neuronjax.planning.runners import Runner, in_processes, in_turn, on_ray
+from neuronjax.planning.runners import Runner, in_processes, on_ray
 from neuronjax.planning.sweep import DIED, Choice, Estimating, Grid, Point, Sweep, sweep
 from neuronjax.planning.workload import load
 
@@ -30,7 +30,7 @@ def add_grid(parser: argparse.ArgumentParser) -> None:
     side = parser.add_mutually_exclusive_group()
     side.add_argument(
         "--workers", type=whole(1, 1024), default=1, metavar="N",
-        help="estimates at a time, each in its own process (default: one, in this process)",
+        help="estimates at a time, each in a process of its own (default: one)",
     )  # fmt: skip
     side.add_argument(
         "--ray",
@@ -80,9 +80,7 @@ def swept(arguments: argparse.Namespace, folder: Path | None = None) -> Sweep:
 
 
 def _runner(arguments: argparse.Namespace) -> Runner[Choice, Point]:
-    if arguments.ray:
-        return on_ray(arguments.ray)
-    return in_turn if arguments.workers == 1 else in_processes(arguments.workers)
+    return on_ray(arguments.ray) if arguments.ray else in_processes(arguments.workers)
 
 
 def _progress(count: int, kept: Kept | None) -> Callable[[Point], None]:

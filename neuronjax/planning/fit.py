@@ -22,7 +22,8 @@ from neuronjax.planning.depth import DEPTHS
 from neuronjax.planning.estimate import setting_of
 from neuronjax.planning.limits import Limit, limits_of
 from neuronjax.planning.record import Estimate, Price
-from neuronjax.planning.sweep import Estimating, Point, cost_unit, pareto
+from neuronjax.planning.runners import Runner, in_turn
+from neuronjax.planning.sweep import DIED, Choice, Estimating, Point, cost_unit, estimated, pareto
 from neuronjax.planning.tracing import abstract_mesh
 from neuronjax.planning.workload import Factory
 
@@ -92,6 +93,7 @@ def fit(
     depths: tuple[int, int] = DEPTHS,
     lnc: int | None = None,
     pad: bool = False,
+    runner: Runner[Choice, Point] = in_turn,
 ) -> Fit:
     """The verdict on what a factory makes, on a machine.
 
@@ -103,6 +105,7 @@ def fit(
       price: of an instance; what AWS asks, unless it is given. Without any, points are
         compared by the time of instances.
       pad: whether the factory is to round sizes up to what a mesh divides.
+      runner: where the points are estimated.
 
     Raises:
       UnknownTargetError, LogicalCoreError, ConfigurationError: no such machine or workload.
@@ -124,14 +127,14 @@ def fit(
         with_findings=True,
         pad=pad,
     )
-    points = [
-        estimating((target, mesh, rows, dtype))
-        for mesh, rows in _splits(factory, machine, meshes, batch)
-    ]
+    splits = _splits(factory, machine, meshes, batch)
+    choices = [(target, mesh, rows, dtype) for mesh, rows in splits]
+    points = estimated(estimating, choices, runner)
     limits = tuple(limits_of(points))
     verdict = Verdict.LIMITED if limits else Verdict.WELL
     if any(limit.forbids for limit in limits):
-        verdict = Verdict.NOT
+        died = any(point.error == DIED for point in points)
+        verdict = Verdict.UNKNOWN if died else Verdict.NOT
     return Fit(
         workload=factory.name,
         target=machine.target,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
+import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
@@ -35,46 +36,70 @@ def in_turn(
 
 
 def in_processes(count: int) -> Runner[Asked, Answer]:
-    """`count` calls at a time, each in a process of this machine.
-
-    A call whose process ends without a result, as for want of memory, gives ``None``; the others go
-    on, with a new process in its place.
-    """
+    """`Processes` that serve one call each, and end with it."""
 
     def run(
         call: Callable[[Asked], Answer], asked: Sequence[Asked]
     ) -> Iterator[tuple[int, Answer | None]]:
-        idle: SimpleQueue[ProcessPoolExecutor] = SimpleQueue()
-        for _ in range(count):
-            idle.put(_one_process())
+        with Processes(count) as runner:
+            yield from runner(call, asked)
 
+    return run
+
+
+class Processes:
+    """A runner with `count` processes of this machine, which serve all of its calls.
+
+    Where a process ends without a result, as for want of memory, the result is ``None``; the others
+    go on, with a new process in its place.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._idle: SimpleQueue[ProcessPoolExecutor] = SimpleQueue()
+
+    def __enter__(self) -> Processes:
+        for _ in range(self._count):
+            self._idle.put(_one_process())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        while not self._idle.empty():
+            self._idle.get().shutdown()
+
+    def __call__(
+        self, call: Callable[[Asked], Answer], asked: Sequence[Asked]
+    ) -> Iterator[tuple[int, Answer | None]]:
         def ask(entry: Asked) -> Answer | None:
-            process = idle.get()
+            process = self._idle.get()
             try:
                 return process.submit(call, entry).result()
             except BrokenProcessPool:
+                process.shutdown()
                 process = _one_process()
                 return None
             finally:
-                idle.put(process)
+                self._idle.put(process)
 
-        threads = ThreadPoolExecutor(count)
+        threads = ThreadPoolExecutor(self._count)
         try:
             pending = {threads.submit(ask, entry): number for number, entry in enumerate(asked)}
             for future in as_completed(pending):
                 yield pending[future], future.result()
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
-            while not idle.empty():
-                idle.get().shutdown(wait=False)
-
-    return run
 
 
 def _one_process() -> ProcessPoolExecutor:
     """A process of its own for calls in turn; it starts with the first."""
     spawn = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(1, mp_context=spawn, initializer=on_cpu)
+    return ProcessPoolExecutor(1, mp_context=spawn, initializer=_begin)
+
+
+def _begin() -> None:
+    """Ctrl-C, which all processes of a terminal get, ends this one without a word."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    on_cpu()
 
 
 def on_ray(address: str) -> Runner[Asked, Answer]:

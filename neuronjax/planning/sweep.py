@@ -83,8 +83,8 @@ class Point:
 
 
 DIED = (
-    "the process that estimated it died without a result, perhaps because memory ran out (use "
-    "fewer --workers) or because XLA ended it"
+    "the process that estimated it died without a result, perhaps because memory ran out (with "
+    "--workers, use fewer) or because XLA ended it"
 )
 """The error of a point that took its process with it."""
 
@@ -204,11 +204,22 @@ def sweep(
     """
     points = dict(kept or {})
     choices = [choice for choice in grid if choice not in points]
-    for number, answer in runner(estimating, choices):
-        point = answer or _point(choices[number], error=DIED)
-        points[choices[number]] = point
-        done(point)
+    points |= zip(choices, estimated(estimating, choices, runner, done), strict=True)
     return Sweep(workload=estimating.factory.name, points=tuple(points[choice] for choice in grid))
+
+
+def estimated(
+    estimating: Estimating,
+    choices: Sequence[Choice],
+    runner: Runner[Choice, Point] = in_turn,
+    done: Callable[[Point], None] = lambda point: None,
+) -> list[Point]:
+    """The points of some choices; of one whose process died it says so. `done` is as in `sweep`."""
+    points: dict[int, Point] = {}
+    for number, answer in runner(estimating, choices):
+        points[number] = answer or _point(choices[number], error=DIED)
+        done(points[number])
+    return [points[number] for number in range(len(choices))]
 
 
 def cost_unit(estimates: Iterable[Estimate]) -> str:

@@ -88,10 +88,15 @@ class Factory:
     make: Callable[..., Any]
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+    is_loaded: bool = False
+    """Whether `load` makes it of its name, as another process does then."""
 
-    def __reduce__(self) -> tuple[Callable[..., Factory], tuple[str, dict[str, Any]]]:
-        """Another process loads it by its name."""
-        return load, (self.name, dict(self.settings))
+    def __reduce__(self) -> tuple[Callable[..., Factory], tuple[Any, ...]]:
+        if self.is_loaded:
+            return load, (self.name, dict(self.settings))
+        return functools.partial(
+            Factory, make=self.make, name=self.name, settings=self.settings
+        ), ()
 
     @property
     def has_layers(self) -> bool:
@@ -123,7 +128,9 @@ class Factory:
             )
         known = {**given, "layers": layers}
         chosen = {key: value for key, value in known.items() if key in names and value is not None}
-        return _read(self.make(**{**chosen, **self.settings}), self.name)
+        with reported(self.name, self.make, given.get("mesh")):
+            made = self.make(**{**chosen, **self.settings})
+        return _read(made, self.name)
 
 
 def _parameters(make: Callable[..., Any]) -> set[str]:
@@ -173,23 +180,12 @@ def load(spec: str, settings: Mapping[str, Any] | None = None) -> Factory:
         raise ScriptError(
             f"module {module_name} has no function {function!r}.{did_you_mean(function, functions)}"
         )
-    return Factory(make=reporting(make, spec), name=spec, settings=dict(settings or {}))
+    return Factory(make=make, name=spec, settings=dict(settings or {}), is_loaded=True)
 
 
 def _is_part(name: str | None, module: str) -> bool:
     """Whether it is a module that was asked for, or a package around it."""
     return name is not None and (name == module or module.startswith(f"{name}."))
-
-
-def reporting(make: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """A function whose exceptions are `reported`."""
-
-    @functools.wraps(make)
-    def reporting(*arguments: Any, **keywords: Any) -> Any:
-        with reported(name, make, keywords.get("mesh")):
-            return make(*arguments, **keywords)
-
-    return reporting
 
 
 @contextlib.contextmanager

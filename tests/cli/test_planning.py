@@ -145,6 +145,43 @@ def test_fit(out, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     assert errors.startswith(f"neuronjax: {model} has rms_norm_eps=-1.0: it must be a number from")
 
 
+DYING = """\
+import os
+import jax
+
+def step(mesh, batch=4):
+    if mesh.shape["model"] == 2:
+        os.abort()
+    return (lambda x: x + 1), jax.ShapeDtypeStruct((batch, 8), "float32")
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "meshes", "expected"),
+    [
+        ("sweep", ("model=1", "model=2", "model=4"), ["model=1: done", "died", "model=4: done"]),
+        ("fit", ("data=1,model=2",), ["dying:step on trn2.3xlarge: unknown"]),
+    ],
+)
+def test_estimates_outlive_a_process_that_dies(  # type: ignore[no-untyped-def]
+    command: str,
+    meshes: tuple[str, ...],
+    expected: list[str],
+    out,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As XLA ends one."""
+    (tmp_path / "dying.py").write_text(DYING)
+    monkeypatch.chdir(tmp_path)
+    given = [f"--mesh={mesh}" for mesh in meshes]
+    code, text, errors = out(command, "dying:step", "--targets=trn2.3xlarge", *given)
+    assert code == (command == "fit")
+    assert "the process that estimated it died" in text
+    for line, words in zip(errors.splitlines(), expected, strict=True):
+        assert words in line
+
+
 def test_fit_without_the_repository(  # type: ignore[no-untyped-def]
     out, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
