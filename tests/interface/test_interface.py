@@ -40,14 +40,21 @@ def test_names(name: str) -> None:
     assert name in SCRIPT.read_text()
 
 
+CHECKERS = {
+    "mypy": ["mypy", "--strict", "--follow-imports=silent", str(SCRIPT)],
+    "pyright": [
+        "basedpyright", f"--pythonpath={sys.executable}",
+        f"--project={SCRIPT.with_name('pyrightconfig.json')}",
+    ],
+}  # fmt: skip
+
+
 @pytest.mark.slow
-def test_types() -> None:
-    """``assert_type`` fails for Any, and --strict for a name that is not declared."""
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_types(checker: str) -> None:
+    """``assert_type`` fails for Any, and the strict mode for a name that is not declared."""
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", str(SCRIPT)],
-        capture_output=True,
-        text=True,
-        cwd=PROJECT,
+        [sys.executable, "-m", *CHECKERS[checker]], capture_output=True, text=True, cwd=PROJECT
     )
     assert done.returncode == 0, done.stdout
 
