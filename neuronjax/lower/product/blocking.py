@@ -1,7 +1,7 @@
 """How a product is cut up: what is stationary, what stays in SBUF, in which order it runs.
 
-Bytes that move between HBM and SBUF decide, then columns that pass through the array. Prices are
-of one core and rough: only the order of alternatives matters.
+Bytes that move between HBM and SBUF decide, then columns that pass through the array. Rates are
+those of one core, and prices rough: only the order of alternatives matters.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from neuronjax.machine.specs import GIGA, CoreSpec
+
 MOVING = 512
 """Most free elements of the moving operand: one bank of PSUM."""
 STATIONARY = 128
@@ -19,12 +21,10 @@ WIDTH = 512
 """Columns of either side that are multiplied with each other before sums leave PSUM."""
 CHUNK_BYTES = 16 * 1024
 """Bytes per partition of one transfer, about: 2 MiB in all."""
-_COLUMN_NS = 0.42
-_RUN_NS = 0.25
-"""A stored run: at least a beat of 64 bytes and what its descriptor costs, on one of 16 engines."""
-_BYTES_PER_NS = 368.0
-_DESCRIPTOR_BYTES = 23
-"""What a descriptor costs beside its bytes, in bytes."""
+_RUN_BYTES = 64
+"""Least bytes of a stored run: a beat."""
+_DESCRIPTOR_NS = 1.0
+"""What a descriptor costs beside its bytes, on one DMA engine."""
 _WIDEST = 4096
 _MEETING_NS = 5_600.0
 """What it costs that cores meet in HBM: a store and a load, alone, of 2.8 us each."""
@@ -37,6 +37,27 @@ class Level(enum.IntEnum):
     OUTER = 1
     INNER = 2
     STEP = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a core does in a nanosecond, and how many of them a descriptor takes."""
+
+    #: A column that passes through the array.
+    column_ns: float
+    bytes_per_ns: float
+    descriptor_ns: float
+
+    @property
+    def run_ns(self) -> float:
+        """The least that a stored run takes."""
+        return _RUN_BYTES / self.bytes_per_ns + self.descriptor_ns
+
+
+def rates_of(core: CoreSpec) -> Rates:
+    """The rates of a core: its clock, and all its DMA engines together."""
+    column_ns = GIGA / core.tensor.clock_hz
+    return Rates(column_ns, core.dma.bandwidth / GIGA, _DESCRIPTOR_NS / core.dma.engines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +74,19 @@ class Side:
     panel: Callable[[int], int]
     #: The same of the largest part of a panel that is loaded for one step.
     part: Callable[[int], int]
+    #: Columns at most -> those of the largest block that dimensions are cut into.
+    block: Callable[[int], int]
+    #: Panel of so many columns -> elements that are loaded for each column and contracted element:
+    #: less than 1 where windows overlap.
+    density: Callable[[int], float]
     #: Columns beside each other in memory; 1: it runs along contracted elements there.
     run: int = 1
 
-    def element_ns(self, width: int) -> float:
-        """Time of an element that is loaded in panels of so many columns."""
+    def element_ns(self, width: int, rates: Rates) -> float:
+        """Time of a column of a contracted element, in panels of so many columns."""
         is_cut = self.run > 1 and width < self.width
-        extra = _DESCRIPTOR_BYTES / min(self.run, width) if is_cut else 0.0
-        return (self.stored_bytes + extra) / _BYTES_PER_NS
+        extra = rates.descriptor_ns / min(self.run, width) if is_cut else 0.0
+        return self.stored_bytes * self.density(width) / rates.bytes_per_ns + extra
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +116,7 @@ def schedule(
     passes: int,
     runs: tuple[int, int],
     budget: int,
+    rates: Rates,
     cores: int = 1,
 ) -> Schedule:
     """The cheapest schedule: `depth` contracted elements, `budget` bytes of a partition.
@@ -100,16 +127,16 @@ def schedule(
     priced: list[tuple[float, int, bool, bool, _Order]] = []
     for left_is_stationary in (True, False):
         still, moving = (left, right) if left_is_stationary else (right, left)
-        stores = runs[0 if left_is_stationary else 1] * _RUN_NS
+        stores = runs[0 if left_is_stationary else 1] * rates.run_ns
         for outer_is_stationary in (True, False):
             outer, inner = (still, moving) if outer_is_stationary else (moving, still)
             for order in _orders(outer, inner, budget, cores):
                 own = _share(outer.width, order[0], cores)
                 rows, columns = (own, inner.width) if outer_is_stationary else (inner.width, own)
                 tall = math.ceil(rows / STATIONARY)
-                turned, transfers = _loading(outer, inner, order, own / outer.width)
+                turned, transfers = _loading(outer, inner, order, own / outer.width, rates)
                 array = tall * max(columns, 64) * passes + turned * max(1, passes // 2)
-                array *= math.ceil(depth / STATIONARY) * _COLUMN_NS
+                array *= math.ceil(depth / STATIONARY) * rates.column_ns
                 price = max(array, transfers * depth) + transfers * depth / 16
                 price += stores * own / outer.width + columns * tall
                 price += _MEETING_NS if own < outer.width else 0.0
@@ -118,14 +145,16 @@ def schedule(
     return Schedule(left_is_stationary, outer_is_stationary, *order)
 
 
-def _loading(outer: Side, inner: Side, order: _Order, share: float) -> tuple[float, float]:
+def _loading(
+    outer: Side, inner: Side, order: _Order, share: float, rates: Rates
+) -> tuple[float, float]:
     """For one contracted element: columns that are turned, and time of transfers in ns."""
     turned, transfers = 0.0, 0.0
     shares = (share, 1.0 if order[3] is Level.ONCE else share)
     loaded = _loaded(outer, inner, order)
     for side, width, columns, part in zip((outer, inner), order, loaded, shares, strict=False):
         turned += columns * part * side.is_turned
-        transfers += columns * part * side.element_ns(width)
+        transfers += columns * part * side.element_ns(width, rates)
     return turned, transfers
 
 
@@ -152,9 +181,9 @@ def _loaded(outer: Side, inner: Side, order: _Order) -> tuple[int, int]:
 
 def _orders(outer: Side, inner: Side, budget: int, cores: int) -> Iterator[_Order]:
     """Orders that fit."""
-    narrow = min(WIDTH, inner.width)
+    narrow = inner.block(WIDTH)
     for most in sorted({outer.width, math.ceil(outer.width / cores)}, reverse=True):
-        step = min(WIDTH, most)
+        step = outer.block(min(WIDTH, most))
         if inner.panel(inner.width) + 2 * outer.panel(step) <= budget:
             yield step, narrow, Level.OUTER, Level.ONCE, 2
         width = step

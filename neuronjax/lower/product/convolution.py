@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.epilogue import Epilogue
 from neuronjax.lower.filling import spread
 from neuronjax.lower.product.matmul import Sides, write_product
+from neuronjax.lower.product.panels import blocks
 from neuronjax.lower.product.steps import Batch, Product
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View, whole_view
+from neuronjax.lower.write.builder import PARTITIONS
 from neuronjax.program.element_types import ElementType
 
 
@@ -29,7 +32,8 @@ def convolution(scope: Scope, op: Op, epilogue: Epilogue) -> None:
     reversal = a["window_reversal"] if a["window_reversal"] is not None else ()
     taps = numbers["kernel_spatial_dimensions"]
     kernel = kernel.reversed([axis for axis, flip in zip(taps, reversal, strict=False) if flip])
-    write_product(scope, op, epilogue, [data, kernel], _sides(op, data, kernel))
+    sides = _sides(op, data, kernel)
+    write_product(scope, op, epilogue, [data, kernel], [sides, *_turned(sides)])
 
 
 def _sides(op: Op, data: View, kernel: View) -> Sides:
@@ -67,6 +71,19 @@ def _sides(op: Op, data: View, kernel: View) -> Sides:
     batches = (Batch(count, ((output, sizes[output]), (group, 1))),) if count > 1 else ()
     product = Product(tuple(sizes), batches, (rows, *places), (output,), (*taps, feature))
     return Sides(product, tuple(left), tuple(right), tuple(memory))
+
+
+def _turned(sides: Sides) -> Sequence[Sides]:
+    """The taps in reverse, if that puts another dimension on partitions: neighbours along the last
+    one then lie in one partition, in long runs."""
+    product = sides.product
+    *taps, feature = product.contracted
+    turned = replace(product, contracted=(*reversed(taps), feature))
+    dims = [
+        {axis.dim for block in blocks(each.axes(each.contracted), PARTITIONS) for axis in block.tile}
+        for each in (product, turned)
+    ]
+    return [] if dims[0] == dims[1] else [replace(sides, product=turned)]
 
 
 def padded(scope: Scope, op: Op, spatial: Sequence[int]) -> View:

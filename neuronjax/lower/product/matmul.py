@@ -109,19 +109,22 @@ class Sides:
 def dot_general(scope: Scope, op: Op, epilogue: Epilogue) -> None:
     """A product with its epilogue as one kernel."""
     views = [scope.view(operand) for operand in op.operands]
-    write_product(scope, op, epilogue, views, dimensions(op, views))
+    write_product(scope, op, epilogue, views, [dimensions(op, views)])
 
 
 def write_product(
-    scope: Scope, op: Op, epilogue: Epilogue, views: Sequence[View], sides: Sides
+    scope: Scope, op: Op, epilogue: Epilogue, views: Sequence[View], ways: Sequence[Sides]
 ) -> None:
-    """The kernel of a product over views of its operands."""
+    """The kernel of a product over views of its operands, which are walked in one of some ways."""
     dtypes = tuple(operand.dtype for operand in op.operands[:2])
-    depth = sides.product.count(sides.product.contracted)
+    product = ways[0].product
+    depth = product.count(product.contracted)
     version = scope.unit.target.core.version
     types = multiplied(dtypes, op.result.dtype, depth, version)
 
-    def write(share: float, builder: KernelBuilder, seen: list[View], made: list[Buffer]) -> None:
+    def write(
+        share: float, sides: Sides, builder: KernelBuilder, seen: list[View], made: list[Buffer]
+    ) -> None:
         buffers = [*(view.buffer for view in seen[2:]), *made]
         emitter = TileEmitter(builder, epilogue.program, buffers)
         if types is None:
@@ -133,8 +136,8 @@ def write_product(
         result = op.result.dtype
         ProductWriter(builder, sides.product, left, right, emitter, result, share).write()
 
-    plans = [[functools.partial(write, share)] for share in SHARES]
-    key = (op.name, sides, epilogue.program, tuple(map(str, dtypes)), str(op.result.dtype))
+    plans = [[functools.partial(write, share, sides) for sides in ways] for share in SHARES]
+    key = (op.name, *ways, epilogue.program, tuple(map(str, dtypes)), str(op.result.dtype))
     scope.kernel(
         chain_name(epilogue.operations), epilogue.operations, key,
         [*views, *epilogue.views], epilogue.buffers, plans,

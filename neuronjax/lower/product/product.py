@@ -28,6 +28,7 @@ from neuronjax.lower.product.blocking import (
     Level,
     Schedule,
     Side,
+    rates_of,
     schedule,
 )
 from neuronjax.lower.product.loading import Loader, size_of
@@ -112,7 +113,8 @@ class ProductWriter(Loader):
         depth = product.count(product.contracted)
         alone = all(batch.size < 2 for batch in product.batches)
         cores = self.builder.cores if alone else 1
-        self._plan = schedule(left, right, depth, passes, runs, self._budget(), cores)
+        rates = rates_of(self.builder.core)
+        self._plan = schedule(left, right, depth, passes, runs, self._budget(), rates, cores)
         position = dict.fromkeys(range(len(product.sizes)), ZERO)
         self.batches(product.batches, position, functools.partial(self._of_batch, steps))
 
@@ -129,6 +131,7 @@ class ProductWriter(Loader):
     def _side(self, operand: Operand, dims: tuple[int, ...], steps: list[Step]) -> Side:
         axes = self.product.axes(dims)
 
+        @functools.cache
         def panel(width: int) -> int:
             parts = [block.tile for block in blocks(axes, width)]
             return max(
@@ -138,8 +141,23 @@ class ProductWriter(Loader):
         stored = bytes_of(operand.view.buffer.dtype)
         turned = any(is_turned(operand, step, axes) for step in steps)
         part = functools.partial(self._part, operand, dims, steps)
+
+        @functools.cache
+        def block(width: int) -> int:
+            return max(block.size for block in blocks(axes, width))
+
+        @functools.cache
+        def density(width: int) -> float:
+            largest = max((each.tile for each in blocks(axes, width)), key=size_of)
+            loaded, depth = 0, 0
+            for step in steps:
+                part = self.panel_bytes(operand, largest, replace(step, loops=()))
+                loaded += part * size_of(step.loops)
+                depth += size_of((*step.inner, *step.loops))
+            return loaded / (size_of(largest) * depth * bytes_of(operand.dtype))
+
         run = axes[-1].size if axes and abs(operand.strides[axes[-1].dim]) == 1 else 1
-        return Side(self.product.count(dims), stored, turned, panel, part, run)
+        return Side(self.product.count(dims), stored, turned, panel, part, block, density, run)
 
     def _runs(self) -> tuple[int, int]:
         """Runs of stored results if left or right dimensions lie on partitions."""

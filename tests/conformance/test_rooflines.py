@@ -1,0 +1,56 @@
+"""How many times its roofline a program takes, for kinds whose plans were once far from it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from tests.conformance.real_sizes.checks import Estimated
+from tests.conformance.real_sizes.kind import Choice
+from tests.conformance.real_sizes.program import SizedProgram
+from tests.conformance.real_sizes.worker import answer
+
+OLD, NEW = "trn1.2xlarge", ("trn2.3xlarge", "trn3-gen1-ultraserver")
+
+
+class Row(NamedTuple):
+    """A program, and how many times its roofline it takes at most on newer machines."""
+
+    kind: str
+    choices: dict[str, Choice]
+    most: float
+
+
+def weight_gradient(batch: int, pixels: int, channels: int, features: int, **others: Choice) -> Row:
+    """Of a convolution."""
+    given: dict[str, Choice] = {
+        "batch": batch, "pixels": pixels, "channels": channels, "features": features,
+        "kernel": 3, "stride": 2, "dilation": 1, "groups": 1, "layout": "NHWC", "wrt": "weight",
+        "dtype": "bfloat16",
+    }  # fmt: skip
+    return Row("convolution", given | others, 12)
+
+
+ROWS = (
+    weight_gradient(1, 1024, 3, 64, kernel=7),
+    weight_gradient(8, 224, 3, 32),
+    weight_gradient(8, 224, 3, 32, dtype="float32"),
+    weight_gradient(1, 512, 256, 160),
+    weight_gradient(8, 56, 256, 160, kernel=1),
+)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind} {[*row.choices.values()]}")
+def test_plans_are_near_the_roofline(row: Row) -> None:
+    old = _estimated(row, OLD)
+    for machine in NEW:
+        new = _estimated(row, machine)
+        assert new.ratio <= row.most, machine
+        assert new.time_ns <= old.time_ns, machine
+
+
+def _estimated(row: Row, machine: str) -> Estimated:
+    estimate = answer(SizedProgram(row.kind, row.choices, machine))
+    assert isinstance(estimate, Estimated), estimate
+    return estimate
