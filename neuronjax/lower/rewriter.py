@@ -15,6 +15,9 @@ import numpy as np
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.hlo.module import TensorSpec
 
+IS_USUAL = "is_usual"
+"""Attribute of an `if` whose second branch is for values that hardly occur, such as NaN."""
+
 
 @dataclass
 class Writer:
@@ -120,13 +123,13 @@ def rewrite(graph: Graph, rules: Mapping[str, Rewrite]) -> None:
     """Replaces operations that have a rule, in regions as well, until none is left; in place."""
     operations: list[Op] = []
     for op in graph.operations:
-        for region in op.regions:
-            rewrite(region, rules)
         operations += _rewritten(op, rules)
     graph.operations[:] = operations
 
 
 def _rewritten(op: Op, rules: Mapping[str, Rewrite]) -> list[Op]:
+    for region in op.regions:
+        rewrite(region, rules)
     rule = rules.get(op.name)
     writer = Writer(op.source, op.scope)
     values = rule(writer, op) if rule else None

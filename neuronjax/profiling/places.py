@@ -1,4 +1,4 @@
-"""Kernels by the path that a schedule gives them: through calls and the longer branch of an If."""
+"""Kernels by the path that a schedule gives them: through calls and the timed branch of an If."""
 
 from __future__ import annotations
 

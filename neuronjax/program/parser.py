@@ -215,10 +215,11 @@ class _Parser:
         return While(condition=condition, register=register, body=self.block())
 
     def if_(self) -> If:
+        is_usual = self.cursor.accept("usually")
         register = self.named_register()
         then = self.block()
         otherwise = self.block() if self.cursor.accept("else") else ()
-        return If(register=register, then=then, otherwise=otherwise)
+        return If(register=register, then=then, otherwise=otherwise, is_usual=is_usual)
 
     def call(self) -> Call:
         self.cursor.expect("@")

@@ -113,7 +113,8 @@ def _node(node: Node) -> list[str]:
             *condition, _ = _block("while", _nodes(node.condition))
             return [*condition, *_block(f"}} do ${node.register.name}", _nodes(node.body))]
         case If():
-            *then, end = _block(f"if ${node.register.name}", _nodes(node.then))
+            usually = "usually " if node.is_usual else ""
+            *then, end = _block(f"if {usually}${node.register.name}", _nodes(node.then))
             if not node.otherwise:
                 return [*then, end]
             return [*then, *_block("} else", _nodes(node.otherwise))]

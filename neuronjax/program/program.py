@@ -59,6 +59,8 @@ class If:
     register: Register
     then: tuple[Node, ...]
     otherwise: tuple[Node, ...] = ()
+    #: Whether `otherwise` is there for values that hardly occur, such as NaN.
+    is_usual: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -147,7 +147,10 @@ def _weight(stream: Leaf | Nest) -> int:
 
 
 def taken(node: If) -> tuple[Node, ...]:
-    """The branch that is timed: the one with more instructions, which is the longer one mostly."""
+    """The branch that is timed: the usual one, or that with more instructions, which is the longer
+    one mostly."""
+    if node.is_usual:
+        return node.then
     return max((node.then, node.otherwise), key=lambda nodes: sum(1 for _ in leaves(nodes)))
 
 

@@ -32,12 +32,23 @@ def weight_gradient(batch: int, pixels: int, channels: int, features: int, **oth
     return Row("convolution", given | others, 12)
 
 
+def sums_of_segments(segments: int, width: int, dtype: str, most: float) -> Row:
+    """Of rows that the Tensor engine adds up."""
+    given: dict[str, Choice] = {
+        "rows": 16_384, "segments": segments, "width": width, "how": "sum", "dtype": dtype,
+    }  # fmt: skip
+    return Row("sums_of_segments", given, most)
+
+
 ROWS = (
     weight_gradient(1, 1024, 3, 64, kernel=7),
     weight_gradient(8, 224, 3, 32),
     weight_gradient(8, 224, 3, 32, dtype="float32"),
     weight_gradient(1, 512, 256, 160),
     weight_gradient(8, 56, 256, 160, kernel=1),
+    sums_of_segments(64, 768, "float32", 15),
+    sums_of_segments(64, 768, "bfloat16", 30),
+    sums_of_segments(1000, 768, "float32", 30),
 )
 
 

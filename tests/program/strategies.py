@@ -188,7 +188,12 @@ def programs(draw: st.DrawFn) -> Program:
     nests = (
         Loop(variable=draw(variables), trips=draw(sizes | register), body=leaves),
         While(condition=leaves[:1], register=draw(register), body=(call,)),
-        If(register=draw(register), then=leaves, otherwise=draw(st.just(()) | st.just(leaves))),
+        If(
+            register=draw(register),
+            then=leaves,
+            otherwise=draw(st.just(()) | st.just(leaves)),
+            is_usual=draw(st.booleans()),
+        ),
     )
     kernel = dataclasses.replace(
         around(scope, *nests, *leaves),

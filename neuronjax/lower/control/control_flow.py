@@ -13,6 +13,7 @@ from neuronjax.lower.filling import filled
 from neuronjax.lower.moves import Move, is_same, move
 from neuronjax.lower.operations import root_of
 from neuronjax.lower.plan.homes import Home
+from neuronjax.lower.rewriter import IS_USUAL
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.trips import Trips, is_made_whole
 from neuronjax.lower.values.view import View, whole_view
@@ -176,7 +177,10 @@ def if_(scope: Scope, op: Op) -> None:
     then, otherwise = (_branch(scope, region, targets) for region in op.regions)
     register = scope.unit.register(1, "chosen")
     scope.inline(load(scope, predicate, register, op))
-    scope.nodes.append(If(register=register, then=tuple(then), otherwise=tuple(otherwise)))
+    is_usual = bool(op.attributes.get(IS_USUAL, False))
+    scope.nodes.append(
+        If(register=register, then=tuple(then), otherwise=tuple(otherwise), is_usual=is_usual)
+    )
 
 
 def _branch(scope: Scope, region: Graph, targets: Sequence[View | None]) -> list[Node]:

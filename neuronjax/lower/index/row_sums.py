@@ -140,7 +140,7 @@ class RowSums:
             self._all(self._at_once, is_turned=True)
         with self.builder.block() as apart:
             self._all(self._apart, is_turned=False)
-        self.builder.branch(finite, at_once, apart)
+        self.builder.branch(finite, at_once, apart, is_usual=True)
 
     def _all(self, body: Callable[[_Vectors], None], *, is_turned: bool) -> None:
         starts = Starts(self.builder, self.table, self.index, checks=True)

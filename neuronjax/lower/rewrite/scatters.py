@@ -17,19 +17,27 @@ import ml_dtypes
 import numpy as np
 
 from neuronjax.hlo.graph import Graph, Op, Value
-from neuronjax.hlo.module import TensorSpec
-from neuronjax.lower.operations import number_of, reducer
-from neuronjax.lower.rewriter import Writer
+from neuronjax.lower.operations import is_widening, number_of, peel, reducer
+from neuronjax.lower.rewriter import IS_USUAL, Writer
+from neuronjax.lower.write.builder import PARTITIONS
 
 _MOST_PLACES = 1 << 18
 """Places of an index up to which going through all of them is faster than one transfer."""
 _MOST_SUMMED = 1_024
 """Places up to which comparing them with an index of FP32 sums is faster than a share of transfers
 for 128 of them."""
-_MOST_ROWS = 256
-"""The same for rows of many numbers, compared by the Tensor engine."""
+_TRANSFERRED_NS = (6_000.0, 7.0)
+"""What transfers take for 128 rows of updates, and for each number of a row besides."""
+_COMPARED_NS = 2.0
+"""What comparing a place with 128 rows of updates takes, the marks' way through HBM included."""
+_MULTIPLIED_NS = 0.35
+"""A column that passes through the Tensor engine, in one of its passes."""
+_MOST_MARKS = 1 << 28
+"""Pairs of a place and a row of updates whose marks are kept in memory."""
 _LEAST_COUNTED = 1 << 16
 """Pairs of a place and an index from which on a product counts faster."""
+_NARROWEST = 64
+"""Columns that the Tensor engine takes as long for as for fewer."""
 _EXACT = 1 << 24
 """Integers that FP32 counts up to."""
 _INDICES = (np.dtype(np.int32), np.dtype(np.uint32))
@@ -106,7 +114,7 @@ _OVER_ROWS = {
 
 
 def _rows(writer: Writer, op: Op) -> Sequence[Value] | None:
-    """Sums of rows of few places: products with what marks their places, where all are finite.
+    """Sums of rows as products with marks of their places, where that is faster and all are finite.
 
     Zeros times infinity or NaN would spread to other places: then transfers add up.
     """
@@ -115,15 +123,17 @@ def _rows(writer: Writer, op: Op) -> Sequence[Value] | None:
     operand, indices, updates = op.operands
     places, width = operand.shape[0], math.prod(operand.shape[1:])
     count = math.prod(updates.shape) // width
-    if places > _MOST_ROWS or count * places < _LEAST_COUNTED or operand.dtype not in _FLOATS:
+    if not _LEAST_COUNTED <= count * places <= _MOST_MARKS or operand.dtype not in _FLOATS:
+        return None
+    if not _is_multiplied(places, width, updates):
         return None
     flat = writer.reshape(updates, (count, width))
-    finite = writer.add("is_finite", flat, dtype=np.bool_)
-    like = Value(TensorSpec((), np.dtype(np.bool_)))
-    all_finite = writer.reduce("and", finite, writer.constant(True, like), (0, 1))
+    zeros = writer.add("multiply", flat, writer.constant(0, flat))
+    total = writer.sum(writer.convert(zeros, _FLOAT32), (0, 1))
+    all_finite = writer.compare("EQ", total, writer.constant(0, total))
     inner = Writer(op.source, op.scope)
     index = inner.reshape(indices, (count,))
-    marks = _marked(inner, index, places, updates.dtype)
+    marks = inner.convert(_marked(inner, index, places), updates.dtype)
     total = inner.add(
         "dot_general", marks, flat, shape=(places, width), dtype=_FLOAT32,
         dot_dimension_numbers=_OVER_ROWS,
@@ -136,7 +146,18 @@ def _rows(writer: Writer, op: Op) -> Sequence[Value] | None:
         **{**op.attributes, _BY_TRANSFERS: True},
     )  # fmt: skip
     branches = (Graph((), inner.operations, (total,)), Graph((), other.operations, (added,)))
-    return writer.several("if", [all_finite], [op.result.spec], branches, {})
+    return writer.several("if", [all_finite], [op.result.spec], branches, {IS_USUAL: True})
+
+
+def _is_multiplied(places: int, width: int, updates: Value) -> bool:
+    """Whether products add up 128 rows of updates faster than transfers do."""
+    latency, element = _TRANSFERRED_NS
+    made, _ = peel(updates)
+    is_narrow = made.producer is not None and is_widening(made.producer)
+    passes = 4 if updates.dtype == _FLOAT32 and not is_narrow else 1
+    columns = -(-places // PARTITIONS) * max(width, _NARROWEST) * passes
+    multiplied = columns * _MULTIPLIED_NS + places * _COMPARED_NS
+    return multiplied < latency + width * element
 
 
 _FLOATS = (_FLOAT32, BFLOAT16, np.dtype(np.float16))

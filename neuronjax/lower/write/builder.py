@@ -136,10 +136,19 @@ class KernelBuilder:
             self._bodies.pop()
 
     def branch(
-        self, register: Register, then: Sequence[Node], otherwise: Sequence[Node] = ()
+        self,
+        register: Register,
+        then: Sequence[Node],
+        otherwise: Sequence[Node] = (),
+        *,
+        is_usual: bool = False,
     ) -> None:
-        """`then` if the register is not 0, else `otherwise`."""
-        self._bodies[-1].append(If(register=register, then=tuple(then), otherwise=tuple(otherwise)))
+        """`then` if the register is not 0, as it is usually or not, else `otherwise`."""
+        self._bodies[-1].append(
+            If(
+                register=register, then=tuple(then), otherwise=tuple(otherwise), is_usual=is_usual
+            )
+        )  # fmt: skip
 
     def repeat(self, condition: Sequence[Node], register: Register, body: Sequence[Node]) -> None:
         """`body` while `condition` leaves something other than 0 in the register."""
