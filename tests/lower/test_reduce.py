@@ -20,6 +20,7 @@ TIES = RNG.integers(0, 4, (6, 40)).astype(np.float32)
 INTEGERS = RNG.integers(-(2**31), 2**31, (3, 50, 4), dtype=np.int64).astype(np.int32)
 ROWS = (4 * RNG.standard_normal((3, 2, 16_411))).astype(np.float32)
 LONG = RNG.integers(-100, 100, (40_000,)).astype(np.int32)
+PARTED = (2 * np.random.default_rng(1).standard_normal(4 * 70_001)).astype(np.float32)
 
 
 def _last(x: jax.Array) -> Any:
@@ -88,6 +89,13 @@ CASES: dict[str, tuple[Callable[..., Any], np.ndarray, Tolerance]] = {
     "size one of bool": (lambda x: jnp.all(x[:, :1] > 0, 1), FLOATS, EXACT),
     "logaddexp": (
         lambda x: lax.reduce(x, np.float32(-np.inf), jnp.logaddexp, (2,)), FLOATS, SUM,
+    ),
+    "odd parts": (lambda x: jnp.argmax(x.reshape(4, 70_001), 1), PARTED, EXACT),
+    "ties in parts": (
+        lambda x: jnp.argmax(jnp.floor(x).reshape(2, 2, 70_001), 2), PARTED, EXACT,
+    ),
+    "NaN in parts": (
+        lambda x: jnp.argmin(jnp.where(x > 4, jnp.nan, x).reshape(4, 70_001), 1), PARTED, EXACT,
     ),
     "half": (lambda x: jnp.argmax(x.astype(jnp.bfloat16), 1), FLOATS, EXACT),
 }  # fmt: skip

@@ -80,12 +80,8 @@ def _turned(sides: Sides) -> Sequence[Sides]:
     *taps, feature = product.contracted
     turned = replace(product, contracted=(*reversed(taps), feature))
     dims = [
-        {
-            axis.dim
-            for block in blocks(each.axes(each.contracted), PARTITIONS)
-            for axis in block.tile
-        }
-        for each in (product, turned)
+        {axis.dim for block in blocks(way.axes(way.contracted), PARTITIONS) for axis in block.tile}
+        for way in (product, turned)
     ]
     return [] if dims[0] == dims[1] else [replace(sides, product=turned)]
 

@@ -148,7 +148,7 @@ class ProductWriter(Loader):
 
         @functools.cache
         def density(width: int) -> float:
-            largest = max((each.tile for each in blocks(axes, width)), key=size_of)
+            largest = max((block.tile for block in blocks(axes, width)), key=size_of)
             loaded, depth = 0, 0
             for step in steps:
                 part = self.panel_bytes(operand, largest, replace(step, loops=()))

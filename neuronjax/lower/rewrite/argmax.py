@@ -1,11 +1,13 @@
 """Where the extremum of each row is: the extremum first, then the first place that has it.
 
 As one reduction, each of its steps compares and selects values and places, with all that NaN and
-equals need; these two take a third of the instructions.
+equals need; these two take a third of the instructions. Of long rows, the place is looked for in
+the first of their parts that has the extremum, so that most of a row is gone through once.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,6 +20,11 @@ from neuronjax.lower.rewriter import Writer
 _FLOAT32 = np.dtype(np.float32)
 _EXACT = 1 << 24
 """Places that FP32 counts up to."""
+_LONG = 4_096
+"""Elements of a row that has parts."""
+_LEAST_IN_PARTS = 1 << 18
+"""Elements from which on going through parts of rows takes less time than a gather and the kernels
+between, some 20 us."""
 _NAMES = ("compare", "compare", "or", "compare", "compare", "and", "or", "select", "select")
 _EXTREMA = {"GT": ("maximum", -np.inf), "LT": ("minimum", np.inf)}
 """How JAX compares values -> what it looks for, and where it begins."""
@@ -40,20 +47,71 @@ def argmax(writer: Writer, op: Op) -> Sequence[Value] | None:
         return None
     if (number_of(inits[0]), number_of(inits[1])) != (start, 0):
         return None
+    is_long = axis == len(values.shape) - 1 and math.prod(values.shape) >= _LEAST_IN_PARTS
+    find = _find_in_parts if is_long and size >= _LONG else _find_in_rows
+    best, is_nan, first = find(writer, name, values, axis, inits[0])
+    where = writer.convert(first, places.dtype)
+    return [writer.add("select", is_nan, writer.constant(np.nan, best), best), where]
+
+
+def _find_in_rows(
+    writer: Writer, name: str, values: Value, axis: int, init: Value
+) -> tuple[Value, Value, Value]:
+    """Extrema, whether they are NaN, and the first places that have them, in FP32."""
+    size = values.shape[axis]
     kept = tuple(dim for dim in range(len(values.shape)) if dim != axis)
-    best = writer.reduce(name, values, inits[0], (axis,))
+    best = writer.reduce(name, values, init, (axis,))
     line = writer.add("iota", shape=(size,), dtype=_FLOAT32, iota_dimension=0)
     line = writer.broadcast(line, values.shape, (axis,))
     equal = writer.compare("EQ", values, writer.broadcast(best, values.shape, kept))
     place = writer.add("select", equal, line, writer.constant(size, line))
     before = writer.add("subtract", line, writer.constant(size, line))
     place = writer.add("select", writer.compare("NE", values, values), before, place)
-    limit = writer.constant(size, inits[0], _FLOAT32)
+    limit = writer.constant(size, init, _FLOAT32)
     first = writer.reduce("minimum", place, limit, (axis,))
     is_nan = writer.compare("LT", first, writer.constant(0, first))
     after = writer.add("add", first, writer.constant(size, first))
-    where = writer.convert(writer.add("select", is_nan, after, first), places.dtype)
-    return [writer.add("select", is_nan, writer.constant(np.nan, best), best), where]
+    return best, is_nan, writer.add("select", is_nan, after, first)
+
+
+def _find_in_parts(
+    writer: Writer, name: str, values: Value, axis: int, init: Value
+) -> tuple[Value, Value, Value]:
+    """The same of long rows: the first part with the extremum, and where in it that is.
+
+    The last part ends with the row, and may begin within the one before.
+    """
+    *rows, size = values.shape
+    count, length = math.prod(rows), 1 << (size - 1).bit_length() // 2
+    parts = size // length
+    flat = writer.reshape(values, (count, size))
+    main = writer.reshape(
+        writer.slice(flat, 1, 0, parts * length), (count, parts, length)
+    )  # fmt: skip
+    bests = writer.reduce(name, main, init, (2,))
+    if parts * length < size:
+        tail = writer.reduce(name, writer.slice(flat, 1, size - length, size), init, (1,))
+        bests = writer.concatenate([bests, writer.reshape(tail, (count, 1))], 1)
+    best, _, part = _find_in_rows(writer, name, bests, 1, init)
+    start = writer.add("multiply", part, writer.constant(length, part))
+    start = writer.add("minimum", start, writer.constant(size - length, start))
+    at = writer.reshape(writer.convert(start, np.int32), (count, 1))
+    _, is_nan, place = _find_in_rows(writer, name, windows(writer, flat, at, length), 1, init)
+    answers = (best, is_nan, writer.add("add", start, place))
+    first, second, third = (writer.reshape(value, rows) for value in answers)
+    return first, second, third
+
+
+def windows(writer: Writer, table: Value, starts: Value, length: int) -> Value:
+    """So many elements of each row [rows, length] from a place in it [rows, 1] on."""
+    numbers = {
+        "offset_dims": (1,), "collapsed_slice_dims": (), "operand_batching_dims": (0,),
+        "start_indices_batching_dims": (0,), "start_index_map": (1,), "index_vector_dim": 1,
+    }  # fmt: skip
+    return writer.add(
+        "gather", table, starts, shape=(starts.shape[0], length), dtype=table.dtype,
+        dimension_numbers=numbers, slice_sizes=(1, length), indices_are_sorted=False,
+    )  # fmt: skip
 
 
 def _direction(region: Graph) -> str | None:
