@@ -40,6 +40,16 @@ def sums_of_segments(segments: int, width: int, dtype: str, most: float) -> Row:
     return Row("sums_of_segments", given, most)
 
 
+def best(rows: int, width: int, dtype: str) -> Row:
+    """The 50 greatest of each row."""
+    return Row("best", {"rows": rows, "width": width, "k": 50, "dtype": dtype}, 10)
+
+
+def place_of_greatest(rows: int, width: int, dtype: str) -> Row:
+    """What a server looks for after every token."""
+    return Row("rowwise", {"rows": rows, "width": width, "what": "argmax", "dtype": dtype}, 10)
+
+
 ROWS = (
     weight_gradient(1, 1024, 3, 64, kernel=7),
     weight_gradient(8, 224, 3, 32),
@@ -49,6 +59,9 @@ ROWS = (
     sums_of_segments(64, 768, "float32", 15),
     sums_of_segments(64, 768, "bfloat16", 30),
     sums_of_segments(1000, 768, "float32", 30),
+    best(64, 262_144, "float32"),
+    place_of_greatest(64, 262_144, "bfloat16"),
+    place_of_greatest(8, 262_144, "float32"),
 )
 
 

@@ -20,6 +20,7 @@ FLOATS[2, 3:7] = [np.nan, np.inf, -np.inf, -0.0]
 FLOATS[2, 7:9] = [0.0, -np.nan]
 SMALL = np.nan_to_num(FLOATS, posinf=1, neginf=1)
 TIES = RNG.integers(0, 5, (200, 3, 16)).astype(np.int32)
+PARTED = (2 * np.random.default_rng(1).standard_normal((128, 5_003))).astype(np.float32)
 LONG = RNG.standard_normal((2, 8_320)).astype(np.float32)  # in parts: 8,192 are sorted at once
 LONG[1, 100:3000] = 7
 MANY = RNG.standard_normal((3, 20_011)).astype(np.float32)
@@ -79,6 +80,16 @@ CASES: dict[str, tuple[Callable[..., Any], np.ndarray]] = {
     "approximate top": (lambda x: lax.approx_max_k(x, 5), SMALL),
     "approximate bottom of columns": (
         lambda x: lax.approx_min_k(x, 3, reduction_dimension=0), SMALL,
+    ),
+    "top of best parts": (lambda x: lax.top_k(x, 20), PARTED),
+    "top of best parts with ties": (
+        lambda x: lax.top_k(jnp.floor(x).reshape(2, 64, -1), 20), PARTED,
+    ),
+    "top of best parts of half": (lambda x: lax.top_k(x.astype(jnp.bfloat16), 9), PARTED),
+    "top of best parts with NaN": (lambda x: lax.top_k(jnp.where(x > 6, jnp.nan, x), 20), PARTED),
+    "top of best parts with zeros": (lambda x: lax.top_k(jnp.where(x > 7, x, x * 0), 20), PARTED),
+    "top of best parts below zero": (
+        lambda x: lax.top_k(jnp.where(x > 0, -jnp.inf, x), 20), PARTED,
     ),
     "top of long rows": (lambda x: lax.top_k(x, 16), LONG),
     "top of long rows with a rest": (lambda x: lax.top_k(x[:, :8_301], 7), LONG),

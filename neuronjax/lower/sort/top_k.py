@@ -1,7 +1,8 @@
 """The first K of sorted rows: `chlo.top_k`, and the custom call `ApproxTopK`.
 
-`chlo.top_k` chooses in rounds (`selection.py`). What it cannot choose so is sorted with the numbers
-of elements; long rows in parts first.
+`chlo.top_k` chooses in rounds (`selection.py`), of long rows from their best parts
+(`best_parts.py`). What it cannot choose so is sorted with the numbers of elements; long rows in
+parts first.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from neuronjax.lower.chain import elementwise
 from neuronjax.lower.control import host
 from neuronjax.lower.rewriter import Rewrite, Writer
 from neuronjax.lower.scope import Scope
+from neuronjax.lower.sort.best_parts import of_best_parts, of_rows, top
 from neuronjax.lower.sort.selection import LONGEST, is_selectable, passes, select_views
 from neuronjax.lower.sort.sort import longest_row, sort_views
 from neuronjax.lower.values.view import View, whole_view
@@ -104,8 +106,11 @@ a gather, and the four times that data is on its way to and from HBM."""
 
 
 def in_parts(writer: Writer, op: Op) -> Sequence[Value] | None:
-    """The greatest elements of rows and where they were, from the greatest of parts where that is
-    faster."""
+    """The greatest elements of rows and where they were, from the best parts of rows or from the
+    greatest of all parts where that is faster."""
+    best_parts = of_best_parts(writer, op, lambda *sizes: _best_way(*sizes)[0])
+    if best_parts is not None:
+        return best_parts
     (operand,) = op.operands
     *rows, size = operand.shape
     kept, count = op.results[0].shape[-1], math.prod(rows)
@@ -117,7 +122,7 @@ def in_parts(writer: Writer, op: Op) -> Sequence[Value] | None:
     part = size // parts
     flat = writer.reshape(operand, (count, size))
     main = writer.reshape(writer.slice(flat, 1, 0, parts * part), (count, parts, part))
-    best, places = _top(writer, main, kept)
+    best, places = top(writer, main, kept)
     starts = np.broadcast_to(np.arange(parts, dtype=np.int32)[:, None] * part, (parts, kept))
     offsets = writer.add("constant", shape=starts.shape, dtype=np.int32, value=starts)
     places = writer.add("add", places, writer.broadcast(offsets, places.shape, (1, 2)))
@@ -129,8 +134,8 @@ def in_parts(writer: Writer, op: Op) -> Sequence[Value] | None:
         others = writer.add("constant", shape=rest.shape, dtype=np.int32, value=rest)
         best = writer.concatenate([best, writer.slice(flat, 1, parts * part, size)], 1)
         places = writer.concatenate([places, others], 1)
-    values, chosen = _top(writer, best, kept)
-    where = _of_rows(writer, places, chosen)
+    values, chosen = top(writer, best, kept)
+    where = of_rows(writer, places, chosen)
     return [writer.reshape(value, op.results[0].shape) for value in (values, where)]
 
 
@@ -151,25 +156,6 @@ def _best_way(rows: int, size: int, kept: int) -> tuple[float, int]:
             best = min(best, (turns * (size // parts) * work + _BETWEEN + rest, parts))
         parts *= 2
     return best
-
-
-def _top(writer: Writer, value: Value, kept: int) -> tuple[Value, Value]:
-    shape = (*value.shape[:-1], kept)
-    specs = [TensorSpec(shape, value.dtype), TensorSpec(shape, np.dtype(np.int32))]
-    best, places = writer.several("chlo.top_k", [value], specs, (), {"k": kept})
-    return best, places
-
-
-def _of_rows(writer: Writer, table: Value, places: Value) -> Value:
-    """The elements of each row at places in it."""
-    numbers = {
-        "offset_dims": (), "collapsed_slice_dims": (1,), "operand_batching_dims": (0,),
-        "start_indices_batching_dims": (0,), "start_index_map": (1,), "index_vector_dim": 2,
-    }  # fmt: skip
-    return writer.add(
-        "gather", table, places, shape=places.shape, dtype=table.dtype, dimension_numbers=numbers,
-        slice_sizes=(1, 1), indices_are_sorted=False,
-    )  # fmt: skip
 
 
 def approximate(writer: Writer, op: Op) -> Sequence[Value] | None:
