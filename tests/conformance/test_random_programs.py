@@ -35,6 +35,15 @@ def test_engines_compute_what_the_host_computes(pair: Pair, seed: int) -> None:
     assert finding is None, f"{finding.error}\n{finding.program.reproducer}"
 
 
+@pytest.mark.slow
+def test_two_processes_compute_what_one_does() -> None:
+    """To the bit."""
+    with Pair("processes", "mesh") as processes:
+        for seed in range(50):
+            finding = processes.check(random_program(seed, statements=6))
+            assert finding is None, f"{finding.error}\n{finding.program.reproducer}"
+
+
 def test_a_seed_is_a_program() -> None:
     assert random_program(7).reproducer == random_program(7).reproducer
     assert random_program(7).reproducer != random_program(8).reproducer

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -31,6 +32,7 @@ from tests.conftest import PROJECT
 from tests.models.parity.cases import CASES
 
 DOCS = PROJECT / "docs"
+CLIENTS = PROJECT / "tests" / "clients" / "results.json"
 END = "<!-- end of table -->\n"
 
 
@@ -180,7 +182,25 @@ def rule_rows() -> Iterable[Sequence[str]]:
         yield codes, rule.what.replace("|", "\\|"), rule.severity.label, rule.remedy
 
 
+def client_rows(are_maxtext: bool) -> Iterable[Sequence[str]]:
+    """A row for each program that `python -m tests.clients` ran."""
+    for name, row in sorted(json.loads(CLIENTS.read_text()).items()):
+        client, _, what = name.partition(": ")
+        if (client in ("maxtext", "ahead")) == are_maxtext:
+            ours = row["outcomes"]["neuron"]
+            result = "agrees with `cpu`" if row["agrees"] else f"differs: {ours['error']}"
+            if client == "ahead" and row["agrees"]:
+                seconds, mfu = ours["values"]
+                result = f"{seconds:.3g} s a step, MFU {mfu:.0f} %"
+            version = row["version"].replace(" jax", ", jax")
+            yield what or f"`{client}`", version, f"`{row['commit']}`", result
+
+
+CLIENT_HEAD = ("program", "version", "commit", "result")
+
 TABLES: Mapping[str, tuple[str, Callable[[], str]]] = {
+    "clients": ("coverage.md", lambda: markdown(CLIENT_HEAD, client_rows(are_maxtext=False))),
+    "maxtext": ("maxtext.md", lambda: markdown(CLIENT_HEAD, client_rows(are_maxtext=True))),
     "options": (
         "options.md",
         lambda: markdown(["variable", "in Python", "default", "meaning"], option_rows()),

@@ -70,12 +70,12 @@ def start(program: str, *flags: str) -> subprocess.Popen[str]:
     return start_module(f"launch.{program}", *flags)
 
 
-def start_module(module: str, *flags: str) -> subprocess.Popen[str]:
-    """A module in two processes with four cores each."""
-    command = [sys.executable, "-m", "neuronjax.cli", "launch", "--hosts=2", "-m"]
+def start_module(module: str, *flags: str, count: int = 2) -> subprocess.Popen[str]:
+    """A module in several processes with eight cores together."""
+    command = [sys.executable, "-m", "neuronjax.cli", "launch", f"--hosts={count}", "-m"]
     return subprocess.Popen(
         [*command, module, *flags],
-        env={**os.environ, "JAX_PLATFORMS": "neuron", "NEURON_RT_NUM_CORES": "4"},
+        env={**os.environ, "JAX_PLATFORMS": "neuron", "NEURON_RT_NUM_CORES": str(8 // count)},
         cwd=PROJECT,
         text=True,
         stdout=subprocess.PIPE,
@@ -156,12 +156,21 @@ def test_two_processes_tune_like_one_and_write_one_model(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_two_processes_train_like_one_on_every_mesh(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("count", "names"),
+    [
+        (2, list(mesh_job.MESHES)),
+        (4, ["data, fully sharded, tensor, scan", "experts", "GPipe", "interleaved"]),
+    ],
+)
+def test_processes_train_like_one_on_every_mesh(
+    count: int, names: list[str], tmp_path: Path
+) -> None:
     both, alone = tmp_path / "both", tmp_path / "alone"
-    launcher = start_module("tests.training.mesh_job", str(both))
+    launcher = start_module("tests.training.mesh_job", str(both), *names, count=count)
     output, errors = launcher.communicate(timeout=1200)
     assert launcher.returncode == 0, output + errors
-    for name in mesh_job.MESHES:
+    for name in names:
         mesh_job.run(name, alone)
         steps_of_both, steps_of_one = (
             np.float32(losses(folder / name)) for folder in (both, alone)

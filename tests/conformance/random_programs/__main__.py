@@ -2,7 +2,10 @@
 
   python -m tests.conformance.random_programs --seeds=2000
   python -m tests.conformance.random_programs --seeds=500 --first=10000 --against=adversarial
+  python -m tests.conformance.random_programs --seeds=100 --against=processes --with=mesh
   python -m tests.conformance.random_programs --show=17
+
+`mesh` splits arguments over the eight devices of a process, `processes` over those of two.
 
 A line of JSON per seed goes to --out; seeds that it holds already are not run again. Findings are
 printed with a script that shows them, and counted at the end by their sort.

@@ -23,12 +23,21 @@ _CHARACTERS = 600
 
 def answer(source: str, arguments: list[np.ndarray]) -> list[np.ndarray] | str:
     """The results of `program` in `source`, or what it raised, or the law that it breaks."""
+
+    def run(program: Any) -> list[np.ndarray] | str:
+        compiled = jax.jit(program).lower(*arguments).compile()
+        results = [np.asarray(each) for each in compiled(*arguments)]
+        return broken_law(compiled) or results
+
+    return answered(source, run)
+
+
+def answered(source: str, run: Callable[[Any], list[np.ndarray] | str]) -> list[np.ndarray] | str:
+    """What `run` makes of the `program` in `source`, or the text of an exception."""
     scope: dict[str, Any] = {}
     try:
         exec(compile(source, "<random program>", "exec"), scope)
-        compiled = jax.jit(scope["program"]).lower(*arguments).compile()
-        results = [np.asarray(each) for each in compiled(*arguments)]
-        return broken_law(compiled) or results
+        return run(scope["program"])
     except Exception as error:
         return f"{type(error).__name__}: {error}"[:_CHARACTERS]
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from tests.conformance.random_programs.program import RandomProgram
 
+_EIGHT_CORES = {"NEURONJAX_TARGET": "trn2.3xlarge", "NEURON_LOGICAL_NC_CONFIG": "1"}
 _SETTINGS: Mapping[str, Mapping[str, str]] = {
     "host": {},
     "cpu": {"JAX_PLATFORMS": "cpu"},
@@ -23,8 +24,16 @@ _SETTINGS: Mapping[str, Mapping[str, str]] = {
     "engine": {"NEURONJAX_EXECUTOR": "engine"},
     "dataflow": {"NEURONJAX_EXECUTOR": "engine", "NEURONJAX_ENGINE_ORDER": "dataflow"},
     "adversarial": {"NEURONJAX_EXECUTOR": "engine", "NEURONJAX_ENGINE_ORDER": "adversarial"},
+    "mesh": _EIGHT_CORES,
+    "processes": {**_EIGHT_CORES, "NEURON_RT_NUM_CORES": "4"},
 }
 """Name of a setting -> what differs in it from the defaults."""
+_MODULE = "tests.conformance.random_programs.worker"
+_MODULES: Mapping[str, Sequence[str]] = {
+    "mesh": ("tests.conformance.random_programs.split_worker", "1"),
+    "processes": ("tests.conformance.random_programs.split_worker", "2"),
+}
+"""Name of a setting -> what runs in it, and its arguments, where that is not `_MODULE`."""
 
 SETTINGS = tuple(_SETTINGS)
 
@@ -39,13 +48,13 @@ class Worker:
         self,
         setting: str,
         timeout: float = 300,
-        module: str = "tests.conformance.random_programs.worker",
+        module: str | None = None,
     ) -> None:
         ours = ("NEURON", "JAX_", "XLA_")
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
         self._environment = inherited | {"JAX_PLATFORMS": "neuron,cpu"} | _SETTINGS[setting]
         self._timeout = timeout
-        self._module = module
+        self._words = _MODULES.get(setting, (module or _MODULE,))
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
 
@@ -71,7 +80,7 @@ class Worker:
         if self._process is None:
             self._log = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process lives
             self._process = subprocess.Popen(
-                [sys.executable, "-m", self._module],
+                [sys.executable, "-m", *self._words],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
                 env=self._environment,
             )  # fmt: skip
