@@ -116,6 +116,13 @@ class Writer:
         )  # fmt: skip
 
 
+def is_finite(writer: Writer, value: Value) -> Value:
+    """Whether all elements are finite: zeros times them add up to zero."""
+    zeros = writer.add("multiply", value, writer.constant(0, value))
+    total = writer.sum(writer.convert(zeros, np.float32), range(len(value.shape)))
+    return writer.compare("EQ", total, writer.constant(0, total))
+
+
 Rewrite = Callable[[Writer, Op], Sequence[Value] | None]
 
 

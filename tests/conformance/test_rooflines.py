@@ -32,6 +32,16 @@ def weight_gradient(batch: int, pixels: int, channels: int, features: int, **oth
     return Row("convolution", given | others, 12)
 
 
+def narrow_groups(channels: int, groups: int, kernel: int, wrt: str, most: float) -> Row:
+    """A convolution of an image of 512 by 512 pixels, by its groups."""
+    given: dict[str, Choice] = {
+        "batch": 1, "pixels": 512, "channels": channels, "features": channels, "kernel": kernel,
+        "stride": 1, "dilation": 1, "groups": groups, "layout": "NHWC", "wrt": wrt,
+        "dtype": "bfloat16",
+    }  # fmt: skip
+    return Row("convolution_of_groups", given, most)
+
+
 def sums_of_segments(segments: int, width: int, dtype: str, most: float) -> Row:
     """Of rows that the Tensor engine adds up."""
     given: dict[str, Choice] = {
@@ -56,6 +66,9 @@ ROWS = (
     weight_gradient(8, 224, 3, 32, dtype="float32"),
     weight_gradient(1, 512, 256, 160),
     weight_gradient(8, 56, 256, 160, kernel=1),
+    narrow_groups(64, 64, 7, "none", 35),
+    narrow_groups(64, 4, 3, "weight", 10),
+    narrow_groups(64, 4, 3, "none", 20),
     sums_of_segments(64, 768, "float32", 15),
     sums_of_segments(64, 768, "bfloat16", 30),
     sums_of_segments(1000, 768, "float32", 30),

@@ -8,9 +8,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from neuronjax.program.operand import Kind
+from neuronjax.program.printer import print_program
 from neuronjax.program.walk import count_instructions, kernels
 from tests.lower.differential import EXACT, Tolerance, completed, lowered, sent
 from tests.lower.test_matmul import PRODUCT, ROUNDED, drawn, held
@@ -122,6 +124,40 @@ def test_gradients(case: Any) -> None:
         return jax.vjp(function, x, w)[1](g)
 
     held(step, x, w, drawn(shape, seed=2), tolerance=PRODUCT)
+
+
+NARROW_GROUPS: list[tuple[str, Any, tuple[int, ...], tuple[int, ...]]] = [
+    ("depthwise", conv(feature_group_count=64, padding="SAME"), (1, 64, 64, 64), (3, 3, 1, 64)),
+    ("depthwise with steps", conv(feature_group_count=64, strides=(2, 2), padding="SAME"),
+     (1, 129, 128, 64), (3, 3, 1, 64)),
+    ("groups of 4 channels", conv(feature_group_count=8, padding="SAME"),
+     (2, 128, 64, 32), (3, 3, 4, 64)),
+    ("features first", conv(_NCHW, feature_group_count=32, padding="SAME"),
+     (1, 64, 128, 64), (64, 2, 3, 3)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NARROW_GROUPS, ids=lambda case: case[0])
+def test_narrow_groups_are_convolved_together(case: Any) -> None:
+    _, function, data, kernel = case
+    x, w = drawn(data, "bfloat16"), drawn(kernel, "bfloat16", seed=1)
+    program = held(function, x, w, tolerance=ROUNDED)
+    assert "if usually" in print_program(program)
+    odd = np.array(x)
+    odd[0, 3, 5, 7], odd[0, 9, 1, 2] = np.inf, np.nan
+    held(function, odd, w, tolerance=ROUNDED)
+
+
+@pytest.mark.parametrize("case", NARROW_GROUPS[:3], ids=lambda case: case[0])
+def test_gradients_of_narrow_groups(case: Any) -> None:
+    _, function, data, kernel = case
+    x, w = drawn(data, "bfloat16"), drawn(kernel, "bfloat16", seed=1)
+    shape = jax.eval_shape(function, x, w).shape
+
+    def step(x: Any, w: Any, g: Any) -> Any:
+        return jax.vjp(lambda w: function(x, w), w)[1](g)
+
+    held(step, x, w, drawn(shape, "bfloat16", seed=2), tolerance=ROUNDED)
 
 
 def test_dilated_inputs_are_not_written_out() -> None:

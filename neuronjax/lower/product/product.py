@@ -148,7 +148,8 @@ class ProductWriter(Loader):
 
         @functools.cache
         def density(width: int) -> float:
-            largest = max((block.tile for block in blocks(axes, width)), key=size_of)
+            parts = (block.tile for block in blocks(axes, min(width, WIDTH)))
+            largest = max(parts, key=size_of)
             loaded, depth = 0, 0
             for step in steps:
                 part = self.panel_bytes(operand, largest, replace(step, loops=()))
@@ -382,14 +383,14 @@ class ProductWriter(Loader):
     def _given(
         self, row: tuple[Axis, ...], column: tuple[Axis, ...], position: Position
     ) -> dict[Reference, Access]:
-        tiles_by_value = {}
+        partsby_value = {}
         for number, panel in self._shared.items():
             axes = self.emitter.program.inputs[number].axes
             access = panel.access([axis for axis in column if axis.dim in axes], position)
-            tiles_by_value[Reference(number, is_input=True)] = replace(
+            partsby_value[Reference(number, is_input=True)] = replace(
                 access, partitions=size_of(row)
             )
-        return tiles_by_value
+        return partsby_value
 
     def finish(
         self,

@@ -26,7 +26,7 @@ def convolution(writer: Writer, op: Op) -> Sequence[Value] | None:
     """Sums of taps in FP32, of inputs with their channels last."""
     source, kernel = op.operands
     numbers = op.attributes["dimension_numbers"]
-    if not _is_depthwise(op) or not all(
+    if not is_depthwise(op) or not all(
         elementwise.is_float(value.dtype) for value in (source, kernel, op.result)
     ):
         return None
@@ -53,7 +53,7 @@ def convolution(writer: Writer, op: Op) -> Sequence[Value] | None:
     return [writer.convert(total, op.result.dtype)]
 
 
-def _is_depthwise(op: Op) -> bool:
+def is_depthwise(op: Op) -> bool:
     """Whether every channel is a group, channels are last, and nothing is turned or dilated."""
     source, kernel = op.operands
     a, numbers = op.attributes, op.attributes["dimension_numbers"]

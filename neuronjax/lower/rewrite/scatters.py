@@ -18,7 +18,7 @@ import numpy as np
 
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.operations import is_widening, number_of, peel, reducer
-from neuronjax.lower.rewriter import IS_USUAL, Writer
+from neuronjax.lower.rewriter import IS_USUAL, Writer, is_finite
 from neuronjax.lower.write.builder import PARTITIONS
 
 _MOST_PLACES = 1 << 18
@@ -128,9 +128,7 @@ def _rows(writer: Writer, op: Op) -> Sequence[Value] | None:
     if not _is_multiplied(places, width, updates):
         return None
     flat = writer.reshape(updates, (count, width))
-    zeros = writer.add("multiply", flat, writer.constant(0, flat))
-    total = writer.sum(writer.convert(zeros, _FLOAT32), (0, 1))
-    all_finite = writer.compare("EQ", total, writer.constant(0, total))
+    all_finite = is_finite(writer, flat)
     inner = Writer(op.source, op.scope)
     index = inner.reshape(indices, (count,))
     marks = inner.convert(_marked(inner, index, places), updates.dtype)
