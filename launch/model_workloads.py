@@ -26,7 +26,6 @@ DEFAULT_LENGTH = 2048
 _TOKENS_OF_ENCODERS = 512
 _CHOICES = 4
 _IMAGE_SIZE = 224
-_PAINTED_SIZE = 512
 _SAMPLES = 160_000  # ten seconds of speech
 _PROMPT_TOKENS = 77  # of CLIP, which all diffusion models of the registry read
 _IDS = 6  # of SDXL: sizes and places of a picture
@@ -74,12 +73,9 @@ def phases(model: str, length: int | None = None) -> list[Phase]:
     Raises ConfigError if the model is not supported.
     """
     described = describe(Path(model))
-    depths = layer_depths(described.config)
+    depths = layer_depths(described.config) or _ALIKE
     steps = STEPS[described.architecture.task]
-    return [
-        Phase(name, partial(_made, described, step, length, depths is not None), depths or _ALIKE)
-        for name, step in steps.items()
-    ]
+    return [Phase(name, partial(_made, model, name, length), depths) for name in steps]
 
 
 def layer_depths(config: Any) -> tuple[int, int] | None:
@@ -101,10 +97,9 @@ _LAYER_SETS = ("sliding_layers", "no_rotary_layers", "dense_layers", "local_laye
 
 
 def _made(
-    described: Described,
-    make_step: Callable[[Model, Any, Size], Step],
+    model: str,
+    phase: str,
     length: int | None,
-    is_deep: bool,
     *,
     mesh: AbstractMesh,
     batch: int | None = None,
@@ -112,11 +107,13 @@ def _made(
     layers: int | None = None,
     pad: bool = False,
 ) -> dict[str, Any]:
-    """A workload: `batch` counts over all cores. With `pad`, sizes that the mesh does not divide
-    are rounded up.
+    """A phase of a model: `batch` counts over all cores. With `pad`, sizes that the mesh does not
+    divide are rounded up. All that it is given goes to other processes as it is.
 
     Raises ConfigError if models of this architecture cannot be padded.
     """
+    described = describe(Path(model))
+    is_deep = layer_depths(described.config) is not None
     config = replace(described.config, dtype=dtype, param_dtype=dtype)
     whole = getattr(config, "num_layers", None) if is_deep else None
     if is_deep and layers:
@@ -132,6 +129,7 @@ def _made(
         config = make_padded(config, dict(mesh.shape))
     graph, parameters = described.architecture.abstract(config)
     size = Size(batch or mesh.shape.get("data", 1), length or _usual_length(described))
+    make_step = STEPS[described.architecture.task][phase]
     step = make_step(_Shaped(graph, parameters), config, size)
     shardings = parameter_shardings(mesh, parameters, axis_names_of(graph, parameters))
 
@@ -348,7 +346,7 @@ def _denoise(model: Model, config: Any, size: Size) -> Step:
 
 
 def _decode_latents(model: Model, config: Any, size: Size) -> Step:
-    side = _PAINTED_SIZE >> (len(config.channels) - 1)
+    side = config.sample_size // config.reduction
     latents = _array(size.batch, side, side, config.latent_channels, dtype=jnp.float32)
     return Step(lambda model, latents: model.decode(latents), (latents,))
 

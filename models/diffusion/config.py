@@ -122,6 +122,7 @@ class AutoencoderConfig:
     Raises ConfigError if the dimensions do not fit together.
     """
 
+    sample_size: int = setting(None, "side of the training images in pixels", WIDTH, default=512)
     image_channels: int = setting(None, "channels of the images", WIDTH, default=3)
     latent_channels: int = setting(None, "channels of the latents", WIDTH, default=4)
     channels: tuple[int, ...] = setting(

@@ -145,6 +145,7 @@ def _autoencoder(fields: Fields) -> AutoencoderConfig:
         _attention_of(fields, name, {kind: False}, [kind])
     dtype = read_dtype(fields)
     return AutoencoderConfig(
+        sample_size=fields.positive("sample_size", 32),
         image_channels=fields.positive("in_channels", 3),
         latent_channels=fields.positive("latent_channels", 4),
         channels=channels,

@@ -49,6 +49,27 @@ _UNET: Fields = {
     "cross_attention_dim": 768,
     "layers_per_block": 2,
 }
+_CLIP_TEXT: Fields = {
+    "architectures": ["CLIPTextModel"],
+    "model_type": "clip_text_model",
+    "vocab_size": 49_408,
+    "max_position_embeddings": 77,
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "projection_dim": 768,
+    "hidden_act": "quick_gelu",
+    "eos_token_id": 2,
+}
+_VAE: Fields = {
+    "_class_name": "AutoencoderKL",
+    "sample_size": 512,
+    "block_out_channels": [128, 256, 512, 512],
+    "layers_per_block": 2,
+    "down_block_types": ["DownEncoderBlock2D"] * 4,
+    "up_block_types": ["UpDecoderBlock2D"] * 4,
+}
 
 OTHERS: Mapping[str, Fields] = {
     "google-bert/bert-base-uncased": _BERT,
@@ -135,6 +156,8 @@ OTHERS: Mapping[str, Fields] = {
         "dtype": "float16",
     },
     "stable-diffusion-v1-5/stable-diffusion-v1-5/unet": _UNET,
+    "stable-diffusion-v1-5/stable-diffusion-v1-5/text_encoder": _CLIP_TEXT,
+    "stable-diffusion-v1-5/stable-diffusion-v1-5/vae": _VAE,
     "stabilityai/stable-diffusion-2-1/unet": _UNET
     | {
         "sample_size": 96,
@@ -156,6 +179,19 @@ OTHERS: Mapping[str, Fields] = {
         "addition_time_embed_dim": 256,
         "projection_class_embeddings_input_dim": 2816,
     },
+    "stabilityai/stable-diffusion-xl-base-1.0/text_encoder": _CLIP_TEXT,
+    "stabilityai/stable-diffusion-xl-base-1.0/text_encoder_2": _CLIP_TEXT
+    | {
+        "architectures": ["CLIPTextModelWithProjection"],
+        "hidden_size": 1280,
+        "intermediate_size": 5120,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 20,
+        "projection_dim": 1280,
+        "hidden_act": "gelu",
+    },
+    "stabilityai/stable-diffusion-xl-base-1.0/vae": _VAE
+    | {"sample_size": 1024, "scaling_factor": 0.13025},
     "lllyasviel/sd-controlnet-canny": {
         **{name: _UNET[name] for name in _UNET if name not in ("sample_size", "out_channels")},
         "_class_name": "ControlNetModel",

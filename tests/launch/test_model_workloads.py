@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,8 @@ def test_phases(name: str, tmp_path: Path) -> None:
     found = phases(_directory(tmp_path, architecture, config))
     assert [phase.name for phase in found] == names
     for phase in found:
-        made = phase.make(mesh=MESH, batch=4)
+        make = pickle.loads(pickle.dumps(phase.make))  # as on their way to other processes
+        made = make(mesh=MESH, batch=4)
         results = jax.eval_shape(made["fn"], *made["arguments"])
         axes = {
             axis
