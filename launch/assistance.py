@@ -30,7 +30,7 @@ class Assistance(NamedTuple):
         )
 
     def _assistant(self, length: int) -> Assistant:
-        """For a text of at most that length."""
+        """The assistant for a text of at most that length."""
         if self.draft is None:
             return PromptLookup()
         config = self.draft.config

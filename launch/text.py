@@ -145,7 +145,7 @@ def read_tokenizer(directory: Path) -> tokenizers.Tokenizer | None:
 
 
 def needed_tokenizer(directory: Path) -> tokenizers.Tokenizer:
-    """As `read_tokenizer`; raises DataError if there is none."""
+    """The tokenizer that `read_tokenizer` finds. Raises DataError if there is none."""
     tokenizer = read_tokenizer(directory)
     if tokenizer is None:
         raise DataError(

@@ -117,7 +117,7 @@ class Scaled(nnx.Module):
         )
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """As of the inner map."""
+        """Applies the inner map."""
         return self.inner(x) * self.scale[...].astype(x.dtype)
 
 
@@ -249,7 +249,7 @@ def bert(
 
 
 def _cast(weights: Shapes) -> Shapes:
-    """With the weights of products in BF16."""
+    """The shapes with the weights of products in BF16."""
     return {
         path: jax.ShapeDtypeStruct(weight.shape, jnp.bfloat16)
         if path.endswith("kernel")
@@ -306,7 +306,7 @@ class Folded(ConvNorm):
         self.bias = nnx.Param(jnp.zeros_like(layer.norm.bias[...]))
 
     def __call__(self, x: jax.Array, *, train: bool = False) -> jax.Array:
-        """As of the layer in inference."""
+        """Applies the layer as in inference."""
         return self.convolution(x) + self.bias[...]
 
 

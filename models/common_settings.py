@@ -67,7 +67,7 @@ def common(key: str, *, default: Any = MISSING) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class NormalConfig(ModelConfig):
-    """Of models whose initial weights are drawn from a normal distribution."""
+    """The settings of models whose initial weights are drawn from a normal distribution."""
 
     initializer_range: float = common("initializer_range", default=0.02)
 

@@ -39,7 +39,7 @@ class EncoderDecoderConfig(ModelConfig):
 
     @property
     def cache_shape(self) -> CacheShape:
-        """Of what a decoder keeps of a target."""
+        """The shape of what a decoder keeps of a target."""
         layers, heads = self.num_decoder_layers, self.num_decoder_heads
         return CacheShape(layers, heads, self.dim // heads, self.dtype, self.max_seq_len)
 

@@ -9,7 +9,7 @@ from models.settings import ModelConfig
 
 @dataclass(frozen=True, kw_only=True)
 class ImageConfig(ModelConfig):
-    """Of every one."""
+    """The settings of every model of images."""
 
     image_size: tuple[int, int] | None = None  # height and width that images must have
     num_channels: int = common("num_channels", default=3)
@@ -18,7 +18,7 @@ class ImageConfig(ModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PatchConfig(ImageConfig, TransformerConfig):
-    """Of transformers over patches; the defaults are those of ViT-Base."""
+    """The settings of transformers over patches; the defaults are those of ViT-Base."""
 
     act: str = common("hidden_act", default="gelu")
     qkv_bias: bool = common("qkv_bias", default=True)

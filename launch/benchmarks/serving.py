@@ -209,7 +209,7 @@ def _steps(runner: Runner, buckets: Buckets) -> Callable[[Sequence[Bucket]], lis
 
 
 def _inputs(bucket: Bucket) -> np.ndarray:
-    """Of a step in which every row has all tokens that it can."""
+    """The inputs of a step in which every row has all tokens that it can."""
     inputs = np.zeros((bucket.rows, HEADER + bucket.tokens + bucket.blocks), np.int32)
     inputs[:, 1] = bucket.tokens
     inputs[:, 2] = np.arange(bucket.rows)

@@ -56,7 +56,7 @@ def make_batches(rows: Rows, batch_size: int, local: np.ndarray | None = None) -
 
 
 class _LocalRows(grain.MapDataset[Any]):
-    """Of every `batch_size` rows those with the numbers `local`."""
+    """The rows with the numbers `local` of every `batch_size`."""
 
     def __init__(self, rows: Rows, batch_size: int, local: np.ndarray) -> None:
         super().__init__(rows)

@@ -1,4 +1,4 @@
-"""From rows in this process's memory to arrays over the mesh of all processes."""
+"""Rows in this process's memory become arrays over the mesh of all processes."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Between adapters' parameters and the tensors of PEFT's files.
+"""Adapters' parameters as the tensors of PEFT's files, and back.
 
 A tensor of the base may hold several of our maps (queries, keys and values in one); its adapter
 then has the ranks of all beside each other, each of which reaches the outputs of its own map:

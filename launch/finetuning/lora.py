@@ -42,7 +42,7 @@ class LoRA:
     rslora: bool = False  # the scale is alpha / sqrt(rank): Kalajdzievski, 2023
 
     def scale(self, rank: int, alpha: float) -> float:
-        """Of an adapter with a rank and an alpha of its own."""
+        """The scale of an adapter with a rank and an alpha of its own."""
         return alpha / (math.sqrt(rank) if self.rslora else rank)
 
 

@@ -39,7 +39,7 @@ class TunedModel:
 
     @classmethod
     def of(cls, base: Described, settings: TuningSettings, *, reference: bool) -> "TunedModel":
-        """As the settings say. Raises ModelError for adapters that do not suit the base."""
+        """The model that settings ask for. Raises ModelError for adapters that do not suit it."""
         adapted: Adapted | None = None
         loaded: Mapping[str, np.ndarray] = {}
         if settings.adapter is not None:
@@ -52,7 +52,7 @@ class TunedModel:
 
     @classmethod
     def recorded(cls, base: Described, record: Mapping[str, Any] | None) -> "TunedModel":
-        """As `record` of another run says; None: the base itself.
+        """The model that `record` of another run describes; None: the base itself.
 
         Raises ModelError for layers that the base lacks.
         """

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Shape(NamedTuple):
-    """Of one run."""
+    """The shape of one run."""
 
     rows: int  # texts
     tokens: int  # of each

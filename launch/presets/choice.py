@@ -39,7 +39,7 @@ class Choice:
 
     @property
     def task(self) -> str | None:
-        """Of launch.finetune; None: --task says it."""
+        """The task of launch.finetune; None: --task says it."""
         return None if self.recipe is None else self.recipe.task
 
 

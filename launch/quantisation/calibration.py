@@ -17,7 +17,7 @@ from models.pretrained import Pretrained
 
 
 class Seen(NamedTuple):
-    """By path of the module."""
+    """What was seen, by path of the module."""
 
     inputs: dict[str, Any]  # of linear maps: mean squares FP32 [*in_axes]
     caches: dict[str, Any]  # of attention: largest magnitudes of keys and of values, FP32 [2]

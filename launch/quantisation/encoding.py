@@ -7,7 +7,7 @@ from launch.emulation import quantize_mx
 from models.layers.narrow import LARGEST, Storage
 
 RATIOS = np.linspace(1.0, 0.5, 21)
-"""Of the largest magnitude of a block: what stands for the largest number of the format."""
+"""Shares of a block's largest magnitude that stand for the largest number of the format."""
 
 
 def encode(
@@ -41,7 +41,7 @@ def encode(
 
 
 def _nearest(scaled: np.ndarray, dtype: str) -> np.ndarray:
-    """To nearest even; what exceeds the range becomes the largest number in it."""
+    """Rounds to nearest even; what exceeds the range becomes the largest number in it."""
     largest = LARGEST[dtype]
     clipped = np.clip(scaled, -largest, largest)
     if dtype == "int8":

@@ -1,4 +1,4 @@
-"""From files to files."""
+"""Quantises a model's files into others."""
 
 from itertools import islice
 from pathlib import Path

@@ -48,7 +48,7 @@ class Accuracy:
         return self.perplexity / self.reference_perplexity - 1
 
     def text(self) -> str:
-        """For a person."""
+        """The report for a person."""
         lines = [
             f"perplexity {self.perplexity:.4f}, reference {self.reference_perplexity:.4f} "
             f"({self.perplexity_change:+.3%}) over {self.tokens} tokens",
@@ -66,7 +66,7 @@ class Accuracy:
         return "\n".join(lines)
 
     def save(self, file: Path) -> None:
-        """As JSON."""
+        """Writes the report as JSON."""
         values = {**asdict(self), "perplexity_change": self.perplexity_change}
         file.write_text(json.dumps(values, indent=1) + "\n")
 

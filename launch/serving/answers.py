@@ -77,7 +77,7 @@ class Answer:
         return Piece(text, tokens, logprobs, finished, cached, "", times)
 
     def _shown(self, tokens: Sequence[int]) -> Sequence[int]:
-        """Without those that end an answer and are no part of it."""
+        """The tokens without those that end an answer and are no part of it."""
         if self._silent.isdisjoint(tokens):
             return tokens
         return [token for token in tokens if token not in self._silent]

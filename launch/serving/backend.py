@@ -7,7 +7,7 @@ from launch.serving.http.site import Recipe
 
 
 class Backend(NamedTuple):
-    """Of the process with the device."""
+    """What the process with the device serves."""
 
     recipe: Recipe
     desk: Desk

@@ -62,7 +62,7 @@ class Channel:
         self._closed = False
 
     def send(self, message: Any) -> None:
-        """From any thread; waits while the other end does not read."""
+        """Sends a message, from any thread; waits while the other end does not read."""
         data = packed(message)
         with self._lock, suppress(OSError):
             self._connection.sendall(data)

@@ -57,7 +57,7 @@ class Desk:
         self._channel = None
 
     def tell(self, report: Report) -> None:
-        """From any thread; nobody may listen."""
+        """Tells of a report, from any thread; nobody may listen."""
         channel = self._channel
         if channel is not None:
             channel.send(report)
@@ -140,7 +140,7 @@ class EngineDesk(Desk):
 
 
 class BatchDesk(Desk):
-    """Before what computes in groups."""
+    """The desk before what computes in groups."""
 
     def __init__(self, batcher: Batcher[Any, Any]) -> None:
         super().__init__(

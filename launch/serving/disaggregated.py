@@ -72,7 +72,7 @@ class Disaggregated:
         self.close()
 
     def submit(self, request: Request) -> None:
-        """As of an engine."""
+        """Submits a request, as to an engine."""
         self._decode.check(request)
         with self._lock:
             now = max(self._prefill.now, self._decode.now)
@@ -81,14 +81,14 @@ class Disaggregated:
             self._requests[request.id] = request
 
     def cancel(self, request_id: str, reason: FinishReason = "cancelled") -> None:
-        """As of an engine."""
+        """Cancels a request, as of an engine."""
         with self._lock:
             self._requests.pop(request_id, None)
             self._prefill.cancel(request_id, reason)
             self._decode.cancel(request_id, reason)
 
     def load(self) -> Load:
-        """Of both engines together."""
+        """The load of both engines together."""
         return total_load([self._prefill.load(), self._decode.load()])
 
     @property
@@ -156,7 +156,7 @@ class Disaggregated:
         )
 
     def _lay_down(self, text: Sequence[int], root: Key, known: Prefix, values: Any) -> None:
-        """In the second engine's thread. Where there is no room the prompt is computed again."""
+        """Runs in the second engine's thread. Without room the prompt is computed again."""
         places = self._decode.adopt_blocks(text, root, known)
         if places is not None:
             self._runners[1].write_blocks(places, values)

@@ -54,7 +54,7 @@ class Target:
 
     @classmethod
     def of(cls, shape: CacheShape, length: int) -> "Target":
-        """For texts of up to `length` tokens."""
+        """The target for texts of up to `length` tokens."""
         return cls(shape.layers, shape.heads, shape.head_dim, shape.dtype, length)
 
     def window(self, layer: int) -> None:
@@ -119,7 +119,7 @@ def limits_of(config: EngineConfig, model: Pretrained, sources: Sources) -> Sche
 
 
 def cache_shape(model: Pretrained) -> CacheShape:
-    """Of the decoder's keys and values."""
+    """The shape of the decoder's keys and values."""
     decoder: EncoderDecoder = merge(model.graph, model.parameters)
     return decoder.cache_shape
 

@@ -169,7 +169,7 @@ class Engine:
         return known.length * self.limits.block_size
 
     def known_blocks(self, text: Items[int], root: Key) -> Prefix:
-        """As of the scheduler; it stays what it is until the next step is planned."""
+        """The scheduler's known blocks, which stay what they are until the next step is planned."""
         return self._scheduler.known(text, root)
 
     def adopt_blocks(self, text: Items[int], root: Key, prefix: Prefix) -> list[int] | None:

@@ -68,7 +68,7 @@ def choice_grammar(choices: Sequence[str], parameter: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """As Lark writes it."""
+    """The literal as Lark writes it."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -163,7 +163,7 @@ class _AtLeast:
         return going_on if self._left and going_on.any() else mask
 
     def accept(self, token: int) -> bool:
-        """As of the grammar."""
+        """Takes a token, as the grammar does."""
         self._left = max(self._left - 1, 0)
         return self._grammar is None or self._grammar.accept(token)
 

@@ -51,7 +51,7 @@ class Replicas:
         self.close()
 
     def submit(self, request: Request) -> None:
-        """As of an engine."""
+        """Submits a request, as to an engine."""
         tokens = len(request.prompt) + request.max_tokens
         with self._lock:
             new = [tokens - engine.cached(request) for engine in self._engines]
@@ -72,14 +72,14 @@ class Replicas:
         raise refused
 
     def cancel(self, request_id: str, reason: FinishReason = "cancelled") -> None:
-        """As of an engine."""
+        """Cancels a request, as of an engine."""
         with self._lock:
             number = self._forget(request_id)
         if number is not None:
             self._engines[number].cancel(request_id, reason)
 
     def load(self) -> Load:
-        """Of all engines together."""
+        """The load of all engines together."""
         loads = [engine.load() for engine in self._engines]
         return total_load(loads)
 

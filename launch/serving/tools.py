@@ -32,8 +32,8 @@ class Tools:
 
     @property
     def grammar(self) -> str:
-        """Of an answer that calls one of the forced tools. Raises RequestError if the parameters of
-        a tool cannot be compiled."""
+        """The grammar of an answer that calls a forced tool. Raises RequestError if the
+        parameters of a tool cannot be compiled."""
         rules = [
             (
                 f'{{"name":{json.dumps(function["name"])},"arguments":',

@@ -1,4 +1,4 @@
-"""From an image and a question about it to text."""
+"""An image and a question about it become text."""
 
 import sys
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ MARKS: Mapping[str, Marks] = {
         ),
     ),
 }
-"""By the `model_type` of the model."""
+"""The marks by the `model_type` of the model."""
 
 
 def _run(request: Request) -> None:

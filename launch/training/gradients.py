@@ -93,7 +93,7 @@ class CoreStep:
     def _gradients(
         self, parameters: Parameters, scaling: Parameters, batch: Batch, step: jax.Array
     ) -> Gradients:
-        """Of one core's parts of everything."""
+        """The gradients of one core's parts of everything."""
         held = self._for_step(parameters)
         learning = {path: weight for path, weight in held.items() if path in self.learnt}
         learning |= self._own(scaling)

@@ -117,7 +117,7 @@ def _text(size: int) -> str:
 
 
 def _bytes(tree: Any) -> int:
-    """Of a core's parts of jax.ShapeDtypeStruct with shardings."""
+    """The bytes of a core's parts of jax.ShapeDtypeStruct with shardings."""
     return sum(
         math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
         for leaf in jax.tree.leaves(tree)

@@ -61,7 +61,7 @@ class LabelLoss:
         axes: tuple[str, ...] = (),
         plain: Callable[[jax.Array, jax.Array], jax.Array] | None = None,
     ) -> TokenLosses:
-        """As `models.losses.token_losses`."""
+        """The losses of tokens, as from `models.losses.token_losses`."""
         return token_losses(
             logits,
             labels,

@@ -121,7 +121,7 @@ class Parallelism:
 
     @classmethod
     def of(cls, sizes: Mapping[str, int], **settings: Any) -> "Parallelism":
-        """For a mesh with these sizes of axes. Raises MeshError for axes that only serving has."""
+        """What a mesh of these sizes does. Raises MeshError for axes that only serving has."""
         replicas = sizes.get(KV_REPLICA, 1)
         by_axis = {axis: name for name, axis in _AXIS_OF.items()}
         if others := sizes.keys() - {*by_axis, KV_REPLICA}:
@@ -138,7 +138,7 @@ class Parallelism:
         return cls(**named, **settings)
 
     def fitted(self, config: Any) -> "Parallelism":
-        """With as many copies of key-value heads as a model of this config needs.
+        """The same with as many copies of key-value heads as a model of this config needs.
 
         Raises MeshError if tensor parallelism is no multiple of its heads.
         """

@@ -168,7 +168,7 @@ class _Run:
         self.rounds = pipeline.schedule.rounds
 
     def start(self) -> _Tick:
-        """Before the first tick."""
+        """The state before the first tick."""
         own = {**self.chunk(self.fixed, jnp.int32(0)), **self.chunk(self.parameters, jnp.int32(0))}
 
         def whole(parameters: Any, rows: Any) -> tuple[jax.Array, Any]:

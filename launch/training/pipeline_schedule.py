@@ -164,7 +164,7 @@ def _gpipe(stages: int, passes: int, rounds: int) -> int:
 
 
 def _one_forward_one_backward(stages: int, passes: int, rounds: int) -> int:
-    """In the tick in which the first micro-batch reaches the last virtual stage: from then on a
+    """The tick in which the first micro-batch reaches the last virtual stage: from then on a
     stage has a pass of each kind per tick (Narayanan et al., 2021, with chunks "interleaved").
 
     A micro-batch comes back to stage s 2·(p - 1 - s) ticks later, so a stage keeps up to 2·p - 1

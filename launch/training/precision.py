@@ -59,7 +59,7 @@ class Precision:
 
     @property
     def accumulation_dtype(self) -> str:
-        """Of gradients added up over micro-batches."""
+        """The dtype of gradients added up over micro-batches."""
         return "float32" if self.optimizer_use_fp32_grad_acc else self.compute_dtype
 
     @property

@@ -42,7 +42,7 @@ class ModelStages:
     routers: RouterLosses | None = None
 
     def parts(self) -> Stages:
-        """As a pipeline takes them."""
+        """The parts as a pipeline takes them."""
         return Stages(self.embed, self.run, self.loss, shared=self.model.splits_vocabulary)
 
     def embed(self, parameters: Any, rows: Rows) -> jax.Array:

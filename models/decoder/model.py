@@ -388,7 +388,7 @@ class Decoder(nnx.Module):
         return Positions(masks, self._turns(places, text_length), places)
 
     def _packed_positions(self, segments: jax.Array, places: jax.Array) -> Positions:
-        """Of several texts in each row."""
+        """The positions of several texts in each row."""
         same = segment_mask(segments)
         lengths = jnp.max(jnp.where(same, places[:, None, :] + 1, 0), axis=-1, keepdims=True)
         cores = 1 if self.context is None else self.context.size
@@ -398,7 +398,7 @@ class Decoder(nnx.Module):
     def _masks(
         self, segments: jax.Array | None, places: jax.Array, length: int
     ) -> dict[Reach, jax.Array | Visibility]:
-        """Of whole texts. Attention itself makes masks of them: they are never in memory for the
+        """What attention itself makes masks of whole texts of: they are never in memory for the
         backward pass, and cores that share a text make those of their parts."""
         return {
             window: Visibility(None, window.segments(places, segments, length))

@@ -160,7 +160,7 @@ class Flux(nnx.Module):
         )
 
     def _turn(self, places: tuple[jax.Array, ...]) -> Turn:
-        """Of places [N] along every axis: each axis turns a part of the pairs."""
+        """The rotations for places [N] along every axis: each axis turns a part of the pairs."""
         turns = [
             turn(place, width, _ROTARY)
             for place, width in zip(places, self.config.rotary_widths, strict=True)

@@ -126,7 +126,7 @@ def fuse(pipeline: Pipeline, file: Path, scale: float = 1.0) -> Pipeline:
 
 
 def _pairs(file: Path, denoiser: str) -> dict[tuple[str, str], _Pair]:
-    """By folder and flat name of the layer; names without a folder are in the denoiser's."""
+    """Pairs by folder and flat name of the layer; without a folder it is the denoiser's."""
     pairs: dict[tuple[str, str], _Pair] = {}
     for name, tensor in read_header(file).items():
         for pattern, method in _OTHERS.items():

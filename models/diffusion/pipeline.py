@@ -178,7 +178,7 @@ _begin, _noisy = jax.jit(begin), jax.jit(noisy)
 
 @jax.jit
 def _renewed(state: State, deviation: jax.Array, fresh: jax.Array) -> State:
-    """With new noise in its sample."""
+    """The state with new noise in its sample."""
     return state._replace(sample=state.sample + deviation * fresh)
 
 

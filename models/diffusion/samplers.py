@@ -107,7 +107,7 @@ class Levels(NamedTuple):
 
     @classmethod
     def of(cls, squared: np.ndarray, next_squared: np.ndarray) -> "Levels":
-        """From the squares of alpha."""
+        """The levels for these squares of alpha."""
         pairs = (squared, 1 - squared, next_squared, 1 - next_squared)
         return cls(*(np.sqrt(values) for values in pairs))
 

@@ -59,7 +59,7 @@ class ShiftBySize:
     max_places: int = 4096
 
     def shift(self, places: int) -> float:
-        """For that many patches."""
+        """The shift for that many patches."""
         slope = (self.max_shift - self.base_shift) / (self.max_places - self.base_places)
         return math.exp(self.base_shift + slope * (places - self.base_places))
 

@@ -14,7 +14,7 @@ _PATCH = 2  # of Flux, whose files call the channels of a patch those of its inp
 
 @dataclass(frozen=True, kw_only=True)
 class TokensConfig(ModelConfig):
-    """Of both."""
+    """The settings that both kinds of transformers have."""
 
     head_dim: int = setting("attention_head_dim", "width of one head", WIDTH)
     num_heads: int = common("num_attention_heads")
@@ -86,7 +86,7 @@ class FluxConfig(TokensConfig):
 
     @property
     def in_channels(self) -> int:
-        """Of the latents."""
+        """The number of channels of the latents."""
         return self.patch_channels // _PATCH**2
 
     @property
@@ -187,5 +187,5 @@ class PixArtConfig(TokensConfig):
 
     @property
     def stretch(self) -> float:
-        """By which positions are divided."""
+        """The factor by which positions are divided."""
         return self.interpolation_scale or float(max(self.sample_size // 64, 1))

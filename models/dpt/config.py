@@ -97,7 +97,7 @@ class DPTConfig(ModelConfig):
 
     @property
     def num_channels(self) -> int:
-        """Of the images."""
+        """The number of channels of the images."""
         return self.backbone.num_channels
 
     @property

@@ -22,7 +22,7 @@ MOST_WIDTH = 128
 """Of a head: the rows of the Tensor engine, which sums over it."""
 
 MOST_BYTES = 8192
-"""Of one number of all positions: what the gradients keep of a head must fit in SBUF."""
+"""The bytes of one number of all positions: what the gradients keep of a head must fit in SBUF."""
 
 
 @nki.jit

@@ -75,12 +75,12 @@ def attend(
 
 
 def normalise(x: jax.Array, scale: jax.Array | None, eps: float) -> jax.Array:
-    """As `rms_normalised`."""
+    """Does in a kernel what `rms_normalised` does."""
     return rms_norm(x, jnp.ones(x.shape[-1]) if scale is None else scale, eps)
 
 
 def rotate(x: jax.Array, turn: Turn) -> jax.Array:
-    """As `apply_rotary`."""
+    """Does in a kernel what `apply_rotary` does."""
     return rope(x, *turn)
 
 

@@ -64,7 +64,7 @@ def _forward(
 def _backward(
     eps: float, saved: tuple[jax.Array, jax.Array], gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Of y = x · r · scale with r = 1 / sqrt(mean(x²) + eps): for x it is
+    """The gradients of y = x · r · scale with r = 1 / sqrt(mean(x²) + eps): for x it is
     r · g · scale - x · r³ · mean(g · scale · x)."""
     x, scale = saved
     x32, g32 = x.astype(jnp.float32), gradient.astype(jnp.float32)

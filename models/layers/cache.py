@@ -54,12 +54,12 @@ class StackedCaches(NamedTuple):
 
     @classmethod
     def of(cls, cache: KVCache, count: int) -> "StackedCaches":
-        """As many copies of a cache."""
+        """Stacks as many copies of a cache."""
         return cls(KVCache(*(jnp.repeat(x[:, None], count, axis=1) for x in cache)))
 
     @property
     def keys(self) -> jax.Array:
-        """Of all blocks."""
+        """The keys of all blocks."""
         return self.layers.keys
 
     def layer(self, number: jax.Array) -> KVCache:
@@ -69,7 +69,7 @@ class StackedCaches(NamedTuple):
         )
 
     def put(self, number: jax.Array, cache: KVCache) -> "StackedCaches":
-        """With another cache of one block."""
+        """The caches with another one for one block."""
         put = jax.lax.dynamic_update_index_in_dim
         pairs = zip(self.layers, cache, strict=True)
         return StackedCaches(KVCache(*(put(stack, layer, number, 1) for stack, layer in pairs)))

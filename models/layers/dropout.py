@@ -58,7 +58,7 @@ class Dropout(nnx.Module):
 
     @property
     def _share(self) -> float:
-        """Of what is kept."""
+        """The share of what is kept."""
         return round((1 - self.rate) * _CHANCES) / _CHANCES
 
     def _kept(self, shape: tuple[int, ...]) -> jax.Array:

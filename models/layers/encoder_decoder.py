@@ -70,7 +70,7 @@ class TargetPages(NamedTuple):
 
 
 class CacheShape(NamedTuple):
-    """Of a decoder's keys and values."""
+    """The shape of a decoder's keys and values."""
 
     layers: int
     heads: int
@@ -119,7 +119,7 @@ class EncoderDecoder(ABC):
 
     @property
     def cache_shape(self) -> CacheShape:
-        """Of what it keeps of a target."""
+        """The shape of what it keeps of a target."""
         shape: CacheShape = self.config.cache_shape
         return shape
 

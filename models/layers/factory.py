@@ -26,7 +26,7 @@ class LayerFactory:
 
     @classmethod
     def of(cls, config: Any, rngs: nnx.Rngs) -> "LayerFactory":
-        """By the fields of a config."""
+        """The factory for the fields of a config."""
         return cls(config.initializer_range, config.param_dtype, rngs)
 
     def linear(

@@ -158,7 +158,7 @@ def amax_of(x: jax.Array) -> jax.Array:
 
 
 def _saturated(x: jax.Array, dtype: DTypeLike, largest: jax.Array) -> Scaled:
-    """As `_narrowed`; what exceeds the range becomes the largest number in it."""
+    """Narrows as `_narrowed` does; what exceeds the range becomes the largest number in it."""
     scale, limit = _scale(dtype, largest), float(jnp.finfo(dtype).max)
     values = x.astype(jnp.float32) / scale
     values = jnp.where(jnp.isfinite(values), jnp.clip(values, -limit, limit), values)

@@ -48,7 +48,7 @@ class Storage:
 
     @property
     def scale_dtype(self) -> str:
-        """Of the scales."""
+        """The dtype of the scales."""
         return "uint8" if self.exponents else "float32"
 
     def scale_shape(self, inputs: int, outputs: int) -> tuple[int, int]:

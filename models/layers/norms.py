@@ -157,7 +157,7 @@ class BatchNorm(nnx.Module):
         return ((x32 - mean) * scale + self.bias[...].astype(jnp.float32)).astype(x.dtype)
 
     def _mean(self, x: jax.Array) -> jax.Array:
-        """Of each channel over the batch."""
+        """The mean of each channel over the batch."""
         mean = jnp.mean(x, axis=tuple(range(x.ndim - 1)))
         return jax.lax.pmean(mean, self.axes) if self.axes else mean
 

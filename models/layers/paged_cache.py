@@ -155,7 +155,7 @@ class StackedPagedCaches(NamedTuple):
         return PagedCache(self.pages, self.rows, scales, number)
 
     def put(self, number: jax.Array, cache: PagedCache) -> "StackedPagedCaches":
-        """With what one layer has written."""
+        """The caches with what one layer has written."""
         return self._replace(pages=cache.pages)
 
 

@@ -95,7 +95,7 @@ class Transform(nnx.Module):
 
 
 class TextHead(nnx.Module):
-    """From the encoder's vectors to the outputs of a task; see TASKS for their names."""
+    """Maps the encoder's vectors to the outputs of a task; see TASKS for their names."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class TextHead(nnx.Module):
 
     @classmethod
     def of(cls, config: Any, rngs: nnx.Rngs, *, norm_bias: bool = True) -> "TextHead":
-        """By the fields of an encoder's config."""
+        """The head for the fields of an encoder's config."""
         return cls(
             config.dim,
             config.head,

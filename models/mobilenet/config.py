@@ -67,7 +67,7 @@ class MobileNetConfig(ImageConfig, NormalConfig):
 
     @property
     def stem_channels(self) -> tuple[int, int]:
-        """After its first convolution and after all."""
+        """The channels after the stem's first convolution and after all."""
         return self.scaled(_STEM), self.scaled(_CHANNELS[0])
 
     @property

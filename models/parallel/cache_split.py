@@ -50,7 +50,7 @@ class CacheSplit:
     def cache(
         self, pages: Pages, rows: Rows, scales: tuple[jax.Array, jax.Array] | None
     ) -> "SplitPagedCache":
-        """Of a layer."""
+        """The cache of a layer."""
         return SplitPagedCache(pages, rows, scales, self)
 
     def attend(

@@ -18,7 +18,7 @@ class SharedCache(Cache, Protocol):
 
     @property
     def pages(self) -> Pages:
-        """With what was written."""
+        """The pages with what was written."""
 
 
 class PagedSplit(Protocol):
@@ -38,7 +38,7 @@ class PagedSplit(Protocol):
     def cache(
         self, pages: Pages, rows: Rows, scales: tuple[jax.Array, jax.Array] | None
     ) -> SharedCache:
-        """Of a layer; scales as of `PagedCache`."""
+        """The cache of a layer; scales are as in `PagedCache`."""
 
 
 def with_paged_split(

@@ -49,7 +49,7 @@ class RowSplit:
     def cache(
         self, pages: Pages, rows: Rows, scales: tuple[jax.Array, jax.Array] | None
     ) -> "RowSplitCache":
-        """Of a layer."""
+        """The cache of a layer."""
         return RowSplitCache(pages, rows, scales, self)
 
     def attend(

@@ -74,7 +74,7 @@ class PatchTSTConfig(ModelConfig):
 
     @property
     def num_patches(self) -> int:
-        """Of one series."""
+        """The number of patches of one series."""
         return (self.context - self.patch_length) // self.patch_stride + 1
 
     @property

@@ -63,7 +63,7 @@ class Dense:
 
 @dataclass(frozen=True)
 class Normalise:
-    """To length 1."""
+    """Scales a vector to length 1."""
 
 
 Module = Pool | Dense | Normalise

@@ -1,4 +1,4 @@
-"""From the vectors of a text's tokens to its own.
+"""The vectors of a text's tokens become its own.
 
 Axis names: R texts, T tokens, D model width, V width of the result.
 """
@@ -70,7 +70,7 @@ class LoadedHead(NamedTuple):
 
 
 def key_table(modules: Sequence[Module]) -> KeyTable:
-    """Of tensors by their folder and name."""
+    """The table of tensors by their folder and name."""
     return KeyTable(
         tuple(
             row

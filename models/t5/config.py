@@ -68,5 +68,5 @@ class T5Config(ModelConfig):
 
     @property
     def cache_shape(self) -> CacheShape:
-        """Of what a decoder keeps of a target."""
+        """The shape of what a decoder keeps of a target."""
         return CacheShape(self.num_decoder_layers, self.num_heads, self.head_dim, self.dtype)

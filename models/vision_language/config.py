@@ -45,7 +45,7 @@ class VisionLanguageConfig(ModelConfig):
 
     @property
     def image_tokens(self) -> int:
-        """Of one image."""
+        """The number of tokens of one image."""
         return (self.vision.side // self.window) ** 2
 
     @property
@@ -55,7 +55,7 @@ class VisionLanguageConfig(ModelConfig):
 
     @property
     def vocab_size(self) -> int:
-        """Of the text."""
+        """The number of tokens of the text's vocabulary."""
         return self.text.vocab_size
 
     @property

@@ -44,7 +44,7 @@ TEXTS: Mapping[str, Architecture] = {
 
 
 def _text_fields(fields: Fields, model_type: str, missing: Mapping[str, Any]) -> Fields:
-    """Of the language model; whether its head is tied stands outside."""
+    """The fields of the language model; whether its head is tied stands outside."""
     inner = fields.object("text_config", Fields({}, fields.where))
     tied = fields.flag("tie_word_embeddings")
     inner.refuse(

@@ -17,7 +17,7 @@ from models.weights.rows import dense_rows
 
 
 def read_pooler(fields: Fields) -> Mapping[str, Any]:
-    """Of the backbone alone."""
+    """The settings of the pooler, which the backbone alone has."""
     return {
         "pooler_dim": fields.positive("pooler_output_size", fields.positive("hidden_size")),
         "pooler_act": fields.text("pooler_act", "tanh"),

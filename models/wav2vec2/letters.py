@@ -28,7 +28,7 @@ class Letters:
     lower_case: bool = False
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Of the likeliest token of each frame."""
+        """The text of the likeliest token of each frame."""
         frames = [self.texts.get(token, self.unknown) for token in tokens]
         letters = [letter for letter, _ in groupby(frames) if letter != self.blank]
         spelled = [self.space if letter == self.between_words else letter for letter in letters]

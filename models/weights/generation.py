@@ -114,7 +114,7 @@ class GenerationFields(NamedTuple):
 
 
 def read_generation(directory: Path, fields: Fields) -> GenerationFields:
-    """Of a directory whose config.json has these fields.
+    """The fields of generation of a directory whose config.json has these fields.
 
     Rows end with `eos_token_id` of either file, and are filled with the first one if no padding is
     named. Raises ConfigError if the file is not a JSON object or has no token numbers there.

@@ -47,8 +47,9 @@ def read_rotary(
 def read_rotaries(
     fields: Fields, *, local: float, theta: float | None = None
 ) -> tuple[Rotary, Rotary]:
-    """Of the layers that see everything and of those with a window: `rope_parameters` has an object
-    for each kind. Bases that stand beside them are `theta`, as in `read_rotary`, and `local`."""
+    """Rotaries of the layers that see everything and of those with a window: `rope_parameters` has
+    an object for each kind. Bases that stand beside them are `theta`, as in `read_rotary`, and
+    `local`."""
     nothing = Fields({}, fields.where)
     both = fields.object("rope_parameters", None)
     if both is None:

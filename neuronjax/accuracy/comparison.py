@@ -65,7 +65,7 @@ class Comparison(Displayed):
     reference: str
     cores: int
     rows: tuple[Row, ...]
-    """In program order."""
+    """The compared operations in program order."""
     outputs: tuple[Output, ...]
     first_divergence: Row | None
     """The first op, in the order of execution, whose accumulated error exceeded the threshold."""

@@ -175,7 +175,7 @@ class Races:
         )
 
     def _seen_by(self, event: Event) -> Array:
-        """By number of a stream: the last event of it that an event has seen."""
+        """The last event of each stream, by its number, that an event has seen."""
         if self._seen is None or len(self._seen) < len(self._streams):
             self._seen = event.clock.since(self.barrier, len(self._streams))
         return self._seen

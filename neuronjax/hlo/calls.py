@@ -20,7 +20,7 @@ Path = tuple[Any, ...]
 """The ``func.call`` ops from an op's function up to ``main``, innermost first."""
 
 MAX_PATHS = 64
-"""At most this many call paths of a function are considered."""
+"""How many call paths of a function are considered at most."""
 
 _MADE_BY_JAX = frozenset({
     "closedcall", "corecall", "checkpoint", "remat", "none", "shmapbody", "customjvpcall",

@@ -84,7 +84,7 @@ class Origin(NamedTuple):
     phase: str
 
     def within(self, call: Origin) -> Origin:
-        """Of an op in a function called there: JAX's own functions may have no lines."""
+        """The origin of an op in a function called there: JAX's own functions may have no lines."""
         phase = max(self.phase, call.phase, key=PHASES.index)
         if self.source != UNKNOWN:
             return self._replace(phase=phase)

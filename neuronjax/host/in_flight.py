@@ -15,7 +15,7 @@ from typing import Any
 from weakref import WeakSet
 
 MOST_RUNS = 28
-"""Of all threads; fewer than XLA allows."""
+"""How many runs of all threads may be in flight, which is fewer than XLA allows."""
 MOST_RUNS_OF_A_THREAD = 8
 
 

@@ -154,7 +154,7 @@ def _scatter_limits(op: Any) -> list[tuple[Any, Any]]:
 
 
 def _slice_limits(sized: Callable[[Any], Any], first_index: int) -> Callable[[Any], Any]:
-    """For dynamic slices: ``sized`` gives the value whose shape is the slice's."""
+    """The limits of dynamic slices: ``sized`` gives the value whose shape is the slice's."""
 
     def limits(op: Any) -> list[tuple[Any, Any]]:
         sizes = zip(shape(op.operands[0]), shape(sized(op)), strict=True)

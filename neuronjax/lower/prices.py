@@ -46,7 +46,7 @@ class Prices(Protocol):
 
     @property
     def wake_ns(self) -> float:
-        """From a signal to the start of what waits for it."""
+        """The time from a signal to the start of what waits for it."""
 
     @property
     def tables_ns(self) -> float:

@@ -58,9 +58,9 @@ class Rules:
     """How operations become kernels."""
 
     operations: Mapping[str, Callable[[Scope, Op], None]]
-    """By name; `*` takes what has none."""
+    """The rules of operations by name; `*` takes what has none."""
     products: Mapping[str, Callable[[Scope, Op, Epilogue], None]]
-    """By name: those that take element-wise operations on their results along."""
+    """The rules, by name, that take element-wise operations on their results along."""
     fill: Callable[[Scope, View, float, Op], None]
     """Fills what lies around a value, before it is written."""
 

@@ -75,12 +75,12 @@ def _check_starter(trace: Trace, mode: constants.dge_mode, chosen: constants.eng
 
 
 def gather(trace: Trace, arguments: Arguments) -> Arguments:
-    """Of `dma_copy` from rows that a tile names."""
+    """The arguments of `dma_copy` from rows that a tile names."""
     return _indexed(_by_software(trace, arguments), arguments.pop("src"))
 
 
 def scatter(trace: Trace, arguments: Arguments) -> Arguments:
-    """Of `dma_copy` to rows that a tile names."""
+    """The arguments of `dma_copy` to rows that a tile names."""
     return _indexed(_by_software(trace, arguments), arguments.pop("dst"))
 
 
@@ -145,7 +145,7 @@ _BIT_OPERATORS = frozenset(op.value for op in BITVECTOR)
 
 
 def reduce(trace: Trace, arguments: Arguments) -> Arguments:
-    """Of `tensor_reduce`: `axes` counts the last dimensions."""
+    """The arguments of `tensor_reduce`, whose `axes` counts the last dimensions."""
     arguments.pop("keepdims")  # the shape of dst says it
     axis, rank = arguments.pop("axis"), len(arguments["data"].shape)
     return {**arguments, "axes": last_axes(trace, axis, rank)}
@@ -165,7 +165,7 @@ def last_axes(trace: Trace, axis: int | Sequence[int], rank: int) -> int:
 
 
 def barrier(trace: Trace, arguments: Arguments) -> Arguments:
-    """Of `core_barrier`: what it waits for lies where both cores see it."""
+    """The arguments of `core_barrier`: what it waits for lies where both cores see it."""
     data = arguments["data"]
     if data.storage.kind is Kind.SCRATCH and not data.storage.on_chip:
         raise KernelError(
@@ -186,7 +186,7 @@ _TRANSPOSED_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
 
 def dma_transpose(trace: Trace, arguments: Arguments) -> Arguments:
-    """Of `dma_transpose`: the number of dimensions says the permutation."""
+    """The arguments of `dma_transpose`, whose number of dimensions says the permutation."""
     arguments.pop("oob_mode")  # of indirect transposes
     mode = _transposing(trace, arguments, _DIRECT, "without vector_offset")
     if mode is constants.dge_mode.hwdge:
@@ -225,7 +225,7 @@ def _check_by_hardware(trace: Trace, src: Tensor) -> None:
 
 
 def gather_transpose(trace: Trace, arguments: Arguments) -> Arguments:
-    """Of `dma_transpose` from rows that a tile names."""
+    """The arguments of `dma_transpose` from rows that a tile names."""
     _transposing(trace, arguments, (constants.dge_mode.swdge,), "with vector_offset")
     axes = _transposed_axes(trace, arguments)
     return {**_indexed(arguments, arguments.pop("src")), "axes": axes}
@@ -269,12 +269,12 @@ def _unscaled(trace: Trace, arguments: Arguments) -> Arguments:
 
 
 def gather_sum(trace: Trace, arguments: Arguments) -> Arguments:
-    """Of `dma_compute` that adds rows which a tile names to `dst`."""
+    """The arguments of `dma_compute` that adds rows which a tile names to `dst`."""
     return _indexed(arguments, _added(trace, arguments, arguments["dst"]))
 
 
 def scatter_sum(trace: Trace, arguments: Arguments) -> Arguments:
-    """Of `dma_compute` that adds to rows which a tile names."""
+    """The arguments of `dma_compute` that adds to rows which a tile names."""
     rows = arguments.pop("dst")
     arguments["src"] = _added(trace, arguments, rows)
     return _indexed(arguments, rows)

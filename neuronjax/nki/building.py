@@ -1,4 +1,4 @@
-"""From a call of `nki.isa` to an instruction of the `Program`.
+"""Calls of `nki.isa` become instructions of the `Program`.
 
 Most parameters are fields of the instruction with the same name. A row of `BUILDERS` has what is
 called otherwise, and a function of `arguments` for what must be computed.

@@ -157,7 +157,7 @@ def _of_python(value: Any) -> Any:
 
 _PLAIN = frozenset({Tensor, int, float, bool, str, type(None)})
 _MOST_NUMBERS = 64
-"""Of a mask or a pattern; larger arrays are given in the place of tensors."""
+"""The most numbers of a mask or a pattern; larger arrays are given in the place of tensors."""
 
 
 def _compare_dtypes(trace: Trace, dtype: Any, dst: Any) -> None:

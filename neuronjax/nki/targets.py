@@ -22,7 +22,7 @@ _GENERATIONS: Mapping[str, str] = {
     "gen4": "trainium3",
 }
 _LATEST = "trainium2"
-"""For machines whose chips take no kernels."""
+"""The generation that kernels are built for on machines whose chips take none."""
 
 
 def chip_of(target: str | None) -> str:

@@ -68,7 +68,7 @@ def combine_all_reduces(module: ir.Module) -> None:
 
 
 def _combine(ops: Sequence[Any]) -> None:
-    """Of the operations of a block."""
+    """Combines collectives among the operations of a block."""
     producers = _producers(ops)
     groups = [group.members for group in _groups(ops, producers) if len(group.members) > 1]
     if not groups:

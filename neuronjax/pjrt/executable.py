@@ -51,7 +51,7 @@ class ExecutableState:
     """Whether it was compiled for a machine that need not be here, so that nothing of the host's
     code is of interest."""
     strings: Strings = field(default_factory=Strings)
-    """Of this program alone: a process that compiles for ever must not keep their names."""
+    """Names of this program alone: a process that compiles for ever must not keep them."""
 
     def new_handle(self) -> int:
         """A handle whose record holds what JAX asks at every call, see ``native.py``."""

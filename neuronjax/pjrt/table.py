@@ -130,7 +130,7 @@ class Table:
         self.api = self._api()
 
     def close(self) -> None:
-        """For the end of the process: from now on only the main thread gets into Python."""
+        """Lets only the main thread into Python from now on, as the process ends."""
         if self.native is not None:
             self.native.close()
 

@@ -28,7 +28,7 @@ class Purchase:
     interruptions_per_day: float = 0.0
     """Of each instance, on average."""
     restart_hours: float = 0.0
-    """From an interruption until the work goes on."""
+    """The time from an interruption until the work goes on."""
     checkpoint_hours: float = 0.0
     """Between two checkpoints. On average half of it is lost with an interruption (J. W. Young, "A
     first order approximation to the optimum checkpoint interval", CACM 17(9), 1974)."""

@@ -32,7 +32,7 @@ _SIZES = 4
 
 
 class Verdict(enum.StrEnum):
-    """As the guide to architectures of the Neuron documentation words it."""
+    """A judgement in the words of the Neuron documentation's guide to architectures."""
 
     WELL = "fits well"
     LIMITED = "fits with limits"

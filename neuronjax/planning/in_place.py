@@ -26,7 +26,7 @@ class Origin(NamedTuple):
 
 
 Origins = list[Origin | None]
-"""Of some values; None for a value that is computed."""
+"""The origins of some values; None for a value that is computed."""
 
 
 def partly_replaced(jaxpr: Any) -> frozenset[int]:

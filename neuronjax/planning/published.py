@@ -74,7 +74,7 @@ class PublishedModel:
     parts: tuple[Part, ...]
 
     def predicted_ns(self, calibration: Calibration = CALIBRATION) -> float:
-        """As of its parts."""
+        """The sum of the predictions of its parts."""
         return sum(part.predicted_ns(calibration) for part in self.parts)
 
 

@@ -103,7 +103,7 @@ def _begin() -> None:
 
 
 def on_ray(address: str) -> Runner[Asked, Answer]:
-    """On the Ray cluster at `address`; ``local`` starts one on this machine.
+    """A runner on the Ray cluster at `address`; ``local`` starts one on this machine.
 
     ConfigurationError: Ray is not installed, or nothing answers there.
     """

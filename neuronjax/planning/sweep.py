@@ -66,7 +66,7 @@ class Point:
 
     @property
     def time_ns(self) -> float:
-        """Of a step. Only where there is an estimate."""
+        """The time of a step. Only points with an estimate have one."""
         assert self.estimate is not None
         return self.estimate.step_ns
 

@@ -15,7 +15,7 @@ CORES = "core"
 """The axis of a mesh that nobody described."""
 
 JOINT = "+"
-"""Between the axes of groups that span several."""
+"""What stands between the axes of groups that span several."""
 
 
 @dataclass(frozen=True, kw_only=True)

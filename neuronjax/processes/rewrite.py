@@ -1,4 +1,4 @@
-"""From the program of all ranks to that of one process: collectives become calls of functions.
+"""The program of all ranks becomes that of one process: collectives become calls of functions.
 
 The program of a process runs as one replica per core that it has. A replica looks its global rank
 up in a table. The calls of one replica are strung on a value that each takes and returns, through

@@ -63,4 +63,4 @@ def _array(value: Argument | Result, number: int, tiling: Tiling, split: int) ->
 
 
 NO_INTERFACE = Interface()
-"""Of a program without arrays that its caller has names for."""
+"""The interface of a program without arrays that its caller has names for."""

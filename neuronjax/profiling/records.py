@@ -156,7 +156,7 @@ class Collective:
 
     @property
     def ranks(self) -> int:
-        """Of the largest group."""
+        """The number of ranks in the largest group."""
         return max(map(len, self.groups), default=0)
 
 

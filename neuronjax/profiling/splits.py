@@ -14,7 +14,7 @@ from neuronjax.machine.picture import HUES
 from neuronjax.profiling.records import Array, ProgramProfile, Split
 
 MOST_TILES = 1_024
-"""Of a split that is drawn."""
+"""The most tiles of a split that is drawn."""
 
 MOST_NAMES = 12
 """Arrays of one split that are named, the largest."""
@@ -26,7 +26,7 @@ _LABELLED = (22, 14)
 """Pixels that a tile must have for its cores to be written in it."""
 
 _SHARED = "var(--faint, #8b94a1)"
-"""Of tiles that cores with several places along the mesh's first axis hold."""
+"""The colour of tiles that cores with several places along the mesh's first axis hold."""
 
 
 def described(program: ProgramProfile) -> list[dict[str, object]]:

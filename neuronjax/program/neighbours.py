@@ -39,7 +39,7 @@ class Moment(NamedTuple):
 
 
 NEVER = Moment(1 << 30, 0)
-"""Before all others."""
+"""A moment before all others."""
 
 
 def moment(after: After) -> Moment:

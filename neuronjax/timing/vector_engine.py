@@ -155,7 +155,7 @@ def _on_vector(instruction: Any, platform: Platform) -> Cost:
 
 
 def _on_scalar(instruction: Any, platform: Platform) -> Cost:
-    """As the Scalar engine's own: N cycles."""
+    """The cost on the Scalar engine is that of its own instructions: N cycles."""
     elements = _plain(instruction, platform)
     wide = platform.core.scalar.elements_per_cycle(instruction.dst.element_type.name)
     cycles = elements * platform.core.scalar.lanes / wide

@@ -7,7 +7,7 @@ from hashlib import sha256
 import numpy as np
 
 Key = bytes
-"""Of a block of a text: a digest of all tokens up to its end."""
+"""The key of a block of a text: a digest of all tokens up to its end."""
 
 ROOT: Key = b""
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class KeyWindow(NamedTuple):
-    """Of a group of layers that share a block table."""
+    """The window of a group of layers that share a block table."""
 
     size: int | None = None  # positions, the query's own included; None = all before it
     is_chunk: bool = False  # texts are cut into pieces of that size, which do not see each other

@@ -52,7 +52,7 @@ _LOAD, _UNLOAD = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 
 
 def adapter_endpoints(service: Service) -> dict[str, Endpoint]:
-    """By path."""
+    """The endpoints by path."""
     return {
         _LOAD: Endpoint(partial(Loading.read, service)),
         _UNLOAD: Endpoint(partial(Unloading.read, service)),

@@ -30,13 +30,13 @@ class Teller(Protocol):
     """What is told of answers, as JSON of events."""
 
     def opening(self) -> list[bytes]:
-        """Before the first piece."""
+        """What is sent before the first piece."""
 
     def piece(self, index: int, piece: Piece) -> Sequence[bytes]:
-        """Of a piece of one answer."""
+        """What is sent for a piece of one answer."""
 
     def closing(self) -> Sequence[bytes]:
-        """After the last piece."""
+        """What is sent after the last piece."""
 
 
 class EventSource:

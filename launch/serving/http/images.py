@@ -26,7 +26,7 @@ MOST_STEPS = 1000  # of the noise schedule that models are trained with
 
 
 class Size(NamedTuple):
-    """In pixels."""
+    """The size of an image in pixels."""
 
     width: int
     height: int

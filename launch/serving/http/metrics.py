@@ -78,7 +78,7 @@ class _EngineCollector:
 
 
 class _Histogram:
-    """For one thread: without the library's locks and labels an observation takes a tenth."""
+    """A histogram for one thread: without the library's locks and labels it takes a tenth."""
 
     def __init__(self, name: str, text: str, model: str, bounds: Sequence[float]) -> None:
         self._name, self._text, self._model, self._bounds = name, text, model, bounds

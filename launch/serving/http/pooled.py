@@ -81,7 +81,7 @@ class Pooled:
             return await self.computing.compute(texts)
 
     def new_id(self, kind: str) -> str:
-        """Of an answer."""
+        """The identifier of an answer."""
         return f"{kind}-{next(self.numbers)}"
 
 
@@ -100,7 +100,7 @@ def usage_of(texts: Sequence[Text]) -> dict[str, int]:
 
 
 def count_tokens(texts: Sequence[Text]) -> int:
-    """Of all texts."""
+    """The number of tokens of all texts."""
     return sum(len(text.tokens) for text in texts)
 
 

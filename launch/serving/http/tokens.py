@@ -69,7 +69,7 @@ class Text(WholeAnswer):
 
 
 def token_endpoints(served: Served) -> dict[str, Endpoint]:
-    """By path."""
+    """The endpoints by path."""
     return {
         "/tokenize": Endpoint(partial(Tokens.read, served)),
         "/detokenize": Endpoint(partial(Text.read, served)),

@@ -89,5 +89,5 @@ def _settings(choice: ModelChoice, head: TaskHead) -> SentenceConfig:
 
 
 def _width(runner: PoolingRunner) -> int:
-    """Of what the model makes of a text."""
+    """The width of what the model makes of a text."""
     return int(runner.compute([Text([0], [0])])[0].shape[0])

@@ -175,7 +175,7 @@ class Runner:
         self._pages = self.programs.get(WRITE)(self._pages, self._padded(blocks), values)
 
     def _padded(self, blocks: Items[int]) -> np.ndarray:
-        """As many as a text may have; the rest is the scratch block."""
+        """Blocks, as many as a text may have; the rest is the scratch block."""
         most = self._limits.buckets.blocks[-1] * len(self._limits.windows)
         padded = np.zeros(most, np.int32)
         padded[: len(blocks)] = blocks

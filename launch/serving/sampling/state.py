@@ -22,7 +22,7 @@ class SamplerState(NamedTuple):
 
     @classmethod
     def empty(cls, slots: int, vocab_size: int) -> "SamplerState":
-        """Of texts without a token."""
+        """The state of texts without a token."""
         return cls(
             last=jnp.zeros(slots + 1, jnp.int32),
             seen=jnp.zeros((slots + 1, vocab_size), bool),

@@ -154,7 +154,7 @@ class Placement:
                 self._pool(slot).publish(layers, keys, blocks)
 
     def rank(self, slot: int) -> tuple[int, int]:
-        """Of the sequence there: the lower one goes first."""
+        """The rank of the sequence there: the lower one goes first."""
         return self._sequence(slot).rank
 
     def _preferred(self, sequence: Sequence, groups: Items[int]) -> Items[int]:

@@ -124,7 +124,7 @@ class Scheduler:
         return blocks
 
     def _keys(self, text: Items[int], root: Key) -> list[Key]:
-        """Of the blocks of a text that others may have computed: its last token is to be seen."""
+        """Keys of a text's blocks that others may have computed: its last token is to be seen."""
         return text_keys(text[:-1], self.limits.block_size, root)
 
     def end(self, sequence: Sequence, reason: FinishReason) -> None:

@@ -33,7 +33,7 @@ class SpeculativeConfig:
 
     @property
     def directory(self) -> Path:
-        """Of the model."""
+        """The directory of the model."""
         assert self.model is not None
         return Path(self.model)
 

@@ -45,7 +45,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Costs:
-    """Of which parts the steps of each kind consist."""
+    """The parts that the steps of each kind consist of."""
 
     plain: tuple[Part, ...]
     checked: tuple[Part, ...] = ()  # steps with guesses
@@ -53,8 +53,8 @@ class Costs:
 
     @classmethod
     def of(cls, machine: Machine, limits: SchedulerLimits, config: EngineConfig) -> "Costs":
-        """Of an engine; `machine` is that of one copy of the model. Raises ServingError for a draft
-        model that is not known."""
+        """The costs of an engine; `machine` is that of one copy of the model. Raises ServingError
+        for a draft model that is not known."""
         wanted = speculation_of(config)
         room = (config.max_loras, config.max_lora_rank) if config.enable_lora else (0, 0)
         ours = Program(machine, limits.block_size, limits.blocks, "step", 0, *room)

@@ -47,7 +47,7 @@ class Outcome:
 
     @property
     def duration(self) -> float:
-        """From the first arrival to the last token."""
+        """The time from the first arrival to the last token."""
         return float(self.finished.max() - self.arrived.min())
 
     @property

@@ -23,7 +23,7 @@ from models.sharding import parameter_shardings
 
 @dataclass(frozen=True, kw_only=True)
 class Shapes:
-    """Of the bucket of `rows` rows with `tokens` new tokens each and `table` blocks."""
+    """Shapes of the bucket of `rows` rows with `tokens` new tokens each and `table` blocks."""
 
     mesh: AbstractMesh
     config: DecoderConfig
@@ -62,7 +62,7 @@ class Shapes:
 
     @property
     def replicated(self) -> NamedSharding:
-        """Of what every core has."""
+        """The sharding of what every core has."""
         return NamedSharding(self.mesh, PartitionSpec())
 
     @property
@@ -80,7 +80,7 @@ class Shapes:
 
     @property
     def pages(self) -> list[Pages]:
-        """Of all layers."""
+        """The pages of all layers."""
         pages = self.array(self.pages_shape, self.cache_dtype, *self.pages_spec)
         return [Pages(pages, pages)] * self.config.num_layers
 
@@ -96,11 +96,11 @@ class Shapes:
 
     @property
     def inputs(self) -> jax.ShapeDtypeStruct:
-        """Of a step."""
+        """The inputs of a step."""
         return self.inputs_of(self.tokens)
 
     def inputs_of(self, tokens: int) -> jax.ShapeDtypeStruct:
-        """Of a step in which so many tokens of each row come from the host."""
+        """The inputs of a step in which so many tokens of each row come from the host."""
         return self.array((self.rows, HEADER + tokens + self.table), "int32")
 
     @property

@@ -308,7 +308,7 @@ def _tagged(number: int) -> Callable[[Node], Node | None]:
 
 
 def _without_unused(program: Program) -> Program:
-    """Without scratch that no kernel uses any more."""
+    """The program without scratch that no kernel uses any more."""
     used = set(_uses(program))
     kept = (b for b in program.buffers if b.kind is not Kind.SCRATCH or b.name in used)
     return dataclasses.replace(program, buffers=tuple(kept))

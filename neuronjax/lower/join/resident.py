@@ -213,7 +213,7 @@ class _Level:
 
 
 def _levels(dims: list[Dim]) -> list[_Level]:
-    """From the outermost dimension to the innermost."""
+    """The levels from the outermost dimension to the innermost."""
     levels: list[_Level] = []
     passed = 1
     for dim in reversed(dims):

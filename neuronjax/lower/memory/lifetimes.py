@@ -85,7 +85,7 @@ def with_loops(span: Life, loops: Iterable[Life]) -> Life:
 
 
 def life(touches: list[Touch], coverage: Coverage) -> Life:
-    """From the first to the last position at which a buffer with these uses holds something."""
+    """The first and the last position at which a buffer with these uses holds something."""
     depth = 0
     while True:
         about = {touch.cycles[depth : depth + 1] for touch in touches}

@@ -261,7 +261,7 @@ class _OnGpSimd:
         self.emitter.box(box, {Reference(0, is_input=True): dst})
 
     def _wide(self, access: Access, storage: ElementType) -> Access:
-        """In the type of the sum."""
+        """The access as one of the type of the sum."""
         if access.element_type == storage:
             return access
         columns = access.free_elements

@@ -168,7 +168,7 @@ def _extent(
     contracted: frozenset[int],
     others: Sequence[int],
 ) -> Extent:
-    """Of all `axes` along one dimension of memory; `others` are strides along other ones."""
+    """The extent of all `axes` along one dimension of memory; `others` are strides along others."""
     strides = [operand.strides[axis.dim] * axis.step for axis in axes]
     unit = math.gcd(*strides)
     # What lies between, and is no part of the panel by itself, is loaded as well: long runs.

@@ -72,7 +72,7 @@ def _in_range(writer: Writer, bits: Value, exponents: int, mantissa: int, kept: 
 
 
 def bitcast_convert(writer: Writer, op: Op) -> Sequence[Value] | None:
-    """Between widths: parts of words by shifts; the least significant part comes first."""
+    """A cast between widths shifts parts of words; the least significant part comes first."""
     (value,), result = op.operands, op.result
     sizes = value.dtype.itemsize, result.dtype.itemsize
     if sizes[0] == sizes[1] or not _are_plain(value, result) or not math.prod(value.shape):

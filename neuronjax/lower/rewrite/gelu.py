@@ -20,7 +20,7 @@ from neuronjax.lower.values.storage import NARROW_FLOATS
 _MOST = 8
 """Factors of a product that are looked at."""
 _TOLERANCE = 1e-6
-"""Of products of three constants in FP32."""
+"""The relative error of products of three constants in FP32."""
 
 _ERFC = -math.sqrt(0.5)
 _DENSITY = 1 / math.sqrt(2 * math.pi)

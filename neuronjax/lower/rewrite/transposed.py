@@ -58,7 +58,7 @@ class _Dimension:
 
     @property
     def padding(self) -> tuple[int, int]:
-        """Of the input as it is."""
+        """The padding of the input as it is."""
         return -self.first, self.first + self.count - 1 + self.window - self.size
 
 
@@ -152,7 +152,7 @@ def _phases(
 
 
 def _padded(writer: Writer, value: Value, low: Sequence[int], high: Sequence[int]) -> Value:
-    """With zeros around it."""
+    """The value with zeros around it."""
     zero = writer.constant(0, Value(TensorSpec((), value.dtype)))
     shape = [size + a + b for size, a, b in zip(value.shape, low, high, strict=True)]
     return writer.add(

@@ -64,7 +64,7 @@ def in_place(
 def _spans(
     nodes: Sequence[Node], tiles: Mapping[str, Buffer]
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """By tile: the first and the last node that uses it."""
+    """The first and the last node that uses each tile."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for index, node in enumerate(nodes):

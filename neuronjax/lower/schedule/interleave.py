@@ -54,7 +54,7 @@ class Orders:
         return orders
 
     def known(self, prices: Prices, target: Target) -> dict[Hashable, _Candidate]:
-        """Of each outline the kernel for which the order was found."""
+        """The kernel of each outline for which the order was found."""
         if self._prices != (prices, target):
             self._prices, self._candidates = (prices, target), {}
             self._decided = frozenset()

@@ -279,7 +279,7 @@ class Reordering:
 def _rooms(
     nodes: Nodes, tiles: Mapping[str, Buffer], owned: Mapping[int, set[str]], arranger: Arranger
 ) -> dict[int, Room]:
-    """By list: what tiles that are not its own leave to it."""
+    """What tiles that are not its own leave to each list."""
     rooms: dict[int, Room] = {}
     held = lives(nodes, tiles.values())
 

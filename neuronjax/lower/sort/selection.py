@@ -64,7 +64,7 @@ _UP, _DOWN = 2.0, 0.5
 _SIGN_AND_EXPONENT, _LAST = 0xFF000000, 1
 """Of the bits of zero and of NaN, with `_LAST` set, become their keys."""
 _QUIET, _EXPONENT = 22, 0x00800000
-"""By how many bits the last one is moved to become that of a quiet NaN; the exponent's last bit."""
+"""The bits by which the last one moves to become that of a quiet NaN; the exponent's last bit."""
 _WITHOUT_LAST = 0xFFFFFFFE
 
 _INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "bool"})
@@ -172,7 +172,7 @@ class _Selection:
 
 @dataclass
 class _Keys:
-    """Between elements and keys: tiles of `rows` rows in each partition."""
+    """The conversion of elements to keys and back, in tiles of `rows` rows in each partition."""
 
     builder: KernelBuilder
     rows: int

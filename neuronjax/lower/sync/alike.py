@@ -39,7 +39,7 @@ class Outline:
 
     key: Hashable
     places: tuple[Place, ...]
-    """In HBM."""
+    """The places that it uses in HBM."""
 
 
 def outline(kernel: Kernel, *relations: Overlap) -> Outline:

@@ -136,7 +136,7 @@ def _dma(chip: str, *shape: int) -> Callable[[Model], float]:
 
 
 def _whole_load(model: Model) -> float:
-    """From trigger to signal."""
+    """The time from trigger to signal."""
     load = _load(model, TRN1, 128, 512, dtype=FLOAT32)
     return load.start_ns + load.engine_ns + load.completion_ns
 
@@ -196,7 +196,7 @@ PREDICTIONS: Mapping[str, Prediction] = {
 
 
 def _all_reduce(target: str, ranks: int) -> Callable[[Model, Point], float]:
-    """With the launch of the tool."""
+    """The time of an all-reduce with the launch of the tool that measures it."""
     gathered = _collective(Op.ALL_REDUCE, target, ranks)
     return lambda model, point: gathered(model, point) + model.calibration.benchmark_launch_ns
 
