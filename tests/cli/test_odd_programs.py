@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from neuronjax.cli.main import main
 from tests import forked
+from tests.cli.test_monitor import free_port
 from tests.conftest import PROJECT
 from tests.odd_programs import PROGRAMS
 
@@ -25,6 +27,16 @@ OFTEN = (
 )  # fmt: skip
 """What every test run tries."""
 ALL = tuple(name for name in PROGRAMS if name != "ordered callbacks")  # it looks at a value
+RECORDED = (
+    SCRIPT
+    + """
+from neuronjax.recording import client_in_use
+
+report = client_in_use().monitor.report(0)["neuron_runtime_data"][0]["report"]
+print(sum(program["executions"] for program in report["memory_used"]["loaded_models"]))
+"""
+)
+"""As `SCRIPT`, and prints how many runs the monitor counted."""
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "NEURON"))}
 
 
@@ -51,3 +63,28 @@ def test_commands(command: tuple[str, ...], names: tuple[str, ...], tmp_path: Pa
     assert done.returncode == refused, done.stderr
     assert "Traceback" not in done.stderr, done.stderr
     assert "odd_programs.py:" in done.stdout
+
+
+@pytest.mark.slow
+def test_records_are_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every run on engines comes out as before, and the monitor counts it."""
+    script, records = tmp_path / "odd.py", tmp_path / "records"
+    script.write_text(RECORDED)
+    environment = ENVIRONMENT | {
+        "PYTHONPATH": str(PROJECT),
+        "JAX_PLATFORMS": "neuron",
+        "NEURONJAX_TARGET": "trn2.48xlarge",
+        "NEURONJAX_LEGALITY": "off",
+        "NEURONJAX_EXECUTOR": "engine",
+        "NEURONJAX_RECORD_TO": str(records),
+        "NEURONJAX_MONITOR_PORT": str(free_port()),
+    }
+    command = ["-m", "neuronjax.cli", "run", str(script)]
+    done = forked.run([*command, *PROGRAMS], env=environment, cwd=tmp_path, timeout=1800)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    found = sorted(records.iterdir())
+    assert int(done.stdout) == len(found) > len(PROGRAMS)
+    for record in found:
+        assert main(["replay", str(record)]) == 0, record
+        assert "results as recorded" in capsys.readouterr().out, record
