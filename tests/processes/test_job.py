@@ -97,6 +97,7 @@ def test_processes_compute_what_one_does(
     environment |= {
         "NEURON_RT_NUM_CORES": str(cores),
         "NEURONJAX_MONITOR_PORT": str(free_ports(count)),
+        "TF_CPP_MIN_LOG_LEVEL": "2",  # XLA's partitioner warns of how it splits a program
     }
     arguments = (f"--hosts={count}", "-m", "tests.processes.job", str(tmp_path), *tasks)
     done = launch(*arguments, env=environment)
