@@ -50,6 +50,14 @@ def sums_of_segments(segments: int, width: int, dtype: str, most: float) -> Row:
     return Row("sums_of_segments", given, most)
 
 
+def loss(rows: int, words: int) -> Row:
+    """Losses over a large vocabulary."""
+    given: dict[str, Choice] = {
+        "rows": rows, "words": words, "form": "gathered", "gradient": False, "dtype": "float32",
+    }  # fmt: skip
+    return Row("loss", given, 8)
+
+
 def best(rows: int, width: int, dtype: str) -> Row:
     """The 50 greatest of each row."""
     return Row("best", {"rows": rows, "width": width, "k": 50, "dtype": dtype}, 10)
@@ -72,6 +80,7 @@ ROWS = (
     sums_of_segments(64, 768, "float32", 15),
     sums_of_segments(64, 768, "bfloat16", 30),
     sums_of_segments(1000, 768, "float32", 30),
+    loss(64, 262_144),
     best(64, 262_144, "float32"),
     place_of_greatest(64, 262_144, "bfloat16"),
     place_of_greatest(8, 262_144, "float32"),

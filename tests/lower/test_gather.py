@@ -53,6 +53,18 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
         lambda t, i: jnp.take_along_axis(t, i, axis=1),
         (table(33, 20), indices(20, 33, 4)),
     ),
+    "of what is computed": (
+        lambda t, b, i: jnp.take_along_axis((t - b[:, None]) * 2, i, axis=1),
+        (table(33, 200), table(33), indices(200, 33, 4)),
+    ),
+    "of what is computed, filled": (
+        lambda t, b, i: jnp.take_along_axis(t.astype(jnp.float32) - b[:, None], i, axis=1),
+        (table(33, 200, dtype=jnp.bfloat16), table(33), indices(300, 33, 2) - 50),
+    ),
+    "of several batches of what is computed": (
+        lambda t, b, i: jnp.take_along_axis(jnp.maximum(t, b[:, None, None]), i, axis=2),
+        (table(3, 5, 200), table(3), indices(200, 3, 5, 1)),
+    ),
     "along the first axis": (
         lambda t, i: jnp.take_along_axis(t, i, axis=0),
         (table(33, 20), indices(33, 5, 20)),

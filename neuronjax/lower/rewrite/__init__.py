@@ -2,6 +2,7 @@
 
 * `empty`: values without elements; `expansions`: bits, narrow integers, batch norms; `random`:
   counters of Threefry and Philox; `transposed`: convolutions of dilated inputs.
+* `early_gathers`: gathers move in front of arithmetic; `argmax`, `long_rows`: rows in parts.
 * `counted`: loops that know their trips, and slices that their counters place.
 * `merged_groups`, `depthwise`: convolutions of narrow groups.
 * `composed`, `gelu`, `native`: what XLA spelled out becomes what the engines do by themselves.

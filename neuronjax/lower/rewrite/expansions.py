@@ -15,7 +15,7 @@ from neuronjax.lower.chain.box_values import IDENTITIES
 from neuronjax.lower.operations import PACKED, is_row_reduction, is_splat, reducer
 from neuronjax.lower.reduction import windows
 from neuronjax.lower.region import is_emittable
-from neuronjax.lower.rewrite import random
+from neuronjax.lower.rewrite import early_gathers, random
 from neuronjax.lower.rewriter import Rewrite, Writer
 from neuronjax.lower.sort import top_k
 from neuronjax.lower.values.storage import is_native
@@ -324,6 +324,7 @@ REWRITES: dict[str, Rewrite] = {
     **random.REWRITES,
     **windows.REWRITES,
     **top_k.REWRITES,
+    **early_gathers.REWRITES,
     **dict.fromkeys(_PACKED_OPERATIONS, packed),
     "batch_norm_grad": batch_norm_grad,
     "batch_norm_inference": batch_norm_inference,
