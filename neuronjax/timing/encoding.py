@@ -29,10 +29,6 @@ PS = 1_000
 ENGINES: tuple[Engine | None, ...] = (*Engine, None)
 """Instruction streams by index; the last is the host's."""
 
-_NEAR = 2
-"""Preceding instructions of an engine whose results may still be on their way."""
-
-
 @dataclass(frozen=True, slots=True)
 class Assumptions:
     """What a program does not say. Measured trips are by loop variable, or register of a while."""
@@ -171,8 +167,9 @@ class _Compiler:
         self.instructions: list[Instruction] = []
         self.costs: list[Cost] = []
         self.times: list[int] = []
-        #: Leaves before, by engine, newest last.
-        self.recent: dict[int, list[int]] = {}
+        self.wake = _ps(platform.calibration.wake_ns)
+        #: By engine: leaves whose results may still be on their way, and for how long.
+        self.recent: dict[int, list[tuple[int, int]]] = {}
 
     def nodes(self, nodes: tuple[Node, ...], loops: dict[str, int], times: int) -> Streams:
         streams: list[Leaf | Nest] = []
@@ -210,15 +207,21 @@ class _Compiler:
 
     def wrapped(self, inner: Streams, variable: str | None) -> Streams:
         """A loop's body, whose first leaves may read what its last ones wrote a trip before."""
-        by_engine: dict[int, list[int]] = {}
+        by_engine: dict[int, list[Leaf]] = {}
         for part in inner:
             if isinstance(part, Leaf):
-                by_engine.setdefault(part.engine, []).append(part.number)
+                by_engine.setdefault(part.engine, []).append(part)
         further: dict[int, tuple[tuple[int, int], ...]] = {}
         for stream in by_engine.values():
-            for position, index in enumerate(stream[:_NEAR]):
-                last = stream[max(position, len(stream) - _NEAR + position) :]
-                further[index] = self.depends(index, last, variable)
+            late: list[tuple[int, int]] = []
+            for leaf in stream:
+                late = self.still_late(late, leaf)
+            for leaf in stream:
+                if not late:
+                    break
+                of_last_trip = [number for number, _ in late if number >= leaf.number]
+                further[leaf.number] = self.depends(leaf.number, of_last_trip, variable)
+                late = [(number, rest - leaf.issue) for number, rest in late if rest > leaf.issue]
         return tuple(
             part._replace(depends=tuple(dict.fromkeys((*part.depends, *further[part.number]))))
             if isinstance(part, Leaf) and further.get(part.number)
@@ -235,8 +238,6 @@ class _Compiler:
         """
         relations: list[tuple[int, int]] = []
         for number in before:
-            if self.costs[number].transfer is not None or self.costs[number].message is not None:
-                continue  # a semaphore says when it is done
             relation = depends(self.instructions[index], self.instructions[number], variable)
             if relation is Relation.AFTER:
                 relations.append((number, 0))
@@ -254,14 +255,13 @@ class _Compiler:
         self.instructions.append(node)
         self.costs.append(cost)
         self.times.append(times)
-        recent = self.recent.setdefault(engine, [])
-        before = self.depends(index, recent[-_NEAR:], None)
-        recent.append(index)
+        recent = self.recent.get(engine, [])
+        before = self.depends(index, [number for number, _ in recent], None)
         stream = self.completing.setdefault(completing(node), len(self.completing))
         if stream == len(self.orders):
             self.orders.append([])
         self.orders[stream].append(index)
-        return Leaf(
+        leaf = Leaf(
             number=index,
             engine=engine,
             issue=_ps(cost.issue_ns),
@@ -276,6 +276,16 @@ class _Compiler:
             stream=stream,
             after=node.after,
         )
+        self.recent[engine] = self.still_late(recent, leaf)
+        return leaf
+
+    def still_late(self, late: list[tuple[int, int]], leaf: Leaf) -> list[tuple[int, int]]:
+        """The leaves whose results may be on their way once `leaf` has been issued, itself among
+        them: by number, and how long at most until others may read them."""
+        rests = [(number, rest - leaf.issue) for number, rest in late if rest > leaf.issue]
+        if leaf.transfer is None and leaf.message is None:
+            rests.append((leaf.number, leaf.latency + self.wake))
+        return rests
 
     def semaphore(self, semaphore: Semaphore) -> int:
         return self.semaphores.setdefault(semaphore, len(self.semaphores))

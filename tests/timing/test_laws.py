@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from neuronjax.machine.machine import Machine
 from neuronjax.machine.specs import ChipSpec, Engine
+from neuronjax.program.text import parse
 from neuronjax.timing.calibration import CALIBRATION
 from neuronjax.timing.network import Op, collective_time
 from neuronjax.timing.platform import Platform
@@ -105,6 +106,31 @@ def test_more_work_is_never_faster(trips: int, work: int, slots: int) -> None:
     assert time(trips + 1, work, slots) >= base
     assert time(trips, min(2048, work + 64), slots) >= base
     assert time(trips, work, slots + 1) <= base
+
+
+@FEW
+@given(
+    st.sampled_from(["vector", "scalar", "gpsimd"]),
+    st.sampled_from(["trainium1", "trainium2", "trainium3"]),
+    st.sampled_from([1, 8, 64]),
+)
+def test_work_between_a_result_and_its_reader_is_never_faster(
+    engine: str, target: str, columns: int
+) -> None:
+    """However much of it there is, the reader comes after the result is in memory."""
+
+    def time(copies: int) -> float:
+        copy = f"tensor_copy {{}} engine={engine}"
+        whole = f"<0, 128>[0; 1:{columns}]"
+        between = [f"dst=%d{whole} src=%b{whole}"] * copies
+        body = [f"dst=%a{whole} src=%b{whole}", *between, f"dst=%c{whole} src=%a{whole}"]
+        buffers = "".join(f"sbuf %{name} : float32[128, {columns}]\n" for name in "abcd")
+        lines = "\n".join(map(copy.format, body))
+        text = f'program "p" target {target} lnc 1 {{\nkernel "k" {{\n{buffers}{lines}\n}}\n}}'
+        return schedule(parse(text)).total_ns
+
+    times = [time(copies) for copies in range(8)]
+    assert times == sorted(times)
 
 
 @FEW
