@@ -39,7 +39,7 @@ BLOCK = 32
 """Elements that share a scale."""
 
 PACKED = 4
-"""Elements in a word of the packed types ``float8_*_x4`` and ``float4_*_x4``."""
+"""Elements in each word of the packed types ``float8_*_x4`` and ``float4_*_x4``."""
 
 _HEADROOM = {"ocp": 0, "neuron": 1}
 """Rule -> by how much its scale is larger than OCP's, in powers of two."""

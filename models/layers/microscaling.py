@@ -20,7 +20,7 @@ BLOCK = 32
 """Numbers that share a scale."""
 
 _PACKED = 4
-"""Numbers in a word of packed data."""
+"""Numbers in each word of packed data."""
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ PS = 1_000
 ENGINES: tuple[Engine | None, ...] = (*Engine, None)
 """Instruction streams by index; the last is the host's."""
 
+
 @dataclass(frozen=True, slots=True)
 class Assumptions:
     """What a program does not say. Measured trips are by loop variable, or register of a while."""

@@ -1,4 +1,5 @@
-"""The prose of README, documentation and docstrings, read by proselint (part of `make lint`).
+"""The prose of README, documentation and docstrings, read by proselint and for fragments (part of
+`make lint`).
 
 python -m tests.documentation.prose    # exit code 1 if it stumbles
 """
@@ -41,19 +42,41 @@ def blanked(text: str) -> str:
     return text
 
 
-def docstrings(text: str) -> str:
+def docstrings(text: str) -> Iterator[tuple[int, str]]:
+    """The docstrings of a module, and those of its attributes, each with its line."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            for each in node.body:
+                if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant):
+                    value = each.value.value
+                    if isinstance(value, str):
+                        yield each.lineno, value
+
+
+def in_place(text: str) -> str:
     """The docstrings of a module, each at its line."""
     lines = [""] * (text.count("\n") + 2)
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and node.body:
-            first = node.body[0]
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                value = first.value.value
-                if isinstance(value, str):
-                    start = first.lineno - 1
-                    for number, line in enumerate(value.splitlines()):
-                        lines[start + number] = line.strip()
+    for start, value in docstrings(text):
+        for number, line in enumerate(value.splitlines(), start - 1):
+            lines[number] = line.strip()
     return "\n".join(lines)
+
+
+_FRAGMENT = re.compile(
+    r"(?:After|As|At|Before|Between|By|For|From|In|Of|On|Per|To|With|Without) [^,]*"
+)
+"""The first line of a docstring that hangs on the name of what it is about."""
+
+
+def fragments() -> list[str]:
+    """Docstrings that cannot be read alone, as ``path:line: fragment: docstring``."""
+    return [
+        f"{path.relative_to(PROJECT)}:{line}: fragment: {first}"
+        for room in CODE
+        for path in sorted((PROJECT / room).rglob("*.py"))
+        for line, value in docstrings(path.read_text(encoding="utf-8"))
+        if _FRAGMENT.fullmatch(first := value.strip().partition("\n")[0])
+    ]
 
 
 def sources() -> Iterator[tuple[Path, str]]:
@@ -64,7 +87,7 @@ def sources() -> Iterator[tuple[Path, str]]:
     for room in CODE:
         for path in sorted((PROJECT / room).rglob("*.py")):
             text = path.read_text(encoding="utf-8")
-            yield path.relative_to(PROJECT), blanked(docstrings(text))
+            yield path.relative_to(PROJECT), blanked(in_place(text))
 
 
 def stumbles() -> list[str]:
@@ -93,6 +116,6 @@ _SAID = re.compile(r"(.+)\.md(:\d+:\d+: (\w+).*)")
 
 
 if __name__ == "__main__":
-    found = stumbles()
+    found = fragments() + stumbles()
     print("\n".join(found))
     sys.exit(1 if found else 0)
