@@ -7,12 +7,16 @@ compared they are taken to overlap.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 
-from neuronjax.program.affine import Affine
 from neuronjax.program.collective import CollectiveInstruction
 from neuronjax.program.dma import DmaInstruction
+from neuronjax.program.footprint import footprint
 from neuronjax.program.instruction import Instruction, Role
 from neuronjax.program.operand import Access
+
+_STANDING: Mapping[str, int | None] = {}
+"""Loops that run while two instructions of one trip are compared: none."""
 
 
 class Relation(enum.Enum):
@@ -49,28 +53,10 @@ def depends(later: Instruction, earlier: Instruction, variable: str | None) -> R
     return Relation.BEHIND if all(met) else Relation.AFTER
 
 
-def _distance(read: Affine, write: Affine, variable: str | None) -> int | None:
-    """Start of `read` minus that of `write`; None if it varies."""
-    if read.terms != write.terms:
-        return None
-    return read.base - write.base + (dict(write.terms).get(variable, 0) if variable else 0)
-
-
 def _meet(read: Access, write: Access, variable: str | None) -> bool:
     if read.buffer != write.buffer:
         return False
-    slots = _distance(read.slot, write.slot, variable)
-    if slots is not None and slots % read.buffer.slots:
-        return False
-    if not isinstance(read.offset, Affine) or not isinstance(write.offset, Affine):
-        return True
-    start = _distance(read.offset, write.offset, variable)
-    if start is not None and not _touch(start, *read.reach, *write.reach):
-        return False
-    partition = _distance(read.partition, write.partition, variable)
-    return partition is None or _touch(partition, 0, read.partitions - 1, 0, write.partitions - 1)
-
-
-def _touch(start: int, low: int, high: int, other_low: int, other_high: int) -> bool:
-    """Whether start + [low, high] and [other_low, other_high] have a number in common."""
-    return start + low <= other_high and other_low <= start + high
+    reading = footprint(read, _STANDING)
+    if variable is not None:
+        reading = reading.later(variable, 1)
+    return reading.meets(footprint(write, _STANDING))

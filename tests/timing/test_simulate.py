@@ -155,6 +155,28 @@ program "p" target trainium1 lnc 1 {{
     assert ends("%a") - ends("%b") == pytest.approx((264 - 64) * cycle, rel=0.01)
 
 
+@pytest.mark.parametrize(("columns", "waits"), [("[1; 2:64]", False), ("[2; 2:63]", True)])
+def test_columns_between_those_that_are_written_are_free(columns: str, waits: bool) -> None:
+    def time(source: str) -> int:
+        return simulated(
+            parse(
+                f"""
+program "p" target trainium2 lnc 1 {{
+  kernel "k" {{
+    sbuf %a : float32[128, 128]
+    sbuf %b : float32[128, 128]
+    sbuf %c : float32[128, 64]
+    tensor_copy dst=%a<0, 128>[0; 2:64] src=%b<0, 128>[0; 2:64] engine=vector
+    tensor_copy dst=%c<0, 128>[0; 1:{columns[-3:-1]}] src={source}<0, 128>{columns} engine=vector
+  }}
+}}
+"""
+            )
+        ).duration
+
+    assert (time("%a") > time("%b")) == waits
+
+
 def test_other_functions_load_their_tables() -> None:
     def duration(*functions: str) -> int:
         lines = "\n".join(
