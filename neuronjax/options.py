@@ -28,6 +28,7 @@ logger = logging.getLogger("neuronjax")
 
 DEFAULT_TARGET = "trn2.3xlarge"
 XLA_THREADS = "PJRT_NPROC"
+XLA_FLAGS = "XLA_FLAGS"
 OLDEST_SDK = "2.20"
 LATEST_SDK = "2.32"
 """The first and the last Neuron SDK whose behaviour is known."""
@@ -421,16 +422,25 @@ def environment(target: str, process: int | None = None) -> dict[str, str]:
 
 
 @contextmanager
-def threads_of_xla(count: int) -> Iterator[None]:
-    """Clients of XLA:CPU that are made meanwhile have so many threads, unless the user has set how
-    many: XLA reads the variable, and has no argument for it."""
-    before = os.environ.get(XLA_THREADS)
-    os.environ.setdefault(XLA_THREADS, str(count))
+def settings_of_xla(threads: int, flag: str) -> Iterator[None]:
+    """Clients of XLA:CPU that are made meanwhile have so many threads and a flag ``--NAME=VALUE``,
+    unless the user has set them: XLA has no arguments for them.
+
+    It reads flags once, when the first client of the process is made.
+    """
+    before = {name: os.environ.get(name) for name in (XLA_THREADS, XLA_FLAGS)}
+    os.environ.setdefault(XLA_THREADS, str(threads))
+    flags = before[XLA_FLAGS] or ""
+    if flag.partition("=")[0] not in flags:
+        os.environ[XLA_FLAGS] = f"{flags} {flag}".strip()
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[XLA_THREADS]
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def set_default_variable(name: str, value: str) -> None:

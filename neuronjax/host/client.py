@@ -25,17 +25,15 @@ from neuronjax.host.folding import keep_convolutions
 from neuronjax.host.in_flight import InFlight
 from neuronjax.jaxlib_api import compile_options, cpu_client, xla_errors
 from neuronjax.jaxlib_api.cpu_client import Executable
-from neuronjax.options import threads_of_xla
+from neuronjax.options import settings_of_xla
 
-_STUCK_SECONDS = 3600
-"""Many emulated cores on few host cores are slow, not stuck; XLA's default of 40 s would abort."""
+_STUCK_SECONDS = 600
+"""Many emulated cores on few host cores are slow, not stuck; XLA's default of 40 s would abort. It
+does abort then: a core whose host callback raised an exception never comes."""
 _COLLECTIVES = 4
 """Collectives that a device may have under way at once: those that do not depend on each other."""
-_TIMEOUTS = {
-    "xla_cpu_collective_call_warn_stuck_seconds": _STUCK_SECONDS,
-    "xla_cpu_collective_call_terminate_timeout_seconds": _STUCK_SECONDS,
-    "xla_cpu_collective_timeout_seconds": _STUCK_SECONDS,
-}
+_TIMEOUT = f"--xla_cpu_collective_call_terminate_timeout_seconds={_STUCK_SECONDS}"
+"""XLA:CPU has it from the flags of the process alone, not from those of a program."""
 _ALL_PASSES = {"xla_disable_all_hlo_passes": False, "xla_enable_hlo_passes_only": ""}
 """Without its passes XLA ends the process, on the ``cpu`` platform too."""
 _DISABLED = "xla_disable_hlo_passes"
@@ -179,8 +177,8 @@ class HostClient:
 
     def __init__(self, num_devices: int, *, runs: bool = False) -> None:
         several = runs and num_devices > 1
-        threads = threads_of_xla(_COLLECTIVES * num_devices)
-        with threads if several else contextlib.nullcontext():
+        settings = settings_of_xla(_COLLECTIVES * num_devices, _TIMEOUT)
+        with settings if several else contextlib.nullcontext():
             self._client = cpu_client.create(num_devices)
         self._devices = tuple(self._client.devices())
         self._placements: dict[tuple[int, ...], Placement] = {}
@@ -287,7 +285,7 @@ def _compile_options(
     compile_options.assign(chosen, assignment)
     left_out = options.get(_DISABLED, compile_options.disabled_passes(chosen))
     passes = {_DISABLED: ",".join(filter(None, (left_out, *disabled)))}
-    chosen.env_option_overrides = list((_TIMEOUTS | options | _ALL_PASSES | passes).items())
+    chosen.env_option_overrides = list((options | _ALL_PASSES | passes).items())
     return chosen
 
 

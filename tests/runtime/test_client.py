@@ -16,6 +16,7 @@ from neuronjax.errors import (
 from neuronjax.runtime import executable, memory
 from neuronjax.runtime.client import Client
 from neuronjax.runtime.value import ShardedValue
+from tests.conftest import RunPython
 from tests.runtime.conftest import Load, compile_options
 
 DOUBLE = (
@@ -186,3 +187,31 @@ def test_bytes_of_another_version_are_refused(load: Load, monkeypatch: pytest.Mo
     monkeypatch.undo()
     with pytest.raises(SerializationError, match="their format is 99, not"):
         executable.deserialize(data)
+
+
+LATE = """
+import time
+import jax
+import numpy as np
+from jax.sharding import PartitionSpec as P
+
+def late(index, value):
+    if index == 0:
+        time.sleep(65)
+    return np.asarray(value)
+
+def total(value):
+    kind = jax.ShapeDtypeStruct(value.shape, value.dtype)
+    return jax.lax.psum(jax.pure_callback(late, kind, jax.lax.axis_index("x"), value), "x")
+
+mesh = jax.sharding.Mesh(jax.devices()[:4], ("x",))
+run = jax.shard_map(total, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False)
+print(jax.jit(run)(np.arange(4.0, dtype=np.float32)))
+"""
+
+
+@pytest.mark.slow
+def test_a_core_that_is_late_at_a_collective_is_waited_for(run_python: RunPython) -> None:
+    """XLA's default ends the process after a minute."""
+    done = run_python(LATE)
+    assert done.stdout.splitlines() == ["[6. 6. 6. 6.]"], done.stderr
