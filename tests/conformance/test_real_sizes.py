@@ -163,6 +163,15 @@ def test_what_must_be_done_is_divided_over_a_mesh() -> None:
     assert part.nbytes == whole.nbytes / 4
 
 
+def test_windows_that_lie_apart_read_a_share() -> None:
+    choices = {
+        "batch": 1, "pixels": 64, "channels": 8, "features": 16, "kernel": 1, "stride": 2,
+        "dilation": 1, "groups": 1, "layout": "NHWC", "wrt": "none", "dtype": "float32",
+    }  # fmt: skip
+    program = SizedProgram("convolution", choices, "trn2.3xlarge")
+    assert least(program).nbytes == 4 * (32 * 32 * 8 + 8 * 16 + 32 * 32 * 16)
+
+
 def test_ratios_are_a_table() -> None:
     entry = {"kinds": "norm", "machine": "trn1.2xlarge", "ns": 2e5, "ratio": 2.0}
     entries = [entry, {**entry, "ratio": 4.0}, {**entry, "ns": 200.0}, {"kinds": "norm"}]

@@ -43,7 +43,8 @@ def convolution(
         f"rhs_dilation=({dilation}, {dilation}), feature_group_count={groups}, "
         f"dimension_numbers=('{images}', '{weights}', '{images}'))"
     )
-    return Written(arguments=arrays, body=body, wrt=_wrt(wrt))
+    seen = min(1.0, kernel / stride) ** 2  # of the image, by windows that lie apart
+    return Written(arguments=arrays, body=body, wrt=_wrt(wrt), read={"x": seen})
 
 
 def depthwise(

@@ -59,6 +59,8 @@ class Written:
     donated: tuple[str, ...] = ()
     least_bytes: int | None = None
     """What must be read and written; None: every argument once, every result once."""
+    read: Mapping[str, float] = field(default_factory=dict)
+    """Arguments of which only a share must be read."""
     flops_share: float = 1.0
     """The share of the multiplications that nobody can leave out."""
 

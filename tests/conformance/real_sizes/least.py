@@ -44,7 +44,7 @@ def least(program: SizedProgram) -> Least:
     for (name, argument), is_used in zip(arguments.items(), used, strict=True):
         axes = program.splits.get(name, ())
         parts = math.prod(program.mesh[axis] for axis in axes if axis)
-        nbytes += is_used * argument.nbytes / parts
+        nbytes += is_used * argument.nbytes * written.read.get(name, 1.0) / parts
     if written.least_bytes is not None:
         nbytes = written.least_bytes / ranks
     share = written.flops_share / ranks
