@@ -30,6 +30,7 @@ from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.tracing import Trace, current
 
 if TYPE_CHECKING:
+    from neuronjax.nki import declared_isa
     from neuronjax.nki.declared_isa import *  # noqa: F403
 
 __all__ = [
@@ -52,6 +53,8 @@ __all__ = [
     "tensor_engine",
     "vector_engine",
 ]
+if TYPE_CHECKING:
+    __all__ += declared_isa.__all__
 
 tensor_engine, vector_engine = engine.tensor, engine.vector
 scalar_engine, gpsimd_engine = engine.scalar, engine.gpsimd

@@ -81,7 +81,7 @@ def isa_text() -> str:
         _function(name, signatures.signature(name), building.BUILDERS[name].instruction.__doc__)
         for name in signatures.SIGNATURES
     )
-    return _formatted(f"{_ISA}{declared}")
+    return _formatted(f"{_ISA}__all__ = {sorted(signatures.SIGNATURES)}\n\n{declared}")
 
 
 def _formatted(text: str) -> str:
