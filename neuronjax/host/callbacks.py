@@ -7,7 +7,9 @@ program and the loaded executable keep theirs alive.
 
 from __future__ import annotations
 
+import functools
 import itertools
+import logging
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +21,8 @@ from neuronjax.jaxlib_api.mlir import ir
 _CONFIG_NAMES = ("backend_config", "mhlo.backend_config")
 """Where a typed custom call keeps its dictionary: the second as JAX writes it, and after a way
 through HLO; the first may be an empty string then."""
+
+_log = logging.getLogger("neuronjax.callbacks")
 
 _numbers = itertools.count(1)
 _functions: weakref.WeakValueDictionary[int, Callable[..., Any]] = weakref.WeakValueDictionary()
@@ -39,6 +43,25 @@ def bind(module: ir.Module) -> list[Callable[..., Any]]:
     """
     calls = custom_calls(module, CALLBACK_TARGETS.__contains__)
     return [_rebind(op, position) for position, op in enumerate(calls)]
+
+
+def tell_failures(function: Callable[..., Any], waits_seconds: int) -> Callable[..., Any]:
+    """The function, which logs an exception at once: XLA reports it when all cores have ended, and
+    those that wait for this one at a collective never do, until XLA ends the process."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except Exception:
+            _log.exception(
+                "a host callback raised an exception on one of several cores; if others wait for "
+                "that core at a collective, XLA ends the process %d s from now",
+                waits_seconds,
+            )
+            raise
+
+    return call
 
 
 def _rebind(op: Any, position: int) -> Callable[..., Any]:

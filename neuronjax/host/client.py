@@ -21,6 +21,7 @@ from neuronjax.hlo import module as hlo
 from neuronjax.hlo.custom_calls import custom_calls
 from neuronjax.hlo.location import source_line
 from neuronjax.hlo.module import TensorSpec
+from neuronjax.host.callbacks import tell_failures
 from neuronjax.host.folding import keep_convolutions
 from neuronjax.host.in_flight import InFlight
 from neuronjax.jaxlib_api import compile_options, cpu_client, xla_errors
@@ -37,6 +38,8 @@ _TIMEOUT = f"--xla_cpu_collective_call_terminate_timeout_seconds={_STUCK_SECONDS
 _ALL_PASSES = {"xla_disable_all_hlo_passes": False, "xla_enable_hlo_passes_only": ""}
 """Without its passes XLA ends the process, on the ``cpu`` platform too."""
 _DISABLED = "xla_disable_hlo_passes"
+_MEETINGS = (b"all_", b"reduce_scatter", b"collective_")
+"""What the names of collectives begin with."""
 _BARRIER = b"optimization_barrier"
 _KEEPS_BARRIERS = ("cse_barrier_expander", "small-while-loop-hoisting")
 """Passes of XLA:CPU that are left out of programs with optimization barriers.
@@ -227,6 +230,8 @@ class HostClient:
             parsed = hlo.load(module)
             hlo.forget_shardings(parsed)
             keep_convolutions(parsed)
+            if len(placement) > 1 and any(name in module for name in _MEETINGS):
+                callbacks = [tell_failures(function, _STUCK_SECONDS) for function in callbacks]
             functions = [list(callbacks)] if callbacks else []
             loaded = compile_and_load(parsed, target, chosen, *functions)
         return HostExecutable(loaded, placement, results, self._in_flight)

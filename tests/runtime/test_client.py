@@ -215,3 +215,38 @@ def test_a_core_that_is_late_at_a_collective_is_waited_for(run_python: RunPython
     """XLA's default ends the process after a minute."""
     done = run_python(LATE)
     assert done.stdout.splitlines() == ["[6. 6. 6. 6.]"], done.stderr
+
+
+RAISING = """
+import logging
+import os
+import jax
+import numpy as np
+from jax.sharding import PartitionSpec as P
+
+class End(logging.Handler):
+    def emit(self, record):
+        print(record.getMessage(), self.format(record), flush=True)
+        os._exit(0)
+
+logging.getLogger("neuronjax").addHandler(End())
+
+def raising(index, value):
+    if index == 2:
+        raise KeyError("the callback's own words")
+    return np.asarray(value)
+
+def total(value):
+    kind = jax.ShapeDtypeStruct(value.shape, value.dtype)
+    return jax.lax.psum(jax.pure_callback(raising, kind, jax.lax.axis_index("x"), value), "x")
+
+mesh = jax.sharding.Mesh(jax.devices()[:4], ("x",))
+run = jax.shard_map(total, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False)
+jax.jit(run)(np.arange(4.0, dtype=np.float32)).block_until_ready()
+"""
+
+
+def test_an_exception_in_a_callback_is_told_while_others_wait(run_python: RunPython) -> None:
+    done = run_python(RAISING)
+    assert "XLA ends the process 600 s from now" in done.stdout, done.stderr
+    assert "the callback's own words" in done.stdout
