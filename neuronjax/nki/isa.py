@@ -30,7 +30,7 @@ from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.tracing import Trace, current
 
 if TYPE_CHECKING:
-    from neuronjax.nki import declared_isa
+    import neuronjax.nki.declared_isa as declared_isa
     from neuronjax.nki.declared_isa import *  # noqa: F403
 
 __all__ = [
