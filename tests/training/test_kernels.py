@@ -88,6 +88,7 @@ def test_steps_are_those_of_the_compilers_own_code(
     np.testing.assert_allclose(curve(training), expected, rtol=rtol)
 
 
+@pytest.mark.slow
 def test_a_run_with_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     held_out = []
     for kernels in (COMPILER, NKI):
