@@ -189,64 +189,44 @@ def test_bytes_of_another_version_are_refused(load: Load, monkeypatch: pytest.Mo
         executable.deserialize(data)
 
 
-LATE = """
-import time
-import jax
-import numpy as np
-from jax.sharding import PartitionSpec as P
-
-def late(index, value):
-    if index == 0:
-        time.sleep(65)
-    return np.asarray(value)
-
-def total(value):
-    kind = jax.ShapeDtypeStruct(value.shape, value.dtype)
-    return jax.lax.psum(jax.pure_callback(late, kind, jax.lax.axis_index("x"), value), "x")
-
-mesh = jax.sharding.Mesh(jax.devices()[:4], ("x",))
-run = jax.shard_map(total, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False)
-print(jax.jit(run)(np.arange(4.0, dtype=np.float32)))
-"""
-
-
-@pytest.mark.slow
-def test_a_core_that_is_late_at_a_collective_is_waited_for(run_python: RunPython) -> None:
-    """XLA's default ends the process after a minute."""
-    done = run_python(LATE)
-    assert done.stdout.splitlines() == ["[6. 6. 6. 6.]"], done.stderr
-
-
-RAISING = """
+ACROSS_CORES = """
 import logging
 import os
+import time
 import jax
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
 class End(logging.Handler):
     def emit(self, record):
-        print(record.getMessage(), self.format(record), flush=True)
+        print(self.format(record), flush=True)
         os._exit(0)
 
 logging.getLogger("neuronjax").addHandler(End())
 
-def raising(index, value):
-    if index == 2:
-        raise KeyError("the callback's own words")
+def callback(core, value):
+    {body}
     return np.asarray(value)
 
 def total(value):
     kind = jax.ShapeDtypeStruct(value.shape, value.dtype)
-    return jax.lax.psum(jax.pure_callback(raising, kind, jax.lax.axis_index("x"), value), "x")
+    return jax.lax.psum(jax.pure_callback(callback, kind, jax.lax.axis_index("x"), value), "x")
 
 mesh = jax.sharding.Mesh(jax.devices()[:4], ("x",))
 run = jax.shard_map(total, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False)
-jax.jit(run)(np.arange(4.0, dtype=np.float32)).block_until_ready()
+print(jax.jit(run)(np.arange(4.0, dtype=np.float32)))
 """
+"""A host callback on each of four cores, which then meet; ends with the first error logged."""
+
+
+@pytest.mark.slow
+def test_a_core_that_is_late_at_a_collective_is_waited_for(run_python: RunPython) -> None:
+    """XLA's default ends the process after a minute."""
+    done = run_python(ACROSS_CORES.format(body="core == 0 and time.sleep(65)"))
+    assert done.stdout.splitlines() == ["[6. 6. 6. 6.]"], done.stderr
 
 
 def test_an_exception_in_a_callback_is_told_while_others_wait(run_python: RunPython) -> None:
-    done = run_python(RAISING)
+    done = run_python(ACROSS_CORES.format(body="assert core != 2, 'its own words'"))
     assert "XLA ends the process 600 s from now" in done.stdout, done.stderr
-    assert "the callback's own words" in done.stdout
+    assert "AssertionError: its own words" in done.stdout

@@ -132,49 +132,46 @@ def test_a_wait_for_ever_is_an_error() -> None:
         simulated(chain(" waits=(!made >= 2)"))
 
 
+def duration_of(target: str, *lines: str) -> int:
+    """The time of a kernel in ps."""
+    body = "\n".join(lines)
+    return simulated(
+        parse(f'program "p" target {target} lnc 1 {{\nkernel "k" {{\n{body}\n}}\n}}')
+    ).duration
+
+
 def test_dependent_instructions_of_an_engine_wait_for_its_results() -> None:
     """K5: 264 cycles from one to the next that needs it, 64 if it does not."""
 
     def ends(source: str) -> int:
-        return simulated(
-            parse(
-                f"""
-program "p" target trainium1 lnc 1 {{
-  kernel "k" {{
-    sbuf %a : float32[128, 1]
-    sbuf %b : float32[128, 1]
-    activation dst=%a<0, 128>[0; 1:1] op=square data=%b<0, 128>[0; 1:1]
-    activation dst=%b<0, 128>[0; 1:1] op=square data={source}<0, 128>[0; 1:1]
-  }}
-}}
-"""
-            )
-        ).duration
+        return duration_of(
+            "trainium1",
+            "sbuf %a : float32[128, 1]",
+            "sbuf %b : float32[128, 1]",
+            "activation dst=%a<0, 128>[0; 1:1] op=square data=%b<0, 128>[0; 1:1]",
+            f"activation dst=%b<0, 128>[0; 1:1] op=square data={source}<0, 128>[0; 1:1]",
+        )
 
     cycle = PS / 1.4
     assert ends("%a") - ends("%b") == pytest.approx((264 - 64) * cycle, rel=0.01)
 
 
-@pytest.mark.parametrize(("columns", "waits"), [("[1; 2:64]", False), ("[2; 2:63]", True)])
-def test_columns_between_those_that_are_written_are_free(columns: str, waits: bool) -> None:
-    def time(source: str) -> int:
-        return simulated(
-            parse(
-                f"""
-program "p" target trainium2 lnc 1 {{
-  kernel "k" {{
-    sbuf %a : float32[128, 128]
-    sbuf %b : float32[128, 128]
-    sbuf %c : float32[128, 64]
-    tensor_copy dst=%a<0, 128>[0; 2:64] src=%b<0, 128>[0; 2:64] engine=vector
-    tensor_copy dst=%c<0, 128>[0; 1:{columns[-3:-1]}] src={source}<0, 128>{columns} engine=vector
-  }}
-}}
-"""
-            )
-        ).duration
+@pytest.mark.parametrize(("first", "count", "waits"), [(1, 64, False), (2, 63, True)])
+def test_columns_between_those_that_are_written_are_free(
+    first: int, count: int, waits: bool
+) -> None:
+    def ends(source: str) -> int:
+        columns = f"[{first}; 2:{count}]"
+        return duration_of(
+            "trainium2",
+            "sbuf %a : float32[128, 128]",
+            "sbuf %b : float32[128, 128]",
+            "sbuf %c : float32[128, 64]",
+            "tensor_copy dst=%a<0, 128>[0; 2:64] src=%b<0, 128>[0; 2:64] engine=vector",
+            f"tensor_copy dst=%c<0, 128>[0; 1:{count}] src={source}<0, 128>{columns} engine=vector",
+        )
 
-    assert (time("%a") > time("%b")) == waits
+    assert (ends("%a") > ends("%b")) == waits
 
 
 def test_other_functions_load_their_tables() -> None:

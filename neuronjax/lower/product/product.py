@@ -383,14 +383,14 @@ class ProductWriter(Loader):
     def _given(
         self, row: tuple[Axis, ...], column: tuple[Axis, ...], position: Position
     ) -> dict[Reference, Access]:
-        partsby_value = {}
+        parts_by_value = {}
         for number, panel in self._shared.items():
             axes = self.emitter.program.inputs[number].axes
             access = panel.access([axis for axis in column if axis.dim in axes], position)
-            partsby_value[Reference(number, is_input=True)] = replace(
+            parts_by_value[Reference(number, is_input=True)] = replace(
                 access, partitions=size_of(row)
             )
-        return partsby_value
+        return parts_by_value
 
     def finish(
         self,

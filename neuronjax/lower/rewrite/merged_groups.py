@@ -124,9 +124,7 @@ def _with_zeros(writer: Writer, op: Op, kernel: Value, groups: int, merged: int)
     return writer.reshape(wide, shape)
 
 
-def _own(
-    writer: Writer, like: Value, rows: int, columns: int, groups: int, merged: int
-) -> Value:  # fmt: skip
+def _own(writer: Writer, like: Value, rows: int, columns: int, groups: int, merged: int) -> Value:
     """Whether a column belongs to a group among the merged ones, which are a new dimension of
     `like` before its rows."""
     shape = (*like.shape[:rows], merged, *like.shape[rows:])
