@@ -233,6 +233,10 @@ def mix(
     return mixed(experts, x, weights, blocks, lambda slots: visit(slots, blocks.expert))
 
 
+FEW_TOKENS = 128
+"""Tokens that a systolic array multiplies with weights in the time in which these pass it."""
+
+
 class Blocks(NamedTuple):
     """Where the tokens go: `number` blocks of `size` slots."""
 
@@ -285,13 +289,17 @@ def assign_all(chosen: jax.Array, count: int, *, share: int = 1) -> Blocks:
     it needs: of the average load, of which at most twice as many as experts are ever begun.
 
     Visits with the number `count` are to others' experts, which are `share` times as many in all;
-    they have no slot.
+    they have no slot. Few tokens that may visit every expert are a block of each: no expert's
+    weights are read twice, and reading them takes longer than the products.
     """
     visits, per_token = chosen.size, chosen.shape[-1]
-    expert, rank, load = _ranks(chosen.reshape(-1), count + (share > 1))
     size = -(-visits // (count * share))
-    most = visits // per_token * min(per_token, count)
+    tokens = visits // per_token
+    most = tokens * min(per_token, count)
     num_blocks = min(most, most // size + count)
+    if num_blocks >= count and tokens <= FEW_TOKENS:
+        return _assign_few(chosen.reshape(-1), tokens, count)
+    expert, rank, load = _ranks(chosen.reshape(-1), count + (share > 1))
     ends = jnp.cumsum(-(-load[:count] // size))  # number of the block after each expert's last
     first = jnp.where(expert > 0, ends[expert - 1], 0)
     owner = jnp.sum(jnp.arange(num_blocks)[:, None] >= ends, axis=1)
@@ -299,6 +307,13 @@ def assign_all(chosen: jax.Array, count: int, *, share: int = 1) -> Blocks:
     slot = (first + rank // size) * size + rank % size
     slot = jnp.where(expert < count, slot, num_blocks * size + rank)
     return Blocks(num_blocks, size, owner, slot)
+
+
+def _assign_few(expert: jax.Array, tokens: int, count: int) -> Blocks:
+    """A slot with each expert for every token; `expert` [N · K] by token, then by choice."""
+    visit = jnp.arange(expert.size, dtype=jnp.int32)
+    own = expert * tokens + visit // (expert.size // tokens)
+    return Blocks(count, tokens, None, jnp.where(expert < count, own, count * tokens + visit))
 
 
 def _ranks(expert: jax.Array, count: int) -> tuple[jax.Array, jax.Array, jax.Array]:

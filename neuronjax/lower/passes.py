@@ -27,6 +27,7 @@ from neuronjax.lower.join.unread import without_unread
 from neuronjax.lower.lowering import written
 from neuronjax.lower.memory.allocate import allocate
 from neuronjax.lower.prices import Prices
+from neuronjax.lower.rewrite.chosen import with_chosen_products
 from neuronjax.lower.rewrite.composed import COMPOSED
 from neuronjax.lower.rewrite.counted import with_counted_loops, without_counters
 from neuronjax.lower.rewrite.empty import EMPTY
@@ -123,6 +124,12 @@ def _changed(graph: Graph, setting: Setting, *, change: Callable[[Graph], None])
 
 def _without_ranks(graph: Graph, setting: Setting) -> Graph:
     without_ranks(graph, setting.target, setting.ranks)
+    return graph
+
+
+def _with_chosen_products(graph: Graph, setting: Setting) -> Graph:
+    with_chosen_products(graph, setting.target.core.version)
+    without_unused(graph)
     return graph
 
 
@@ -243,6 +250,12 @@ GRAPH_PASSES = (
     _rewrite("rows", "few long rows are reduced in parts", LONG_ROWS),
     _change("widen", "every user widens a narrow value itself", with_own_widenings),
     _change("used_again", "every value has a user", without_unused),
+    Pass(
+        "choose",
+        "products read what indices choose where it lies",
+        _with_chosen_products,
+        _graph_findings,
+    ),
     _rewrite("later", "what no activation function absorbed is expanded", LATER),
     _change("broadcast", "engines write broadcast results themselves", with_written_broadcasts),
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.control import collectives, control_flow, host, native_kernels
 from neuronjax.lower.epilogue import Epilogue
-from neuronjax.lower.index import gather, movement, scatter
+from neuronjax.lower.index import chosen_product, gather, movement, scatter
 from neuronjax.lower.product import attention, convolution, matmul, pair
 from neuronjax.lower.reduction import reduce, unpooling, windows
 from neuronjax.lower.scope import Scope
@@ -31,6 +31,7 @@ RULES: dict[str, Callable[[Scope, Op], None]] = {
 
 EPILOGUES: dict[str, Callable[[Scope, Op, Epilogue], None]] = {
     **matmul.EPILOGUES,
+    **chosen_product.EPILOGUES,
     **convolution.EPILOGUES,
     **attention.EPILOGUES,
     **pair.EPILOGUES,

@@ -59,6 +59,8 @@ def split(program: Program, prices: Prices | None = None) -> Program:
         return program
     finished: dict[int, Node] = {}
     on_chip = frozenset(buffer.name for buffer in program.buffers if buffer.on_chip)
+    bodies = (program.body, *(function.body for function in program.functions))
+    shared = frozenset[str]().union(*map(_shared_registers, bodies))
 
     overlaps = Overlaps(program)
 
@@ -71,7 +73,7 @@ def split(program: Program, prices: Prices | None = None) -> Program:
             if not isinstance(node, Kernel):
                 return None
             if id(node) not in finished:
-                parts = _split(node, same, on_chip)
+                parts = _split(node, same, on_chip, shared)
                 finished[id(node)] = parts if _pays(node, parts, prices) else node
             return finished[id(node)]
 
@@ -84,11 +86,11 @@ def split(program: Program, prices: Prices | None = None) -> Program:
     return dataclasses.replace(program, functions=functions, body=body(program.body, None))
 
 
-def _split(kernel: Kernel, same: Same, on_chip: frozenset[str]) -> Node:
+def _split(kernel: Kernel, same: Same, on_chip: frozenset[str], shared: frozenset[str]) -> Node:
     """A kernel on two cores; the kernel itself, if it does not come apart."""
     if not is_plain(kernel.body, on_chip):
         return kernel
-    flow = _flow(kernel)
+    flow = _flow(kernel, shared)
     if flow.is_written_for_all:
         return kernel
     most = WORTH * _work(kernel.body, 1)
@@ -145,7 +147,7 @@ class _Flow:
 
     nodes: Nodes
     needs: tuple[frozenset[int], ...]
-    #: Positions of nodes that write HBM, and of those that set registers, which all cores hold.
+    #: Positions of nodes that write HBM, and of those that set registers for all cores.
     stores: tuple[int, ...]
     setters: frozenset[int]
     #: Positions of loops of which an iteration needs another one.
@@ -162,7 +164,7 @@ class _Flow:
         return tuple(share.get(position, self.nodes[position]) for position in sorted(needed))
 
 
-def _flow(kernel: Kernel) -> _Flow:
+def _flow(kernel: Kernel, shared: frozenset[str]) -> _Flow:
     writers: dict[str, list[int]] = {}
     needs: list[frozenset[int]] = []
     chains, setters = set(), set()
@@ -172,7 +174,7 @@ def _flow(kernel: Kernel) -> _Flow:
         needs.append(frozenset(before).union(*(needs[writer] for writer in before)))
         if reads & written:
             chains.add(position)
-        if any(name.startswith("$") for name in written):
+        if not shared.isdisjoint(written):
             setters |= {position, *needs[position]}
         for name in written:
             writers.setdefault(name, []).append(position)
@@ -198,10 +200,43 @@ def _needed(kernel: Kernel, node: Node) -> set[str]:
     """What a node, or an iteration of a loop, reads before it has written it."""
     loop = node if isinstance(node, Loop) else Loop(variable="_", trips=1, body=(node,))
     read = [operand for leaf in leaves((node,)) for operand in leaf.reads() if _is_local(operand)]
-    registers = {_name(operand) for operand in read if isinstance(operand, Register)}
     names = {_name(operand) for operand in read}
     tiles = [buffer for buffer in kernel.buffers if buffer.name in names]
-    return registers | {buffer.name for buffer in carried(loop, tiles)}
+    return _early_registers((node,)) | {buffer.name for buffer in carried(loop, tiles)}
+
+
+def _early_registers(nodes: Iterable[Node], known: Iterable[str] = ()) -> set[str]:
+    """Names of the registers that are read before anything is sure to have set them, those that
+    decide about control flow among them."""
+    early, known = set[str](), set(known)
+    for node in nodes:
+        if isinstance(node, Instruction):
+            read = [operand for operand in node.reads() if isinstance(operand, Register)]
+            early.update(name for name in map(_name, read) if name not in known)
+            known |= {name for name in _written(node) if name.startswith("$")}
+            continue
+        early |= _deciding(node) - known
+        early |= _early_registers(children(node), known)
+        if isinstance(node, Loop) and isinstance(node.trips, int):
+            known |= {name for name in _written(node) if name.startswith("$")}
+    return early
+
+
+def _deciding(node: Node) -> set[str]:
+    """The name of the register that decides about a loop or branch."""
+    register = getattr(node, "register", getattr(node, "trips", None))
+    return {_name(register)} if isinstance(register, Register) else set()
+
+
+def _shared_registers(nodes: Iterable[Node]) -> frozenset[str]:
+    """Names of the registers that outlive a kernel: something else reads what it sets."""
+    shared: set[str] = set()
+    for node in nodes:
+        if isinstance(node, Kernel):
+            shared |= _early_registers(node.body)
+        elif not isinstance(node, Instruction):
+            shared |= _deciding(node) | _shared_registers(children(node))
+    return frozenset(shared)
 
 
 def _is_local(operand: Access | Register) -> bool:

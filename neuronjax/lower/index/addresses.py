@@ -13,20 +13,16 @@ from neuronjax.lower.index.gather_table import Component, GatherTable
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.view import View, dense_strides
 from neuronjax.lower.write.builder import KernelBuilder
-from neuronjax.machine.specs import Engine
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.control import RegisterArithmetic, RegisterLoad, RegisterMove
-from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType, bytes_of
 from neuronjax.program.operand import Access, Dim, Immediate, Register, RegisterOffset
-from neuronjax.program.operators import AluOp, DescriptorMode
+from neuronjax.program.operators import AluOp
 
 GREAT = 64 * 1024
 """Bytes of a window that is a transfer worth a register."""
 FEW = 64
 """Windows that may be taken one by one."""
-HARDWARE_SINCE = 3
-"""First generation whose hardware makes descriptors."""
 
 
 def are_better(table: GatherTable, dtype: ElementType) -> bool:
@@ -156,14 +152,3 @@ def shifted(at: RegisterOffset | Affine, by: Affine) -> RegisterOffset | Affine:
 def zero(builder: KernelBuilder, register: Register) -> None:
     """register = 0."""
     builder.emit(RegisterMove(dst=register, src=Immediate(0)))
-
-
-def copy(builder: KernelBuilder, dst: Access, src: Access) -> None:
-    """A transfer whose descriptors are made where the generation makes them."""
-    dynamic = any(isinstance(access.offset, RegisterOffset) for access in (dst, src))
-    mode, engine = DescriptorMode.STATIC, Engine.SYNC
-    if dynamic:
-        mode = DescriptorMode.HARDWARE
-        if builder.core.version < HARDWARE_SINCE:
-            mode, engine = DescriptorMode.SOFTWARE, Engine.GPSIMD
-    builder.emit(DmaCopy(dst=dst, src=src, descriptors=mode, engine=engine))

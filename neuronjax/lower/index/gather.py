@@ -222,7 +222,7 @@ def _by_address(
         start = addresses.start(scope, builder, table, index, at)
         part = View(source.buffer, table.window, table.strides, source.offset)
         dst = walk(target, at.number * table.elements, table.window, strides)
-        addresses.copy(builder, dst, part.access(start))
+        builder.copy(dst, part.access(start))
 
 
 RULES = {"gather": gather}

@@ -8,7 +8,6 @@ import numpy as np
 
 from neuronjax.hlo.graph import Op, Value
 from neuronjax.lower.filling import filled
-from neuronjax.lower.index import addresses
 from neuronjax.lower.moves import is_same
 from neuronjax.lower.operations import root_of
 from neuronjax.lower.plan.parts import Part, before, part_of
@@ -241,7 +240,7 @@ def _move(
     """A transfer between `other` and a part of a buffer that begins at `start`."""
     part_access = part.access(start)
     src, dst = (part_access, other) if source else (other, part_access)
-    addresses.copy(builder, dst, src)
+    builder.copy(dst, src)
 
 
 def nothing(scope: Scope, op: Op) -> None:

@@ -288,7 +288,7 @@ class _Scatter:
                 step, *strides = update.strides
                 src = walk(update.buffer, number * step + update.offset, self.table.window, strides)
                 to = View(target.buffer, self.table.window, target.strides, target.offset)
-                addresses.copy(self.builder, to.access(start), src)
+                self.builder.copy(to.access(start), src)
             return
         for window in _spread(self.table.window):
             with (
@@ -319,7 +319,7 @@ class _Scatter:
             places.append(_spread_access(view.buffer, offset, strides, window))
         for place in places:
             tile = self._tile(shape, place.element_type)
-            addresses.copy(self.builder, tile, place)
+            self.builder.copy(tile, place)
             tiles.append(tile)
         if self.how.graph is not None:
             half = len(tiles) // 2
@@ -329,7 +329,7 @@ class _Scatter:
             results = [self._tile(shape, old.element_type)]
             self.builder.emit(TensorTensor(dst=results[0], data1=old, data2=new, op=AluOp.ADD))
         for place, result in zip(places, results, strict=False):
-            addresses.copy(self.builder, place, result)
+            self.builder.copy(place, result)
 
     def _tile(self, shape: tuple[int, int], dtype: ElementType = FLOAT32) -> Access:
         return tile(self.builder, shape, dtype)

@@ -204,6 +204,8 @@ def _roles(op: Op, side: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         numbers, a = op.attributes["dimension_numbers"], op.attributes
         is_plain = side == 0 and a["feature_group_count"] == a["batch_group_count"] == 1
         return ((), (numbers["input_feature_dimension"],)) if is_plain else ((), ())
+    if side > 1 or side in op.attributes.get("chosen_sides", ()):
+        return (), ()
     numbers, name = op.attributes["dot_dimension_numbers"], ("lhs", "rhs")[side]
     return (
         tuple(numbers[f"{name}_batching_dimensions"]),

@@ -23,7 +23,6 @@ from neuronjax.lower.product.panels import (
 from neuronjax.lower.product.steps import Batch, Product, Step, is_turned
 from neuronjax.lower.write.builder import PARTITIONS, KernelBuilder, tile_access
 from neuronjax.program.affine import ZERO, Affine, affine
-from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import INTEGERS, ElementType, bytes_of
 from neuronjax.program.operand import Access, Buffer, Memory
 from neuronjax.program.tensor_engine import TensorTranspose
@@ -158,7 +157,7 @@ class Loader:
             return
         queue = self.builder.queue(0)
         src = _source(panel, (), sub, at)
-        self.builder.emit(DmaCopy(dst=panel.part(sub, at), src=src, queue=queue))
+        self.builder.copy(panel.part(sub, at), src, queue)
 
     def _load_turned(self, panel: Panel, sub: Sequence[Extent], at: Position) -> None:
         """Rows of memory, transposed through the array."""
@@ -203,7 +202,7 @@ class Loader:
             moves = moves + place[index] * extent.stride
         src = _source(panel, rows_of_all, deep, at, moves, columns=True)
         dst = tile_access(tile, [width], [1], slot=slot)
-        self.builder.emit(DmaCopy(dst=dst, src=src, queue=self.builder.queue(0)))
+        self.builder.copy(dst, src, self.builder.queue(0))
 
         def turn(here: dict[int, Affine]) -> None:
             start = ZERO
@@ -301,7 +300,7 @@ def _walk(operand: Operand, start: Affine, walked: Sequence[tuple[int, int]]) ->
         strides=tuple(s for _, s in walked),
         offset=ZERO,
     )
-    return view.access(start)
+    return view.access(operand.address(start))
 
 
 def size_of(axes: Sequence[Axis]) -> int:

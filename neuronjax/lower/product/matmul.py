@@ -7,8 +7,9 @@ while they are loaded. What it cannot multiply exactly is multiplied on GpSimd.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from neuronjax.lower.chain.tiles import TileEmitter
 from neuronjax.lower.epilogue import Epilogue
 from neuronjax.lower.product.blocking import MOVING
 from neuronjax.lower.product.panels import Operand, Position, blocks, shifted
-from neuronjax.lower.product.product import ProductWriter
+from neuronjax.lower.product.product import Choose, ProductWriter
 from neuronjax.lower.product.steps import Batch, Product
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.storage import storage_of
@@ -106,6 +107,16 @@ class Sides:
         )
 
 
+@dataclass(frozen=True)
+class Windows:
+    """Parts of an operand that indices choose: the views that hold the indices, and a function of
+    the operands and these views that makes a `Choose` of them; `key` says what it depends on."""
+
+    views: Sequence[View]
+    choose: Callable[[tuple[Operand, Operand], Sequence[View]], Choose]
+    key: tuple[Any, ...]
+
+
 def dot_general(scope: Scope, op: Op, epilogue: Epilogue) -> None:
     """A product with its epilogue as one kernel."""
     views = [scope.view(operand) for operand in op.operands]
@@ -113,7 +124,12 @@ def dot_general(scope: Scope, op: Op, epilogue: Epilogue) -> None:
 
 
 def write_product(
-    scope: Scope, op: Op, epilogue: Epilogue, views: Sequence[View], ways: Sequence[Sides]
+    scope: Scope,
+    op: Op,
+    epilogue: Epilogue,
+    views: Sequence[View],
+    ways: Sequence[Sides],
+    windows: Windows | None = None,
 ) -> None:
     """The kernel of a product over views of its operands, which are walked in one of some ways."""
     dtypes = tuple(operand.dtype for operand in op.operands[:2])
@@ -121,11 +137,13 @@ def write_product(
     depth = product.count(product.contracted)
     version = scope.unit.target.core.version
     types = multiplied(dtypes, op.result.dtype, depth, version)
+    chosen = () if windows is None else windows.views
 
     def write(
         share: float, sides: Sides, builder: KernelBuilder, seen: list[View], made: list[Buffer]
     ) -> None:
-        buffers = [*(view.buffer for view in seen[2:]), *made]
+        indices, after = seen[2 : 2 + len(chosen)], seen[2 + len(chosen) :]
+        buffers = [*(view.buffer for view in after), *made]
         emitter = TileEmitter(builder, epilogue.program, buffers)
         if types is None:
             stored = (storage_of(dtypes[0]).dtype, storage_of(dtypes[1]).dtype)
@@ -133,21 +151,24 @@ def write_product(
             _OnGpSimd(builder, sides.product, left, right, emitter, op.result.dtype).write()
             return
         left, right = sides.operands(seen, types)
-        result = op.result.dtype
-        ProductWriter(builder, sides.product, left, right, emitter, result, share).write()
+        choose = None if windows is None else windows.choose((left, right), indices)
+        ProductWriter(
+            builder, sides.product, left, right, emitter, op.result.dtype, share, choose
+        ).write()
 
     plans = [[functools.partial(write, share, sides) for sides in ways] for share in SHARES]
-    key = (op.name, *ways, epilogue.program, tuple(map(str, dtypes)), str(op.result.dtype))
+    key = (op.name, *ways, epilogue.program, tuple(map(str, dtypes)), str(op.result.dtype),
+           () if windows is None else windows.key)  # fmt: skip
     scope.kernel(
         chain_name(epilogue.operations), epilogue.operations, key,
-        [*views, *epilogue.views], epilogue.buffers, plans,
+        [*views, *chosen, *epilogue.views], epilogue.buffers, plans,
     )  # fmt: skip
 
 
 def dimensions(op: Op, views: Sequence[View]) -> Sides:
     """The product: batch, left, right and contracted dimensions, in this order."""
     numbers = op.attributes["dot_dimension_numbers"]
-    lhs, rhs = (operand.shape for operand in op.operands)
+    lhs, rhs = (view.shape for view in views)
     lhs_batch, rhs_batch = numbers["lhs_batching_dimensions"], numbers["rhs_batching_dimensions"]
     lhs_k, rhs_k = numbers["lhs_contracting_dimensions"], numbers["rhs_contracting_dimensions"]
     m = [axis for axis in range(len(lhs)) if axis not in (*lhs_batch, *lhs_k)]

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from neuronjax.lower.chain.boxes import Axis
 from neuronjax.lower.values.view import View, walk
 from neuronjax.lower.write.builder import tile_access
 from neuronjax.program.affine import ZERO, Affine, affine
 from neuronjax.program.element_types import ElementType
-from neuronjax.program.operand import Access, Buffer
+from neuronjax.program.operand import Access, Buffer, RegisterOffset
 
 Position = Mapping[int, Affine]
 """Dimension of a product -> index."""
@@ -98,6 +98,8 @@ class Operand:
     strides: tuple[int, ...]
     memory: tuple[int, ...]
     dtype: ElementType
+    #: Where the part of the buffer begins that an index chooses, if a register says so.
+    window: RegisterOffset | None = None
 
     def start(self, position: Position) -> Affine:
         """The element of its buffer at a position."""
@@ -106,11 +108,16 @@ class Operand:
             start = start + at * self.strides[dim]
         return start
 
+    def address(self, start: Affine) -> Affine | RegisterOffset:
+        """An element of its buffer, within the part that an index chooses."""
+        window = self.window
+        return start if window is None else replace(window, base=window.base + start)
+
     def access(self, axes: Sequence[Axis], position: Position) -> Access:
         """The elements of `axes`, from `position` on, in HBM."""
         return walk(
             self.view.buffer,
-            self.start(position),
+            self.address(self.start(position)),
             [axis.size for axis in axes],
             [self.strides[axis.dim] * axis.step for axis in axes],
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -45,7 +45,7 @@ from neuronjax.lower.product.panels import (
 from neuronjax.lower.product.steps import MOST_TAPS, Step, is_turned, steps
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View
-from neuronjax.lower.write.builder import tile_access
+from neuronjax.lower.write.builder import KernelBuilder, tile_access
 from neuronjax.machine.specs import Engine
 from neuronjax.program.affine import ZERO, Affine, First, Flag, Last
 from neuronjax.program.element_types import ElementType, bytes_of
@@ -65,6 +65,10 @@ _COPIED = (FLOAT32, BFLOAT16, FLOAT16)
 """Types that a copy rounds sums to."""
 
 
+Choose = Callable[[KernelBuilder, Position], tuple[Operand, Operand]]
+"""Loads addresses into registers; both operands of a product, as they lie at a position."""
+
+
 @dataclass
 class ProductWriter(Loader):
     """Writes the kernel of a product."""
@@ -75,6 +79,8 @@ class ProductWriter(Loader):
     result: np.dtype
     #: Part of the room for panels that they are to take at most.
     share: float = 1.0
+    #: The operands of the product at a place of the batch, where indices choose parts of them.
+    choose: Choose | None = None
     _plan: Schedule | None = None
     #: Whether panels are loaded through transposes, which take banks of PSUM.
     _turns: bool = False
@@ -178,6 +184,8 @@ class ProductWriter(Loader):
         """One product of a batch."""
         plan, product = self._plan, self.product
         assert plan is not None
+        if self.choose is not None:
+            self.left, self.right = self.choose(self.builder, position)
         sides = [(self.left, product.left), (self.right, product.right)]
         if not plan.left_is_stationary:
             sides.reverse()

@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from neuronjax.machine.specs import CoreSpec
+from neuronjax.machine.specs import CoreSpec, Engine
 from neuronjax.program.affine import ZERO, Affine, affine
+from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType
 from neuronjax.program.instruction import Instruction
-from neuronjax.program.operand import Access, Buffer, Dim, Memory, Register
+from neuronjax.program.operand import Access, Buffer, Dim, Memory, Register, RegisterOffset
+from neuronjax.program.operators import DescriptorMode
 from neuronjax.program.program import If, Kernel, Loop, Node, While
 
 PARTITIONS = 128
@@ -44,6 +46,16 @@ class KernelBuilder:
     def emit(self, instruction: Instruction) -> None:
         """Appends an instruction to the innermost block."""
         self._bodies[-1].append(instruction)
+
+    def copy(self, dst: Access, src: Access, queue: int = 0) -> None:
+        """A transfer. Where a register has the address, descriptors are made as the program runs:
+        by hardware, or by GpSimd on a core without a generator of them."""
+        mode, engine = DescriptorMode.STATIC, Engine.SYNC
+        if any(isinstance(access.offset, RegisterOffset) for access in (dst, src)):
+            mode = DescriptorMode.HARDWARE
+            if not self.core.descriptor_engines:
+                mode, engine = DescriptorMode.SOFTWARE, Engine.GPSIMD
+        self.emit(DmaCopy(dst=dst, src=src, descriptors=mode, engine=engine, queue=queue))
 
     def tile(
         self,

@@ -9,10 +9,13 @@ from collections.abc import Iterable
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.write.builder import PARTITIONS
 
+_USERS = {"counted_update_slice": "dynamic_update_slice", "chosen_product": "dot_general"}
+"""An operation of the compiler's own -> what users know it by."""
+
 
 def operation_of(op: Op) -> str:
     """What a profile calls an operation: as StableHLO does."""
-    return "dynamic_update_slice" if op.name == "counted_update_slice" else op.name
+    return _USERS.get(op.name, op.name)
 
 
 def scope_of(operations: Iterable[Op]) -> str:
@@ -27,7 +30,7 @@ def scope_of(operations: Iterable[Op]) -> str:
 def _work(op: Op) -> int:
     """About how long an operation takes: elements that lanes go through."""
     sizes = [math.prod(value.spec.shape) for value in (*op.operands, *op.results)]
-    if op.name != "dot_general":
+    if op.name not in ("dot_general", "chosen_product"):
         return max(sizes, default=0)
     return math.isqrt(math.prod(sizes)) // PARTITIONS  # [m, k] @ [k, n]: the root is m · k · n
 
