@@ -8,8 +8,9 @@ from neuronjax.errors import UnknownTargetError
 from neuronjax.machine.machine import Machine
 from neuronjax.machine.picture import Placement, machines_in_use, svg
 from neuronjax.profiling.records import Collective, MachineFacts, ProgramProfile
+from neuronjax.timing.fabric import LINK_DIRECTIONS
 from neuronjax.timing.links import LinkTraffic
-from neuronjax.timing.network import LINK_DIRECTIONS, Op
+from neuronjax.timing.network import Op
 
 MOST_CORES = 512
 """Of the machines that are drawn, together."""

@@ -9,7 +9,7 @@
   `simulate`: one kernel in time, loops jumped over.
 * `schedule`: whole programs; `clocks`, `state`: what kernels leave to those after;
   `timeline`: the result.
-* `network`: collectives over the topology, also without a program.
+* `network`: collectives over the topology, also without a program; `fabric`: where their ranks lie.
 * `roofline`: lower bounds from the program alone.
 * `validation`: public measurements beside predictions.
 

@@ -49,6 +49,9 @@ class Calibration:
     collective_base_ns: float = 3_200.0
     #: Launch by the older collective benchmark, part of its times. No part of programs.
     benchmark_launch_ns: float = 40_000.0
+    #: The least time of a step of a ring over the ranks of an instance, in the releases of that
+    #: older benchmark. No part of programs.
+    benchmark_step_ns: float = 8_600.0
     #: A call of a whole program by its host beside the program itself: runtime, driver, doorbells.
     #: What was measured on version 3 (K16) includes it.
     host_call_ns: Mapping[int, float] = field(
@@ -78,9 +81,12 @@ FITTED: Mapping[str, tuple[str, ...]] = {
     "doubling_excess": ("all-gather 512 KiB",),
     "collective_base_ns": ("all-gather 1 KiB",),
     "benchmark_launch_ns": ("all-reduce 1 MiB", "all-reduce 4 MiB", "all-reduce 16 MiB"),
+    "benchmark_step_ns": (
+        "all-reduce 1 KiB", "all-reduce 64 KiB", "all-reduce 256 KiB", "all-reduce-16 1 KiB",
+    ),
     "host_call_ns": ("M1", "M2", "M10"),
     "first_token_host_ns": ("M4 prefill", "M5 prefill"),
-}
+}  # fmt: skip
 """Constant -> the points that it was fitted to."""
 
 CHOSEN: Mapping[str, tuple[str, ...]] = {
@@ -92,7 +98,7 @@ CHOSEN: Mapping[str, tuple[str, ...]] = {
         "all-reduce-64 1 MiB", "all-reduce-64 64 MiB", "all-reduce-64 1 GiB",
     ),
     "a part of a torus is a ring": ("all-gather-8 1 KiB", "all-gather-8 512 KiB"),
-    "collectives of programs go round rings": ("M4 token", "M5 token", "M6 token"),
+    "collectives of programs go round rings of chips": ("M4 token", "M5 token", "M6 token"),
     "what is lowered to which instructions, and which kernels overlap; no number was fitted": (
         "M1", "M2", "M2 batch 8", "M3", "M3 batch 8", "M4 prefill", "M4 token", "M5 prefill",
         "M5 token", "M6 token", "M7", "M8", "M9",

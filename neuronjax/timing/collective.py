@@ -10,7 +10,8 @@ from neuronjax.machine.specs import Engine
 from neuronjax.program import collective as program
 from neuronjax.program.instruction import Instruction
 from neuronjax.timing.cost import Cost, Message, Rule, sequencer
-from neuronjax.timing.network import CollectiveTime, Op, fabric_of, timed
+from neuronjax.timing.fabric import fabric_of
+from neuronjax.timing.network import CollectiveTime, Op, timed
 from neuronjax.timing.platform import Platform
 
 

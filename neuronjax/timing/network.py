@@ -6,8 +6,12 @@ is limited by the links of a chip or by the DMA engines that a rank's collective
 slower. Of the algorithms that a group allows the fastest is taken; so time never falls with size.
 
 Documented ranges on a 4×4 torus, for comparison: mesh below 1 MB, recursive doubling to 56 MB,
-KangaRing above. The model leaves recursive doubling for KangaRing much earlier. Mesh and recursive
-doubling use the links of a whole topology; a part of one, such as a row of a torus, is a ring.
+KangaRing above. The model leaves recursive doubling for KangaRing much earlier. Gathers and
+scatters of a part of a topology, such as a row of a torus, go round a ring: eight ranks were
+measured to take longer than all 32. All-reduces are routed through chips that take no part.
+
+Ranks of a chip reach each other directly. So a ring goes from chip to chip: ranks that have the
+same place on their chips have rings of their own, before or after the ranks of each chip exchange.
 
 Between instances collectives are hierarchical. Trainium1 takes one ring over all ranks for large
 data instead. Its ranks advance together, so each step takes what the slowest link does: the round
@@ -26,14 +30,8 @@ from dataclasses import dataclass, replace
 
 from neuronjax.errors import TopologyError
 from neuronjax.machine.machine import Machine
-from neuronjax.machine.timings import TIMINGS, Timings
-from neuronjax.machine.topology import Wiring
 from neuronjax.timing.calibration import CALIBRATION, Calibration
-
-GIGA = 1e9
-
-LINK_DIRECTIONS = 2
-"""Printed link bandwidths count both directions: hw/trn3-arch says so, the others do not say."""
+from neuronjax.timing.fabric import GIGA, Fabric, Group, fabric_of, others_share
 
 MOST_MESH_CHIPS = 128
 MOST_KANGARING_RANKS = 256
@@ -48,47 +46,6 @@ class Op(enum.Enum):
     REDUCE_SCATTER = "reduce_scatter"
     ALL_TO_ALL = "all_to_all"
     PERMUTE = "collective_permute"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Group:
-    """Where the ranks of one replica group lie within an instance. Bandwidths are bytes/ns."""
-
-    ranks: int
-    chips: int
-    #: Whether the group has all cores of its chips.
-    is_complete: bool
-    #: Whether each of its chips can reach each other one over links of the group alone: it has all
-    #: chips of the topology, or a switch between them, or one chip.
-    is_meshed: bool
-    #: Mean links between two of its chips.
-    hops: float
-    #: What a chip can send over all its links to others of the group, and over one.
-    egress: float
-    link: float
-    #: What the DMA engines of one rank's collectives move.
-    rate: float
-    #: Groups at once that share the links and the network of a chip.
-    sharing: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fabric:
-    """A group, the timings of its chips, and how many instances it spans."""
-
-    group: Group
-    timings: Timings
-    calibration: Calibration
-    #: Whether kernels have the queues that a collective alone would have.
-    in_program: bool = False
-    instances: int = 1
-    #: What the group's part of an instance sends to others over EFA, in bytes/ns.
-    network: float = 0.0
-
-    @property
-    def hop_ns(self) -> float:
-        """One step of an algorithm."""
-        return self.timings.collectives.hop_ns
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,37 +105,38 @@ Phase = Callable[[float, Fabric, bool], Steps | None]
 """Bytes, fabric, whether data is reduced on its way -> time; None: not for this group."""
 
 
-def _others(count: int) -> float:
-    """The share that does not come from oneself."""
-    return (count - 1) / count
-
-
 def _dma_ns(nbytes: float, fabric: Fabric, reduces: bool, share: float = 1.0) -> float:
     """DMA time of a rank for all but its own share; a reduction reads twice."""
     slower = fabric.timings.dma.compute_share if reduces else 1.0
-    return nbytes * _others(fabric.group.ranks) / (fabric.group.rate * share * slower)
+    return nbytes * others_share(fabric.group.ranks) / (fabric.group.rate * share * slower)
 
 
 def _ring(nbytes: float, fabric: Fabric, reduces: bool) -> Steps:
     group = fabric.group
-    link = nbytes * _others(group.chips) / group.egress if group.chips > 1 else 0.0
+    link = nbytes * others_share(group.chips) / group.ring if group.chips > 1 else 0.0
     return Steps(
-        latency_ns=(group.ranks - 1) * fabric.hop_ns,
+        latency_ns=_ring_steps(group) * fabric.hop_ns,
         wire_ns=max(link, _dma_ns(nbytes, fabric, reduces)),
     )
 
 
+def _ring_steps(group: Group) -> int:
+    """From chip to chip, and one within chips that have several ranks."""
+    return group.chips - 1 + (group.ranks > group.chips)
+
+
 def _kangaring(nbytes: float, fabric: Fabric, reduces: bool) -> Steps | None:
-    """Two ranks at each position of the ring, and less HBM traffic."""
+    """A ring with less HBM traffic: what a chip gets is written to two of its ranks at once."""
     group = fabric.group
-    if group.chips == 1 or not group.is_complete or group.ranks > MOST_KANGARING_RANKS:
+    if group.ranks < 4 or not group.is_complete or group.ranks > MOST_KANGARING_RANKS:
         return None
     shares = fabric.timings.collectives
     share = shares.kangaring_scatter_share if reduces else shares.kangaring_gather_share
     return Steps(
-        latency_ns=group.ranks / 2 * fabric.hop_ns,
+        latency_ns=_ring_steps(group) * fabric.hop_ns,
         wire_ns=max(
-            nbytes * _others(group.chips) / group.egress, _dma_ns(nbytes, fabric, reduces) * share
+            nbytes * others_share(group.chips) / group.ring,
+            _dma_ns(nbytes, fabric, reduces) * share,
         ),
     )
 
@@ -188,7 +146,7 @@ def _doubling(nbytes: float, fabric: Fabric, reduces: bool) -> Steps | None:
     group = fabric.group
     if group.ranks & (group.ranks - 1) or not group.is_meshed:
         return None
-    link = nbytes * _others(group.chips) / group.link if group.chips > 1 else 0.0
+    link = nbytes * others_share(group.chips) / group.link if group.chips > 1 else 0.0
     return Steps(
         latency_ns=math.log2(group.ranks) * fabric.hop_ns,
         wire_ns=max(link * fabric.calibration.doubling_excess, _dma_ns(nbytes, fabric, reduces)),
@@ -202,7 +160,7 @@ def _mesh(nbytes: float, fabric: Fabric, reduces: bool) -> Steps | None:
         return None
     link = 0.0
     if group.chips > 1:
-        link = nbytes * _others(group.chips) * group.hops / group.egress
+        link = nbytes * others_share(group.chips) * group.hops / group.egress
     steps = 2 if 1 < group.chips < group.ranks else 1
     return Steps(
         latency_ns=steps * fabric.hop_ns,
@@ -231,7 +189,7 @@ def _exchange(nbytes: float, fabric: Fabric, share: float, steps: float) -> Step
     link = 0.0
     if group.chips > 1:
         per_chip = nbytes * group.ranks / group.chips
-        link = per_chip * _others(group.chips) * group.hops / group.egress
+        link = per_chip * others_share(group.chips) * group.hops / group.egress
     return Steps(
         latency_ns=steps * fabric.hop_ns,
         wire_ns=max(link, _dma_ns(nbytes, fabric, False, share)),
@@ -249,6 +207,7 @@ def _phased(nbytes: float, fabric: Fabric, phases: Sequence[bool]) -> dict[str, 
 
 
 def _all_reduce(nbytes: float, fabric: Fabric) -> dict[str, Steps]:
+    fabric = replace(fabric, group=replace(fabric.group, is_meshed=True))
     phased = _phased(nbytes, fabric, (True, False))
     single = _single_step_mesh(nbytes, fabric)
     return phased | ({"single-step mesh": single} if single else {})
@@ -309,7 +268,7 @@ def _between(nbytes: float, fabric: Fabric, op: Op) -> Steps:
     steps = passes * math.ceil(math.log2(fabric.instances))
     return Steps(
         latency_ns=steps * fabric.timings.collectives.host_hop_ns,
-        wire_ns=passes * share * nbytes * _others(fabric.instances) / fabric.network,
+        wire_ns=passes * share * nbytes * others_share(fabric.instances) / fabric.network,
     )
 
 
@@ -334,7 +293,7 @@ def _flat_ring(nbytes: float, fabric: Fabric, phases: Sequence[bool]) -> Steps:
     on_chips = Steps(wire_ns=sum(_dma_ns(nbytes, every, reduces) for reduces in phases))
     sent = Steps(
         latency_ns=len(phases) * (ranks - 1) * 2 * timings.host_hop_ns / timings.pipeline_stages,
-        wire_ns=len(phases) * nbytes * _others(ranks) / fabric.network,
+        wire_ns=len(phases) * nbytes * others_share(ranks) / fabric.network,
     )
     return _pipelined(on_chips, sent, timings.pipeline_stages)
 
@@ -365,93 +324,6 @@ def timed(op: Op, nbytes: int, fabric: Fabric) -> CollectiveTime:
         ranks=ranks,
         latency_ns=base + steps.latency_ns,
         wire_ns=steps.wire_ns,
-    )
-
-
-def _links(machine: Machine, chip: int, others: set[int]) -> list[float]:
-    """Bytes/ns, one way, of the links from a chip to `others`; a switch has one port per axis."""
-    topology = machine.topology
-    here = topology.coords(chip)
-    bandwidths: list[float] = []
-    ports: set[str] = set()
-    for neighbour in topology.neighbours(chip):
-        if neighbour not in others:
-            continue
-        there = topology.coords(neighbour)
-        axis = next(axis for axis, a, b in zip(topology.axes, here, there, strict=True) if a != b)
-        if axis.wiring is Wiring.SWITCH and axis.name in ports:
-            continue
-        ports.add(axis.name)
-        bandwidths.append(axis.link_bandwidth / GIGA / LINK_DIRECTIONS)
-    return bandwidths
-
-
-def locate(
-    machine: Machine,
-    cores: Sequence[int],
-    *,
-    groups_per_chip: int | None = None,
-    calibration: Calibration = CALIBRATION,
-) -> Group:
-    """The group of some cores of a machine.
-
-    `groups_per_chip` groups share a chip's links at once; None: as many as its other cores make.
-    TopologyError: no such core.
-    """
-    chips = [machine.core(core).chip for core in cores]
-    distinct = sorted(set(chips))
-    first = distinct[0]
-    per_chip = max(1, len(cores) // len(distinct))
-    others = set(distinct) - {first}
-    distances = [machine.topology.distance(first, other) for other in others]
-    hops = sum(distances) / len(distances) if distances else 0.0
-    links = _links(machine, first, others)
-    if others and not links:
-        # No link of its own: it goes over those of other chips, each hop of which is used.
-        every = _links(machine, first, set(range(machine.instance.chips)))
-        links = [bandwidth / max(1, min(distances)) for bandwidth in every]
-    sharing = groups_per_chip or max(1, machine.cores_per_chip // per_chip)
-    dma = machine.chip.core.dma.engine_bandwidth / GIGA
-    return Group(
-        ranks=len(cores),
-        chips=len(distinct),
-        is_complete=per_chip == machine.cores_per_chip,
-        is_meshed=_is_meshed(machine, len(distinct)),
-        hops=hops,
-        egress=sum(links) / sharing if links else math.inf,
-        link=max(links) / sharing if links else math.inf,
-        rate=calibration.collective_engines * dma * machine.lnc,
-        sharing=sharing,
-    )
-
-
-def _is_meshed(machine: Machine, chips: int) -> bool:
-    switched = all(axis.wiring is Wiring.SWITCH for axis in machine.topology.axes)
-    return switched or chips in (1, machine.topology.chips)
-
-
-def fabric_of(
-    machine: Machine,
-    ranks: Sequence[int],
-    *,
-    groups_per_chip: int | None = None,
-    in_program: bool = False,
-    calibration: Calibration = CALIBRATION,
-) -> Fabric:
-    """The fabric of one replica group; rank i is core i, further instances follow the first."""
-    cores = machine.core_count
-    instances = len({rank // cores for rank in ranks})
-    inside = sorted({rank % cores for rank in ranks})
-    group = locate(machine, inside, groups_per_chip=groups_per_chip, calibration=calibration)
-    # EFA adapters belong to chips.
-    share = group.chips / machine.topology.chips / group.sharing
-    return Fabric(
-        group=group,
-        timings=TIMINGS[machine.chip.core.version],
-        calibration=calibration,
-        in_program=in_program,
-        instances=instances,
-        network=share * machine.instance.network_bandwidth / GIGA,
     )
 
 

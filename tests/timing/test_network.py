@@ -7,10 +7,12 @@ import dataclasses
 import pytest
 
 from neuronjax.errors import TopologyError
+from neuronjax.machine.group_sizes import GROUP_SIZES
 from neuronjax.machine.instances import INSTANCES
 from neuronjax.machine.machine import Machine
 from neuronjax.machine.topology import Topology
-from neuronjax.timing.network import INSIDE, Op, collective_time, fabric_of
+from neuronjax.timing.fabric import fabric_of
+from neuronjax.timing.network import INSIDE, Op, collective_time
 
 TRN1 = Machine.create("trn1.32xlarge")
 TRN2 = Machine.create("trn2.48xlarge")
@@ -28,7 +30,8 @@ def test_more_bytes_are_never_faster(op: Op, machine: Machine) -> None:
 def test_algorithms_follow_size(machine: Machine) -> None:
     """Documented order: mesh, recursive doubling, KangaRing."""
     names = [
-        collective_time("all_gather", size, machine.core_count, machine).algorithm for size in SIZES
+        collective_time("all_gather", 1 << power, machine.core_count, machine).algorithm
+        for power in range(8, 32)
     ]
     order = ["mesh", "recursive doubling", "kangaring"]
     assert [order.index(name) for name in names] == sorted(order.index(name) for name in names)
@@ -61,6 +64,44 @@ def test_programs_leave_their_collectives_rings() -> None:
         for size in SIZES
     }
     assert names == {"kangaring", "pairwise", "direct"}
+
+
+def test_rings_go_from_chip_to_chip() -> None:
+    """Ranks of a chip reach each other in one step: a ring has a step for each other chip."""
+    hop_ns = fabric_of(TRN2, range(64)).hop_ns
+    all_of_it, row, chip, pair = (
+        collective_time("all_reduce", 1 << 14, ranks, TRN2, in_program=True)
+        for ranks in (64, 16, 4, 2)
+    )
+    assert [time.algorithm for time in (all_of_it, pair)] == ["kangaring", "ring"]
+    assert all_of_it.latency_ns - row.latency_ns == 2 * 12 * hop_ns
+    assert row.latency_ns - chip.latency_ns == 2 * 3 * hop_ns
+    assert chip.latency_ns == pair.latency_ns
+
+
+TARGETS = ("inf2.48xlarge", "trn1.32xlarge", "trn2.48xlarge", "trn2-ultraserver",
+           "trn3-gen1-ultraserver", "trn3-gen2-ultraserver")  # fmt: skip
+
+
+@pytest.mark.parametrize("in_program", [False, True])
+@pytest.mark.parametrize("target", TARGETS)
+def test_more_bytes_and_more_ranks_are_never_faster(target: str, in_program: bool) -> None:
+    """Of the numbers of neighbouring ranks that a machine lets join, over several instances, too.
+
+    Called alone, all ranks of an instance gather in less time than a part of them, as was measured.
+    """
+    machine = Machine.create(target)
+    sizes = GROUP_SIZES[machine.chip.name, machine.lnc]
+    counts = [n for n in range(2, 2 * machine.core_count + 1) if sizes.allows(n) and n != 12]
+    counts = [n for n in counts if n & (n - 1) == 0 or n % machine.core_count == 0]
+    ops = [Op.ALL_REDUCE, *((Op.ALL_GATHER, Op.REDUCE_SCATTER) if in_program else ())]
+    for op in ops:
+        rows = [
+            [collective_time(op, size, n, machine, in_program=in_program).total_ns for n in counts]
+            for size in SIZES
+        ]
+        assert all(row == sorted(row) for row in rows)
+        assert all(list(column) == sorted(column) for column in zip(*rows, strict=True))
 
 
 @pytest.mark.parametrize(

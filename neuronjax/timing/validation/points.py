@@ -49,7 +49,6 @@ _GUIDE = "nki/img/nki_perf_guide (img)"
 _DMA = "nki/get-started/about/nki-dma-overview.rst"
 _MATMUL = "nki/guides/tutorials/kernel-optimization.rst"
 _NCCOM = "tools/neuron-sys-tools/nccom-test.rst"
-_FLOOR = "below 1 MB the older table shows the launch of the tool"
 
 
 def _kernel(name: str, what: str, published: float, source: str, **further: object) -> Point:
@@ -111,7 +110,15 @@ ALL_REDUCE_US: Mapping[str, float] = {
 }  # fmt: skip
 """FP32, two ranks, one instance."""
 
-ALL_REDUCE_64_US: Mapping[str, float] = {"1 MiB": 1_328, "64 MiB": 3_963, "1 GiB": 41_806}
+ALL_REDUCE_16_US: Mapping[str, float] = {"1 KiB": 300}
+"""The floor of 16 ranks on one instance, the same tool."""
+
+ALL_REDUCE_64_US: Mapping[str, float] = {
+    "1 KiB": 520,
+    "1 MiB": 1_328,
+    "64 MiB": 3_963,
+    "1 GiB": 41_806,
+}
 """FP32, 64 ranks on two instances (trn1.32xlarge), the same tool."""
 
 ALL_GATHER_US: Mapping[str, float] = {
@@ -126,20 +133,15 @@ ALL_GATHER_8_US: Mapping[str, float] = {"1 KiB": 10.0, "512 KiB": 14.83}
 """FP32, 8 ranks, the same run."""
 
 
-def _collectives(
-    name: str, ranks: int, times: Mapping[str, float], left_out: str = ""
-) -> Iterator[Point]:
-    """Points of one table; `left_out` is why those below 1 MiB are."""
+def _collectives(name: str, ranks: int, times: Mapping[str, float]) -> Iterator[Point]:
+    """Points of one table."""
     for size, time in times.items():
-        is_small = _SIZES[size] < _SIZES["1 MiB"]
-        yield Point(
-            f"{name} {size}", Kind.COLLECTIVE, f"{ranks} ranks, {size}", 1e3 * time, _NCCOM,
-            left_out=left_out if is_small else "",
-        )  # fmt: skip
+        yield Point(f"{name} {size}", Kind.COLLECTIVE, f"{ranks} ranks, {size}", 1e3 * time, _NCCOM)
 
 
 COLLECTIVES: tuple[Point, ...] = (
-    *_collectives("all-reduce", 2, ALL_REDUCE_US, left_out=_FLOOR),
+    *_collectives("all-reduce", 2, ALL_REDUCE_US),
+    *_collectives("all-reduce-16", 16, ALL_REDUCE_16_US),
     *_collectives("all-reduce-64", 64, ALL_REDUCE_64_US),
     *_collectives("all-gather", 32, ALL_GATHER_US),
     *_collectives("all-gather-8", 8, ALL_GATHER_8_US),
