@@ -44,11 +44,11 @@ test-jobs: $(STAMP)
 test-slow: $(STAMP)
 	$(PYTEST) -m slow
 
-# The models against transformers, kernels of tensors of torch, traces in Perfetto's own page: what
+# The models against transformers, PyTorch's modules and tensors, traces in Perfetto's own page: what
 # they are compared with is needed by nothing else here.
 parity: $(STAMP)
 	$(INSTALL) --group dev --group parity
-	$(PYTEST) tests/models/parity tests/nki/parity tests/profiling/parity
+	$(PYTEST) tests/models/parity tests/nki/parity tests/profiling/parity tests/torch/parity
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -14,6 +14,7 @@ Contents:
 * ``neuronjax.nki``: NKI kernels, written, run, checked and timed without a chip.
 * ``neuronjax.mx``: arrays of the microscaling formats: quantize, multiply, pack.
 * ``neuronjax.testing``: assertions for your tests: would a function compile for the device?
+* ``neuronjax.torch``: PyTorch modules as JAX functions, for all of the above.
 * ``neuronjax.workloads``: steps of a decoder of any size, for estimates.
 * ``neuronjax.errors``: every exception that the project raises.
 * ``neuronjax.LegalityWarning``: the category of warnings about programs that the Neuron compiler
@@ -32,7 +33,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     # What editors and type checkers read of `_LAZY`; a test compares the two.
-    from neuronjax import errors, mx, nki, testing, workloads
+    from neuronjax import errors, mx, nki, testing, torch, workloads
     from neuronjax.accuracy.compare import compare
     from neuronjax.accuracy.comparison import Comparison
     from neuronjax.accuracy.nans import NanReport, nan_report
@@ -72,6 +73,7 @@ _LAZY = {
     "profile": "neuronjax.recording",
     "program_text": "neuronjax.pjrt.program_text",
     "testing": "neuronjax.testing",
+    "torch": "neuronjax.torch",
     "visualize_mesh": "neuronjax.machine.mesh_picture",
     "workloads": "neuronjax.workloads",
 }
@@ -100,6 +102,7 @@ __all__ = [
     "profile",
     "program_text",
     "testing",
+    "torch",
     "visualize_mesh",
     "workloads",
 ]

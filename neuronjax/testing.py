@@ -23,6 +23,7 @@ from neuronjax.legalize.report import Finding
 from neuronjax.legalize.rules.rule import Cores, Severity
 from neuronjax.machine.machine import Machine
 from neuronjax.machine.placement import arrange_cores
+from neuronjax.torch import as_jax
 
 SEVERITIES = {severity.label: severity for severity in Severity}
 
@@ -96,6 +97,7 @@ def _severity(name: str) -> Severity:
 
 
 def _lower(fn: Any, args: tuple[Any, ...], mesh: AnyMesh | None, in_shardings: Any) -> Any:
+    fn, args, _ = as_jax(fn, args)
     if in_shardings is not None:
         fn = jax.jit(fn, in_shardings=_over(mesh, in_shardings))
     elif not hasattr(fn, "trace"):

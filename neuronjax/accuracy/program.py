@@ -19,6 +19,7 @@ from neuronjax.jaxlib_api import tracing
 from neuronjax.jaxlib_api.mlir import bytecode
 from neuronjax.legalize.policy import Policy, policy_of
 from neuronjax.machine.instances import find_instance
+from neuronjax.torch import as_jax
 
 
 def policy_for(target: str | None, switches: Mapping[str, Any]) -> Policy:
@@ -53,6 +54,7 @@ def lower(function: Callable[..., Any], arguments: Sequence[Any]) -> Lowered:
       ArgumentMismatchError: an argument has no value.
       UnsupportedProgramError: the function has ordered effects.
     """
+    function, arguments, _ = as_jax(function, arguments, with_values=True)
     jitted: Any = function if hasattr(function, "trace") else jax.jit(function)
     lowered = tracing.lower(jitted, arguments)
     facts = tracing.facts(lowered)

@@ -20,9 +20,13 @@ from neuronjax.jaxlib_api.mlir import ir
 LIBRARIES = frozenset({
     "jax", "jaxlib", "flax", "optax", "orbax", "chex", "haiku", "equinox", "diffrax", "optimistix",
     "lineax", "jaxopt", "distrax", "rlax", "numpyro", "brax", "penzai", "grain", "clu", "absl",
-    "jax_neuronx", "libneuronxla", "neuronxcc", "nki",
+    "jax_neuronx", "libneuronxla", "neuronxcc", "nki", "torch", "torchax", "torchvision", "keras",
+    "einops", "opt_einsum", "transformers", "diffusers", "timm", "accelerate", "peft",
 })  # fmt: skip
 """Packages between the user and XLA, whose lines the user cannot change."""
+
+MODEL_FILES = re.compile(r"(?:transformers|diffusers|timm|torchvision|keras_hub)[/\\]models[/\\]")
+"""Files of `LIBRARIES` that are models: people read and change their lines."""
 
 UNKNOWN = "unknown source"
 
@@ -31,6 +35,8 @@ _FRAME = re.compile(rf"(?:{_STRING}\()?{_STRING}:(\d+):\d+")
 _VALUE_NAME = re.compile(rf"loc\({_STRING}[()]")
 _NAME = re.compile(r'loc\("(?:[^"/]*:"\(")?((?:[^"\\]|\\.)*)"')
 _TRANSFORMED = re.compile(r"(\w+)\((.*)\)")
+_MODULE_SCOPE = "module({})"
+_IN_MODULE = re.compile(r"\bmodule\(")
 _MODULE = re.compile(r"(?:.*\.)?(\w+)\.__call__(?:\..*)?")
 _BRANCH = re.compile(r"branch_\d+_fun")
 _FUNCTIONS = frozenset({
@@ -62,7 +68,7 @@ class Frame:
         """Whether it belongs to JAX, a library on top of it, or Python."""
         package = _package(self)
         if package:
-            return package in LIBRARIES
+            return package in LIBRARIES and not MODEL_FILES.search(self.file)
         return self.file.startswith(_OWN) and self.file != _EXAMPLES
 
     def __str__(self) -> str:
@@ -148,8 +154,18 @@ def scope(op: Any) -> str:
     return _scopes(_name(op))
 
 
+def module_scope(name: str) -> str:
+    """The name of the scope of a module that names itself, such as ``layers.3``.
+
+    In such a module, what a library calls its functions is no scope.
+    """
+    return _MODULE_SCOPE.format(name)
+
+
 def _scopes(name: str) -> str:
-    return "/".join(filter(None, map(_scope, name.split("/")[:-1])))
+    parts = name.split("/")[:-1]
+    of_modules = [part for part in parts if _IN_MODULE.search(part)]
+    return "/".join(filter(None, map(_scope, of_modules or parts)))
 
 
 def layer(op: Any, program: str) -> str:

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax._src import compiler as jax_compiler
 from jax._src import config as jax_config
+from jax._src import source_info_util
 from jax._src.interpreters import pxla
 
 from neuronjax.jaxlib_api import PLATFORM, compile_options
@@ -128,6 +129,18 @@ def without_source_lines() -> AbstractContextManager[None]:
     ``jax.config.update`` around it, under a lock.
     """
     return jax_config.traceback_in_locations_limit(0)
+
+
+def leave_out_frames(folder: str) -> None:
+    """Operations carry no source lines of files in a folder from now on, as of JAX's own.
+
+    JAX keeps ten lines of an operation; a library between it and the user has more than that.
+    Relies on ``source_info_util.register_exclusion``, which cannot be undone. Without it: a larger
+    ``jax_traceback_in_locations_limit``.
+    """
+    if not source_info_util.is_user_filename(f"{folder}/x.py"):
+        return
+    source_info_util.register_exclusion(folder)
 
 
 def varying_as(arguments: Sequence[Any], results: Any) -> Any:

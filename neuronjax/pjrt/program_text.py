@@ -11,6 +11,7 @@ from neuronjax.errors import ArgumentMismatchError
 from neuronjax.jaxlib_api.executables import fingerprint
 from neuronjax.pjrt.plugin import tables
 from neuronjax.program import text
+from neuronjax.torch import as_jax
 
 
 def program_text(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> str:
@@ -31,6 +32,7 @@ def program_text(function: Callable[..., Any], *arguments: Any, **keywords: Any)
     """
     compiled: Any = function
     if not isinstance(function, jax.stages.Compiled):
+        function, arguments, _ = as_jax(function, arguments)
         jitted: Any = function if hasattr(function, "lower") else jax.jit(function)
         compiled = jitted.lower(*arguments, **keywords).compile()
     name = fingerprint(compiled)

@@ -35,6 +35,7 @@ from neuronjax.planning.tracing import abstract_mesh, mesh_size, trace
 from neuronjax.planning.traffic import CORES, traffic_of
 from neuronjax.planning.workload import Factory, Workload, reported
 from neuronjax.process_settings import seldom_collected
+from neuronjax.torch import as_jax
 
 DEFAULT_TARGET = "trn2.48xlarge"
 _MOST_KERNELS = 50
@@ -64,7 +65,8 @@ def estimate(
     """Estimates what one call of `fn` would take on a machine, without allocating or running it.
 
     Args:
-      fn: a function, jitted if it donates arguments or has shardings of its own.
+      fn: a function, jitted if it donates arguments or has shardings of its own; or a
+        ``torch.nn.Module``, with tensors as arguments (see `neuronjax.torch`).
       arguments: trees of ``jax.ShapeDtypeStruct``, or of arrays, of which only the types matter;
         with a sharding where they are split.
       target: an instance or UltraServer; a mesh of more cores than it has spans several of them.
@@ -96,13 +98,19 @@ def estimate(
         _check_factory(fn, arguments, in_specs, tokens, samples, kinds)
         factory = Factory(make=fn, name=_name(fn))
         return of_factory(factory, setting, given, price=price, layers=layers, depths=depths)
+    converted = as_jax(fn, arguments)
+    fn, arguments = converted.fn, converted.arguments
     if in_specs is not None:
         arguments = tuple(
             _placed(argument, specs, given)
             for argument, specs in zip(arguments, _specs(in_specs, arguments), strict=True)
         )
     workload = Workload(
-        fn=fn, arguments=arguments, tokens=tokens, samples=samples, kinds=kinds or {}
+        fn=fn,
+        arguments=arguments,
+        tokens=tokens,
+        samples=samples,
+        kinds={**converted.kinds, **(kinds or {})},
     )
     return of_workload(workload, setting, given if mesh is not None else None, price=price)
 

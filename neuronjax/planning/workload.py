@@ -29,6 +29,7 @@ from neuronjax.errors import (
     shown_line,
 )
 from neuronjax.planning.splits import in_one_line
+from neuronjax.torch import as_jax
 
 PROTOCOL = """\
 module:function makes the workload. It is called with those of these keywords that it accepts and
@@ -141,16 +142,29 @@ def _read(made: Any, name: str) -> tuple[Workload, int | None]:
     if isinstance(made, Workload):
         return made, None
     if isinstance(made, tuple) and made and callable(made[0]):
-        return Workload(fn=made[0], arguments=made[1:], name=name), None
+        return _workload(name, fn=made[0], arguments=made[1:]), None
     known = {"fn", "arguments", "tokens", "samples", "kinds", "assumed", "layers"}
     if isinstance(made, Mapping) and "fn" in made and set(made) <= known:
         fields = {key: value for key, value in made.items() if key != "layers"}
-        fields["arguments"] = tuple(fields.get("arguments", ()))
-        return Workload(name=name, **fields), made.get("layers")
+        return _workload(name, **fields), made.get("layers")
     returned = sorted(made) if isinstance(made, Mapping) else type(made).__name__
     raise ConfigurationError(
         f"{name} returned {returned}; return a dict with fn, arguments and, optionally, tokens, "
         "samples, kinds and layers, or a tuple (fn, *arguments)."
+    )
+
+
+def _workload(
+    name: str,
+    fn: Callable[..., Any],
+    arguments: Sequence[Any] = (),
+    kinds: Mapping[str, str] | None = None,
+    **others: Any,
+) -> Workload:
+    """A workload of a function of JAX, or of a module of PyTorch with example inputs."""
+    fn, arguments, known = as_jax(fn, arguments)
+    return Workload(
+        fn=fn, arguments=arguments, name=name, kinds={**known, **(kinds or {})}, **others
     )
 
 

@@ -40,6 +40,12 @@ def test_scopes(name: str, scopes: str) -> None:
     assert location.scope(Named(f'loc("{name}"("f"("train.py":3:1 to :9)))')) == scopes
 
 
+def test_scopes_of_modules_leave_out_what_libraries_name() -> None:
+    name = "jit(f)/transpose(jvp(module(Net)))/module(layers.3)/linear/...a,ba->...b/dot_general"
+    assert location.module_scope("Net") in name
+    assert location.scope(Named(f'loc("{name}"("f"("train.py":3:1 to :9)))')) == "Net/layers.3"
+
+
 def test_scopes_of_calls_and_of_nothing() -> None:
     assert location.scope(Named('loc("jit:"("loop/mlp/jit"("train.py":3:1)))')) == "loop/mlp"
     assert location.scope(Named("loc(unknown)")) == ""

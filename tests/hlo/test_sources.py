@@ -193,11 +193,16 @@ def test_loops_inside_library_functions_are_reported_where_they_are_called() -> 
         (["/v/lib/python3.11/site-packages/flax/nnx/module.py", "/a/train.py"], "/a/train.py"),
         (["/v/site-packages/jax/_src/core.py"], "/v/site-packages/jax/_src/core.py"),
         (["/v/site-packages/mymodel/net.py", "/a/train.py"], "/v/site-packages/mymodel/net.py"),
+        (["/v/site-packages/torch/nn/modules/module.py", "/a/train.py"], "/a/train.py"),
+        (["/v/site-packages/transformers/integrations/sdpa_attention.py",
+          "/v/site-packages/transformers/models/llama/modeling_llama.py", "/a/train.py"],
+         "/v/site-packages/transformers/models/llama/modeling_llama.py"),
+        (["/v/site-packages/keras/src/layers/layer.py", "/a/models/net.py"], "/a/models/net.py"),
         ([inspect.getsourcefile(inspect), "/a/train.py"], "/a/train.py"),
         ([inspect.getsourcefile(hlo), "/a/train.py"], "/a/train.py"),
         ([], None),
     ],
-)
+)  # fmt: skip
 def test_user_frame_is_the_innermost_outside_libraries(files: list[str], chosen: str) -> None:
     frame = user_frame([Frame("f", file, 1) for file in files])
     assert (frame and frame.file) == chosen

@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh
 
 import neuronjax
-from neuronjax import errors, mx, nki, testing, workloads
+from neuronjax import errors, mx, nki, testing, torch, workloads
 from neuronjax.nki import isa as nisa
 from neuronjax.nki import language as nl
 
@@ -63,6 +63,8 @@ def main() -> Result:
     assert_type(assert_type(nki.benchmark(double, x), nki.Timeline).total_ns, float)
     assert_type(nki.profile(double, x), neuronjax.Profile)
     print(assert_type(nki.sweep(double, x, over={"rows": [64, 128]}), nki.Sweep).best.name)
+    program = assert_type(torch.to_jax(step, x), torch.Program)
+    print(assert_type(program.types, torch.State).parameters.keys())
     decode = workloads.decode(AbstractMesh((4,), ("model",)), batch=4)
     assert_type(decode, workloads.Step)
     try:

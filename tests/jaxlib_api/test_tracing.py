@@ -1,10 +1,13 @@
 """What JAX knows of a lowered function."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from neuronjax.jaxlib_api import compile_options, mlir, tracing
+from tests.conftest import RunPython
 
 CLOSED_OVER = np.arange(3000.0, dtype=np.float32)
 
@@ -59,6 +62,27 @@ def test_without_source_lines() -> None:
     assert __file__ in text()
     with tracing.without_source_lines():
         assert __file__ not in text()
+
+
+def test_frames_of_a_folder_can_be_left_out(run_python: RunPython, tmp_path: Path) -> None:
+    """In a process of its own, as it cannot be undone."""
+    (tmp_path / "library.py").write_text("def added(x):\n    return x + 1\n")
+    run_python(f"""
+        import sys
+        import jax
+        from neuronjax.jaxlib_api import tracing
+
+        sys.path.append({str(tmp_path)!r})
+        import library
+
+        def text():
+            return jax.jit(lambda x: library.added(x)).lower(1.0).as_text(debug_info=True)
+
+        assert "library.py" in text()
+        for _ in range(2):
+            tracing.leave_out_frames({str(tmp_path)!r})
+        assert "library.py" not in text() and "<lambda>" in text()
+    """)
 
 
 def test_sizes_of_a_scan() -> None:

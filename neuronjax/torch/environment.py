@@ -1,0 +1,67 @@
+"""torchax's environment as a module's call needs it: constants of the host, and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import torch
+import torch.utils._pytree as torch_trees
+from torchax.tensor import Environment, Tensor, XLADispatchMode
+from torchax.view import View
+
+from neuronjax.errors import ArgumentMismatchError, ConfigurationError
+from neuronjax.torch.operators import OPERATORS
+from neuronjax.torch.values import array
+
+
+class _Operators(XLADispatchMode):
+    """Looks for operators of any package where torchax has those of PyTorch alone."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        if getattr(func, "namespace", "prim").startswith("prim"):
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        return self.env.dispatch(func, types, args, kwargs)
+
+
+class ModuleEnvironment(Environment):
+    """Operators of torch on arrays of JAX, those of `operators.OPERATORS` among them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._dispatch_mode = _Operators(self)
+        for operator, implementation in OPERATORS.items():
+            self.override_op_definition(operator, implementation)
+
+    def tensor(self, value: Any) -> Any:
+        """An array as a tensor; anything else as it is."""
+        return Tensor(jax.numpy.asarray(value), self) if hasattr(value, "dtype") else value
+
+    def t2j_iso(self, torchtensors: Any) -> Any:
+        """Tensors of the host that meet arrays are constants of the program."""
+        tensors = torch_trees.tree_map_only(torch.Tensor, self._constant, torchtensors)
+        return super().t2j_iso(tensors)
+
+    def _constant(self, tensor: torch.Tensor) -> torch.Tensor:
+        is_scalar = not isinstance(tensor, Tensor | View) and tensor.numel() == 1
+        if isinstance(tensor, Tensor | View) or (is_scalar and not tensor.is_meta):
+            return tensor
+        if tensor.is_meta:
+            raise ArgumentMismatchError(
+                f"a tensor of shape {list(tensor.shape)} on meta is neither a parameter nor a "
+                "buffer nor an attribute of a module, so that it has no value; register it as a "
+                "buffer."
+            )
+        with torch._C.DisableTorchFunction():
+            return Tensor(array(tensor), self)
+
+    def get_and_rotate_prng_key(self, generator: torch.Generator | None = None) -> Any:
+        if generator is None and self.param.prng is None:
+            raise ConfigurationError(
+                "the module draws random numbers: pass key=jax.random.key(0), or call eval() on "
+                "the module if that is its dropout."
+            )
+        return super().get_and_rotate_prng_key(generator)
