@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from neuronjax.hlo.graph import Op, Value
@@ -36,4 +37,12 @@ class Rows:
     #: The operand that is made, without views on it: a value of the chain.
     value: Value
     reference: Reference
-    placed: tuple[int | None, ...]
+    #: Value of the chain -> dimension of the product's result for each of its own.
+    maps: Mapping[Value, tuple[int | None, ...]]
+    #: Values of the chain that are made in memory.
+    read: frozenset[Value]
+
+    @property
+    def placed(self) -> tuple[int | None, ...]:
+        """The dimension of the product's result for each one of the operand's."""
+        return self.maps[self.value]

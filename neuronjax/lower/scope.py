@@ -464,7 +464,8 @@ class Scope:
         assert isinstance(reference, Reference)
         made = Epilogue(program, views, results, tuple(inner.operations))
         epilogue = self._epilogue(last, last.root, needed, fusion)
-        epilogue.rows = Rows(inner.root, made, link, reference, inner.maps[link])
+        read = frozenset(needed.intersection(inner.maps))
+        epilogue.rows = Rows(inner.root, made, link, reference, inner.maps, read)
         self.rules.products["attention"](self, last.root, epilogue)
 
     def _pair(self, group: Group, other: Op, needed: set[Value]) -> None:

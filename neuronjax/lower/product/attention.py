@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.chain.boxes import is_resident
 from neuronjax.lower.chain.tiles import TileEmitter
-from neuronjax.lower.epilogue import Epilogue
+from neuronjax.lower.epilogue import Epilogue, Rows
 from neuronjax.lower.group.attention_groups import ROW_BYTES
 from neuronjax.lower.operations import peel
 from neuronjax.lower.product.attention_rows import AttentionWriter, Weights
 from neuronjax.lower.product.long_attention import LongAttentionWriter
 from neuronjax.lower.product.matmul import Sides, dimensions, multiplied
 from neuronjax.lower.product.product import ProductWriter
+from neuronjax.lower.product.segments import cut
 from neuronjax.lower.product.sweeps import ROOMS, Room
 from neuronjax.lower.product.wide_attention import WideAttentionWriter
 from neuronjax.lower.scope import Scope, Write
@@ -45,9 +46,42 @@ def attention(scope: Scope, op: Op, epilogue: Epilogue) -> None:
     dims = [(last.placed[side][d], axis) for d, axis in enumerate(axes) if axis is not None]
     keys = {axis for dim, axis in dims if dim in last.product.contracted}
     weights = Weights(keys <= set(first.product.right), side == 0, tuple(dims), rows.reference)
+    for start, sides in _parts(rows, first, last, weights, keys):
+        _write(scope, op, epilogue, sides, weights, start, [*first_views, value_view])
+
+
+Start = tuple[tuple[int, int], ...]
+"""Dimension of the first product -> index at which a part of it begins."""
+
+
+def _parts(
+    rows: Rows, first: Sides, last: Sides, weights: Weights, keys: set[int]
+) -> Iterator[tuple[Start, tuple[Sides, Sides]]]:
+    """Both products, in one piece or where queries do not see all keys, for any arguments, in
+    several: a kernel for each."""
+    segments = None
+    if len(first.product.axes(sorted(keys))) == 1:
+        (key,) = (dim for dim in keys if first.product.sizes[dim] > 1)
+        queries = first.product.left if weights.keys_are_right else first.product.right
+        segments = cut(rows, key, queries, rows.op.result.shape)
+    if segments is None:
+        yield (), (first, last)
+        return
+    for segment in segments.segments:
+        further = segments.further(segment, last, weights.dims)
+        yield segments.start(segment), (segments.sides(segment, first), further)
+
+
+def _write(
+    scope: Scope, op: Op, epilogue: Epilogue, sides: tuple[Sides, Sides], weights: Weights,
+    start: Start, operands: Sequence[View],
+) -> None:  # fmt: skip
+    """A kernel of attention over queries, keys and values."""
+    rows = epilogue.rows
+    assert rows is not None
+    first, last = sides
     inner = rows.epilogue
     counts = [len(inner.views), len(inner.buffers)]
-    operations = (*inner.operations, *epilogue.operations)
     version = scope.unit.target.core.version
 
     def writers(
@@ -64,25 +98,27 @@ def attention(scope: Scope, op: Op, epilogue: Epilogue) -> None:
         return scores_writer, two
 
     def whole(builder: KernelBuilder, seen: list[View], made: list[Buffer]) -> None:
-        wide = WideAttentionWriter(builder, *writers(builder, seen, made), weights)
+        wide = WideAttentionWriter(builder, *writers(builder, seen, made), weights, start)
         if wide.fits():
             wide.write()
         else:
-            AttentionWriter(builder, *writers(builder, seen, made), weights).write()
+            AttentionWriter(builder, *writers(builder, seen, made), weights, start).write()
 
     def part_by_part(room: Room, builder: KernelBuilder, seen: list[View], made: list[Buffer]
                      ) -> None:  # fmt: skip
-        LongAttentionWriter(builder, *writers(builder, seen, made), weights, room).write()
+        LongAttentionWriter(builder, *writers(builder, seen, made), weights, start, room).write()
 
     plans: list[Sequence[Write]] = []
-    if is_resident(math.prod(first.product.sizes[axis] for axis in keys), ROW_BYTES):
+    contracted = [axis for dim, axis in weights.dims if dim in last.product.contracted]
+    if is_resident(math.prod(first.product.sizes[axis] for axis in contracted), ROW_BYTES):
         plans.append([whole])
-    if len(first.product.axes(sorted(keys))) == 1:
+    if len(first.product.axes(contracted)) == 1:
         plans.append([functools.partial(part_by_part, room) for room in ROOMS])
-    key = ("attention", first, last, weights, inner.program, epilogue.program,
+    key = ("attention", first, last, weights, start, inner.program, epilogue.program,
            tuple(str(value.dtype) for value in (*rows.op.operands, *op.operands, *op.results)),
            str(rows.op.result.dtype))  # fmt: skip
-    views = [*first_views, value_view, *inner.views, *epilogue.views]
+    operations = (*inner.operations, *epilogue.operations)
+    views = [*operands, *inner.views, *epilogue.views]
     buffers = [*inner.buffers, *epilogue.buffers]
     name = f"attention_{chain_name(operations)}"
     scope.kernel(name, operations, key, views, buffers, plans)

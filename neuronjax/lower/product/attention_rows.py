@@ -79,6 +79,8 @@ class AttentionWriter:
     first: ProductWriter
     last: ProductWriter
     weights: Weights
+    #: The first index in some dimensions of the first product.
+    start: tuple[tuple[int, int], ...]
 
     def __post_init__(self) -> None:
         self.last.stack = self.first.stack
@@ -92,10 +94,14 @@ class AttentionWriter:
         self.columns = last.axes(last.right if self.weights.is_left else last.left)
         self.first_steps, self.last_steps = self.first.steps(), self.last.steps()
 
+    def origin(self) -> Position:
+        """Where the writer begins in the first product."""
+        position = dict.fromkeys(range(len(self.first.product.sizes)), ZERO)
+        return shifted(position, self.start)
+
     def write(self) -> None:
         """The kernel."""
-        product = self.first.product
-        position = dict.fromkeys(range(len(product.sizes)), ZERO)
+        product, position = self.first.product, self.origin()
         batches = product.batches
         count = next((n for n in _TOGETHER if batches and batches[-1].size % n == 0), 1)
         if _size(self.queries) <= STATIONARY and count > 1:

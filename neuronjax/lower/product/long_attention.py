@@ -64,15 +64,15 @@ class LongAttentionWriter(AttentionWriter):
         self.parts = list(blocks([self.key], self.room.part))
         #: Inputs of the chain that vary along keys only: positions, for instance.
         self.same: Mapping[Reference, Access] = {}
+        self.first_key = Affine()
 
     def write(self) -> None:
         """The kernel."""
-        product = self.first.product
-        position = dict.fromkeys(range(len(product.sizes)), Affine())
-        self.first.batches(product.batches, position, self.of_batch)
+        self.first.batches(self.first.product.batches, self.origin(), self.of_batch)
 
     def panels(self, position: Position) -> Sequence[Panels]:
         """The keys and values of one batch, if they stay: those of each part."""
+        self.first_key = position[self.key.dim]
         if not self.room.panels:
             return []
         widest = max((block.tile for block in blocks(self.queries, STATIONARY)), key=size_of)
@@ -190,7 +190,7 @@ class LongAttentionWriter(AttentionWriter):
 
     def _given(self, row: _Rows, sweep: int, chunk: Axis, here: Position) -> Values:
         """The values of a part, as far as they are there before a sweep takes it up."""
-        count, start = size_of(row.work.tile), here[self.key.dim]
+        count, start = size_of(row.work.tile), self._index(here)
         along = {
             value: tile_access(access.buffer, [chunk.size], [1], offset=start, slot=access.slot,
                                partitions=count)
@@ -212,7 +212,7 @@ class LongAttentionWriter(AttentionWriter):
         self, row: _Rows, keys: list[Panel], chunk: Axis, here: Position, sweep: int
     ) -> Access:
         """Scores of one part of the keys; the greatest of them in the first sweep."""
-        count, start = size_of(row.work.tile), here[self.key.dim]
+        count, start = size_of(row.work.tile), self._index(here)
         dtype = storage_of(self.first.emitter.program.dtype_of(self.seen)).dtype
         if row.kept is not None and self.sweeps.kept[0] == self.seen:
             whole = tile_access(row.kept, [chunk.size], [1], offset=start)
@@ -268,6 +268,10 @@ class LongAttentionWriter(AttentionWriter):
             if made_here and self.key.dim in program.axes_of(output.value):
                 values.node_of(output.value)
                 values.store(output)
+
+    def _index(self, here: Position) -> Affine:
+        """The number of a key among those of its batch."""
+        return here[self.key.dim] + self.first_key * -1
 
     def _level(self, value: Reference) -> int:
         return 0 if value.is_input else self.sweeps.level[value.number]

@@ -26,7 +26,6 @@ from neuronjax.lower.product.panels import Position, shifted, tiles
 from neuronjax.lower.product.steps import Batch
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.write.builder import tile_access
-from neuronjax.program.affine import ZERO
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.operand import Access, Memory
 from neuronjax.program.vector_engine import TensorCopy
@@ -67,8 +66,7 @@ class WideAttentionWriter(AttentionWriter):
 
     def write(self) -> None:
         """The kernel."""
-        position = dict.fromkeys(range(len(self.first.product.sizes)), ZERO)
-        self._loops(self._ordered(), position, {})
+        self._loops(self._ordered(), self.origin(), {})
 
     def _grouped(self) -> tuple[list[Batch], tuple[Axis, ...]]:
         """The loops over groups of batches, and the batches of a group."""
