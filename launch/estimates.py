@@ -17,6 +17,7 @@ from launch.training.objectives import Batch, LanguageModelling, Objective, text
 from launch.training.optimizers import make_optimizer
 from launch.training.schedules import make_schedule
 from launch.training.step import KINDS, make_training
+from models.decoder.flops import training_flops
 from models.pretrained import Described
 
 Trained = tuple[Described, Collection[str] | None]
@@ -32,6 +33,7 @@ class Work:
       config: that of the whole model.
       batch: shapes and dtypes, as jax.ShapeDtypeStruct.
       tokens: positions of a batch.
+      flops: what MFU counts of the model with so many blocks; None: the products of the program.
     """
 
     at_depth: Callable[[int], Trained]
@@ -39,6 +41,7 @@ class Work:
     batch: Batch
     tokens: int
     objective: Objective
+    flops: Callable[[int], int] | None = None
 
 
 def language_work(model: Described, config: TrainConfig) -> Work:
@@ -57,6 +60,9 @@ def language_work(model: Described, config: TrainConfig) -> Work:
         batch=text_batch(config.batch_size, seq_len),
         tokens=config.batch_size * seq_len,
         objective=LanguageModelling(of_labels=config.of_labels),
+        flops=lambda layers: training_flops(
+            replace(model.config, num_layers=layers), config.batch_size, seq_len
+        ),
     )
 
 
@@ -112,6 +118,7 @@ def estimate(
             "arguments": (state, batch),
             "kinds": KINDS,
             "tokens": work.tokens,
+            "model_flops": work.flops and work.flops(layers or depth),
             "samples": config.batch_size,
             "layers": depth,
         }

@@ -24,7 +24,7 @@ from launch.job import Job, language_job
 from launch.meshes import check_window
 from launch.monitoring import Monitor
 from launch.processes import announce, death_of_others, done_by_first, is_first, largest, whole
-from launch.simulated import device_time
+from launch.simulated import DeviceTime, device_time
 from launch.source import Source
 from launch.text import copy_companions
 from launch.training.memory import CoreMemory, check_arguments, check_memory
@@ -34,6 +34,8 @@ from launch.training.platform import check_platform, compiler_options
 from launch.training.schedules import make_schedule
 from launch.training.state import TrainState
 from launch.training.step import Training, make_training
+from models.decoder.config import DecoderConfig
+from models.decoder.flops import training_flops
 from models.parallel.depth import unstack
 from models.parameters import Parameters
 
@@ -118,7 +120,7 @@ class Run:
             last_step=self.step,
             steps=config.steps,
             tokens_per_step=config.batch_size * job.texts * job.row_length,
-            on_device=device_time(self._step) if config.monitor.device_time else None,
+            on_device=self._device_time() if config.monitor.device_time else None,
             memory="" if memory is None else str(memory),
             quiet=not is_first(),
         )
@@ -126,6 +128,15 @@ class Run:
         if is_first():
             copy_companions(job.files, directory)
         self._monitor.write(self.step, asdict(self._data.counts))
+
+    def _device_time(self) -> DeviceTime | None:
+        """A step's time on the device, with the MFU of decoders that are trained whole on text as
+        everybody counts it, and of others by the products of the program."""
+        job, flops = self._job, None
+        if isinstance(job.model.config, DecoderConfig) and job.trained is None:
+            rows = self._config.batch_size * job.texts
+            flops = training_flops(job.model.config, rows, job.row_length) / self._mesh.size
+        return device_time(self._step, flops)
 
     def train_on(self, stop: StopRequest) -> None:
         """Runs steps until the last one or until asked to stop; saves, evaluates and prints."""

@@ -26,6 +26,7 @@ from launch.training.precision import PRECISIONS
 from launch.training.schedules import make_schedule
 from launch.training.step import KINDS, make_training
 from models.decoder.config import DecoderConfig
+from models.decoder.flops import forward_flops, training_flops
 from models.decoder.model import Decoder
 from models.decoder.padding import padded, padding_of
 from models.layers.cache import KVCache
@@ -119,9 +120,15 @@ def llama_decode(
         "kinds": {"params": "weights", "tokens": "inputs", "position": "inputs"},
         "tokens": batch,
         "samples": batch,
+        "model_flops": forward_flops(_published(model, config), batch, 1, context),
         "assumed": padding_of(MODELS[model], config) if pad else (),
         "layers": MODELS[model].num_layers,
     }
+
+
+def _published(model: str, config: DecoderConfig) -> DecoderConfig:
+    """A model as deep as `config`, without what is padded or repeated for a mesh."""
+    return replace(MODELS[model], num_layers=config.num_layers)
 
 
 def llama_train(
@@ -159,6 +166,7 @@ def llama_train(
         "kinds": KINDS,
         "tokens": batch * seq_len,
         "samples": batch,
+        "model_flops": training_flops(_published(model, config), batch, seq_len),
         "assumed": padding_of(MODELS[model], config) if pad else (),
         "layers": MODELS[model].num_layers,
     }

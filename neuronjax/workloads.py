@@ -29,6 +29,8 @@ class Step(TypedDict):
     """Trees of ``jax.ShapeDtypeStruct`` with shardings."""
     tokens: int
     samples: int
+    model_flops: int
+    """What MFU counts: products with weights and attention's, of sizes that are not padded."""
     kinds: dict[str, str]
     assumed: tuple[str, ...]
     layers: int
@@ -43,6 +45,14 @@ class _Sizes:
     kv_heads: int
     head_dim: int
     vocab: int
+
+    def flops(self, layers: int, tokens: int, context: int) -> int:
+        """Of a pass over tokens that look at `context` of them: 2 for each weight and token, and 4
+        for each head feature, token and one that it looks at."""
+        attention = self.heads * self.head_dim
+        projections = self.dim * 2 * (attention + self.kv_heads * self.head_dim)
+        weights = layers * (projections + 3 * self.dim * self.hidden) + self.vocab * self.dim
+        return 2 * tokens * weights + 4 * tokens * layers * attention * context
 
     def changed(self, asked: _Sizes) -> tuple[str, ...]:
         """What was padded, in words."""
@@ -135,6 +145,7 @@ def decode(
         "kinds": {"weights": "weights", "tokens": "inputs", "position": "inputs"},
         "tokens": batch,
         "samples": batch,
+        "model_flops": asked.flops(layers or depth, batch, context),
         "assumed": sizes.changed(asked) if pad else (),
         "layers": depth,
     }
@@ -186,6 +197,7 @@ def train(
         "kinds": {"weights": "weights", "tokens": "inputs"},
         "tokens": batch * sequence,
         "samples": batch,
+        "model_flops": 3 * asked.flops(layers or depth, batch * sequence, sequence),
         "assumed": sizes.changed(asked) if pad else (),
         "layers": depth,
     }

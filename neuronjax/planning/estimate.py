@@ -222,14 +222,23 @@ class _Prepared:
 
     program: Future[Partitioned]
     setting: Setting
+    model_flops: float | None
+    """What the model asks for, over all cores; None: the products of the program."""
 
     def measure(self) -> Measurement:
-        return measure(self.program.result(), self.setting)
+        return self._counted(self.setting)
 
     def measure_alike(self) -> Measurement:
         """With the orders chosen for the program before it, for kernels that both have."""
         decided = self.setting.known.decided()
-        return measure(self.program.result(), replace(self.setting, known=decided))
+        return self._counted(replace(self.setting, known=decided))
+
+    def _counted(self, setting: Setting) -> Measurement:
+        measurement = measure(self.program.result(), setting)
+        if self.model_flops is None:
+            return measurement
+        share = self.model_flops / measurement.ranks
+        return replace(measurement, numbers={**measurement.numbers, "model_flops": share})
 
 
 def _prepared(
@@ -252,7 +261,8 @@ def _prepared(
     machine = slowed(setting.machine, setting.faults, range(traced.ranks))
     sizes = None if mesh is None else dict(mesh.shape)
     on_machine = replace(setting, machine=machine, mesh=sizes)
-    return _Prepared(pool.submit(partitioned, traced, on_machine), on_machine)
+    program = pool.submit(partitioned, traced, on_machine)
+    return _Prepared(program, on_machine, workload.model_flops)
 
 
 def _check_ranks(ranks: int, machine: Machine) -> None:

@@ -113,12 +113,17 @@ class Estimate(Displayed):
 
     @property
     def mfu_estimated_percent(self) -> float:
-        """2 · MAC of the model over what the Tensor engine could do in that time."""
+        """What the model asks for over what the Tensor engine could do in that time.
+
+        The workload says it: 6 for each weight and token of training, and attention's. Of one that
+        does not, all products of its program count, those that are computed again among them.
+        """
         return 100 * self.model_flops / (self.max_flops * self.step_seconds)
 
     @property
     def hfu_estimated_percent(self) -> float:
-        """The same for all that the Tensor engine does, transposes included."""
+        """The same for all that the Tensor engine does, with what is computed again, what several
+        cores compute, and transposes."""
         return 100 * self.hardware_flops / (self.max_flops * self.step_seconds)
 
     @property

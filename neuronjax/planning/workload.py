@@ -50,6 +50,9 @@ and returns a dict (or a tuple (fn, *arguments)):
   arguments  its positional arguments: trees of jax.ShapeDtypeStruct, with sharding= where they are
              split. Nothing is allocated
   tokens, samples   what one call processes (or produces), over all cores; optional
+  model_flops  what MFU counts, over all cores: for a decoder that is trained, 6 for each weight and
+             token and those of attention, without what is computed again or by several cores.
+             Optional: all products of the program, otherwise
   kinds      what arguments are, by name or by the path of a part, such as {"params": "weights",
              "state.cache": "cache"}: weights, optimizer, cache, statistics, inputs or state.
              Optional: variables of NNX and states of optax are known by their types, caches and
@@ -62,12 +65,14 @@ and returns a dict (or a tuple (fn, *arguments)):
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """One call of `fn`. `tokens` and `samples` count over all cores."""
+    """One call of `fn`. `tokens`, `samples` and `model_flops` count over all cores."""
 
     fn: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
     tokens: int | None = None
     samples: int | None = None
+    model_flops: float | None = None
+    """What MFU counts; None: the products of the program."""
     name: str | None = None
     assumed: Sequence[str] = ()
     """What the estimate is to mention, such as sizes that were padded."""
@@ -143,14 +148,14 @@ def _read(made: Any, name: str) -> tuple[Workload, int | None]:
         return made, None
     if isinstance(made, tuple) and made and callable(made[0]):
         return _workload(name, fn=made[0], arguments=made[1:]), None
-    known = {"fn", "arguments", "tokens", "samples", "kinds", "assumed", "layers"}
+    known = {"fn", "arguments", "tokens", "samples", "model_flops", "kinds", "assumed", "layers"}
     if isinstance(made, Mapping) and "fn" in made and set(made) <= known:
         fields = {key: value for key, value in made.items() if key != "layers"}
         return _workload(name, **fields), made.get("layers")
     returned = sorted(made) if isinstance(made, Mapping) else type(made).__name__
     raise ConfigurationError(
         f"{name} returned {returned}; return a dict with fn, arguments and, optionally, tokens, "
-        "samples, kinds and layers, or a tuple (fn, *arguments)."
+        "samples, model_flops, kinds and layers, or a tuple (fn, *arguments)."
     )
 
 

@@ -23,6 +23,12 @@ def test_a_platform_that_simulates() -> None:
     assert str(found) == "12.5 ms on the device, MFU 25%"
 
 
+def test_a_model_asks_for_less_than_its_program_computes() -> None:
+    """A step that computes a quarter of its products again, or on another core as well."""
+    cost = {"flops": 1e9, "optimal_seconds": 0.0125, "mfu_estimated_percent": 25.0}
+    assert device_time(Compiled(cost), model_flops=0.8e9) == DeviceTime(seconds=0.0125, mfu=0.2)
+
+
 @pytest.mark.parametrize(
     "cost",
     [None, {}, {"flops": 1.0}, {"optimal_seconds": 1.0},

@@ -212,6 +212,22 @@ def test_depth_is_extrapolated_as_on_the_command_line() -> None:
     assert line.model_flops == 9 * 2 * 128**3
 
 
+def test_mfu_counts_what_the_workload_says_at_any_depth() -> None:
+    """Every layer computes its product again: that is work of the device, but none of the model."""
+
+    def recomputed(layers: int) -> dict:
+        def run(x: jax.Array) -> jax.Array:
+            for _ in range(layers):
+                x = jnp.tanh(x @ x) + jnp.tanh(jax.lax.optimization_barrier(x) @ x)
+            return x
+
+        return {"fn": run, "arguments": (bf16(128, 128),), "model_flops": layers * 2 * 128**3}
+
+    found = neuronjax.estimate(recomputed, layers=9, target="trn1.2xlarge")
+    assert found.model_flops == pytest.approx(9 * 2 * 128**3)
+    assert found.hfu_estimated_percent >= 2 * found.mfu_estimated_percent > 0
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
