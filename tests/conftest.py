@@ -18,7 +18,7 @@ from typing import TypeVar
 import hypothesis
 import pytest
 
-from tests import budget, forked, quick_compile
+from tests import budget, forked, parts, quick_compile
 
 PROJECT = forked.PROJECT
 HOST_DEVICES = "--xla_force_host_platform_device_count=8"
@@ -108,6 +108,23 @@ def start_python() -> RunPython:
 def _environment(changed: dict[str, str | None] | None) -> dict[str, str]:
     environment = os.environ | (changed or {})
     return {name: value for name, value in environment.items() if value is not None}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--part",
+        type=parts.read_part,
+        default=parts.ALL,
+        metavar="K/N",
+        help="deal the cases of each test out into N parts, and run those of part K",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    chosen = parts.select_part((item.nodeid for item in items), config.getoption("part"))
+    others = [item for item in items if item.nodeid not in chosen]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item.nodeid in chosen]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -52,7 +52,7 @@ def ask():
     with socket.create_connection(("127.0.0.1", port)) as connection:
         # Clients have machines of their own: here they wake up when there is much to read.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1 << 20)
-        head = "POST /v1/completions HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n"
+        head = "POST /v1/completions HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n"
         head += f"Content-Type: application/json\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n"
         connection.sendall(head.encode() + body)
         while connection.recv(1 << 16):

@@ -8,8 +8,8 @@ have none. A body that cannot be answered has its error in the line and stops no
 """
 
 import asyncio
-import itertools
 import json
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,8 +17,11 @@ from typing import Any, NamedTuple
 from launch.errors import LaunchError
 from launch.serving.errors import RequestError, ServingError
 from launch.serving.http.bodies import Body
-from launch.serving.http.errors import describe
+from launch.serving.http.errors import OVERLOADED, TIMEOUT, describe
 from launch.serving.http.site import Site, parse_json
+
+TRIED_AGAIN = (OVERLOADED.status, TIMEOUT.status)
+"""Statuses of answers that another run may get a better one for."""
 
 
 class Line(NamedTuple):
@@ -47,15 +50,21 @@ def read_lines(file: Path) -> list[Line]:
 
 
 def answered(file: Path) -> set[str]:
-    """The ids that have a line already; a last line that was cut off is taken away."""
+    """The ids that have an answer already. A last line that was cut off, and those that only say
+    that the server had no time, are taken out of the file."""
     if not file.exists():
         return set()
-    whole, _, rest = file.read_bytes().rpartition(b"\n")
-    if rest:
-        with file.open("r+b") as stream:
-            stream.truncate(len(whole) + 1 if whole else 0)
+    data = file.read_bytes()
+    lines = [line for line in data.rpartition(b"\n")[0].splitlines() if line.strip()]
     try:
-        return {json.loads(line)["custom_id"] for line in whole.splitlines() if line.strip()}
+        records = [json.loads(line) for line in lines]
+        kept = [r["response"]["status_code"] not in TRIED_AGAIN for r in records]
+        left = b"".join(line + b"\n" for line, keep in zip(lines, kept, strict=True) if keep)
+        if left != data:
+            fresh = file.with_name(f"{file.name}.fresh")
+            fresh.write_bytes(left)
+            fresh.replace(file)
+        return {r["custom_id"] for r, keep in zip(records, kept, strict=True) if keep}
     except (ValueError, TypeError, KeyError) as error:
         raise ServingError(
             f"{file} is not an output of this program ({error!r}). Give another --output."
@@ -71,11 +80,11 @@ async def answer_all(
     on_answer: Callable[[], None] = lambda: None,
 ) -> None:
     """Appends an answer for each line to `output`, in the order in which they are complete."""
-    left, numbers = iter(lines), itertools.count()
+    left = iter(lines)
     with output.open("a") as stream:
 
         def write(line: Line, response: Mapping[str, Any]) -> None:
-            record = {"id": f"batch-{next(numbers)}", "custom_id": line.custom_id}
+            record = {"id": f"batch_req_{uuid.uuid4().hex}", "custom_id": line.custom_id}
             stream.write(json.dumps({**record, "response": response, "error": None}) + "\n")
             stream.flush()
             on_answer()
@@ -95,7 +104,7 @@ async def _answer_some(
                 raise RequestError(
                     f"url is {line.url!r}; {site.name} has {', '.join(site.endpoints)}", "url"
                 )
-            body = await endpoint.read(Body(line.body)).whole()
+            body = await endpoint.read_all(Body(line.body)).whole()
             write(line, {"status_code": 200, "body": body})
         except LaunchError as error:
             if site.worker.failure is not None:

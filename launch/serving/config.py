@@ -1,6 +1,7 @@
 """The settings of an engine and its server; the names are vLLM's where the meaning is the same."""
 
 import json
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,6 +130,9 @@ class EngineConfig:
     lora_modules: str | None = setting(
         None, "Adapters in PEFT's layout, such as name=path,other=path."
     )
+    lora_folders: str | None = setting(
+        None, "Folders below which clients may have adapters loaded, such as a,b; default: none."
+    )
     max_loras: int = setting(4, "Adapters in memory at the same time.", lowest=1)
     max_lora_rank: int = setting(16, "Highest rank of an adapter.", lowest=1)
 
@@ -187,7 +191,15 @@ class ServerConfig:
 
     host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 is reachable from elsewhere.")
     port: int = setting(8000, "Port to listen on; 0 = any that is free.", lowest=0)
-    api_key: str | None = setting(None, "API key that clients must send; default: none.")
+    api_key: str | None = setting(
+        None, "API key that clients must send; others on this machine see it in the command."
+    )
+    api_key_file: str | None = setting(None, "File with the API key that clients must send.")
+    allowed_hosts: str | None = setting(
+        None,
+        "Names by which clients may call this server, beside addresses, localhost and this "
+        "machine's own, such as a.org,b.org, or * for all.",
+    )
     allowed_origins: str | None = setting(
         None,
         "Origins of pages elsewhere whose scripts may use the server (CORS), such as "
@@ -196,23 +208,62 @@ class ServerConfig:
     allowed_methods: str = setting("*", "Methods that such scripts may use, such as GET,POST.")
     allowed_headers: str = setting("*", "Headers that such scripts may send.")
     allow_credentials: bool = setting(False, "Let such scripts send cookies and passwords.")
+    ssl_certfile: str | None = setting(None, "Certificate for HTTPS, in PEM; default: HTTP.")
+    ssl_keyfile: str | None = setting(None, "Key of the certificate, if it is in another file.")
+    max_connections: int = setting(2048, "Connections at the same time.", lowest=1)
+    max_header_bytes: int = setting(32 << 10, "Largest headers of a request, in bytes.", lowest=1)
     max_body_bytes: int = setting(4 << 20, "Largest request body, in bytes.", lowest=1)
-    request_timeout: float = setting(
-        600.0,
-        "Seconds that a body may take to come, and an answer which is not streamed.",
-        lowest=0,
+    header_timeout: float = setting(
+        10.0, "Seconds that a request's headers may take to come.", lowest=0.001
     )
+    body_timeout: float = setting(60.0, "Seconds that a body may take to come.", lowest=0.001)
+    request_timeout: float = setting(
+        600.0, "Seconds that an answer may take which is not streamed.", lowest=0
+    )
+    access_log: bool = setting(False, "Print a line for each answer.")
     grace_period: float = setting(
         30.0, "Seconds that running answers have to finish after SIGTERM.", lowest=0
     )
 
     def __post_init__(self) -> None:
         check_settings(self)
-        for name in ("allowed_origins", "allowed_methods", "allowed_headers"):
-            names(name, getattr(self, name))
+        for name in ("allowed_hosts", "allowed_origins", "allowed_methods", "allowed_headers"):
+            split_names(name, getattr(self, name))
+
+    def key(self) -> str | None:
+        """The API key, if clients need one. Raises ServingError for a file that cannot be read, and
+        for a key that no header can carry."""
+        if self.api_key is not None and self.api_key_file is not None:
+            raise ServingError("--api_key and --api_key_file give two keys: leave one of them out")
+        key, source = self.api_key, "--api_key"
+        if self.api_key_file is not None:
+            source = f"--api_key_file={self.api_key_file}"
+            try:
+                key = Path(self.api_key_file).read_text().strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise ServingError(f"{source} cannot be read: {error}") from error
+        if key is not None and not (key and key.isascii() and key.isprintable() and " " not in key):
+            raise ServingError(f"{source}: a key is one word of printable ASCII characters")
+        return key
+
+    def check_certificate(self) -> None:
+        """Raises ServingError for a certificate that HTTPS cannot use."""
+        if self.ssl_certfile is None:
+            if self.ssl_keyfile is not None:
+                raise ServingError("--ssl_keyfile needs --ssl_certfile")
+            return
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+                self.ssl_certfile, self.ssl_keyfile
+            )
+        except OSError as error:  # what ssl raises is one, too
+            raise ServingError(
+                f"--ssl_certfile={self.ssl_certfile} and --ssl_keyfile={self.ssl_keyfile} are no "
+                f"certificate and its key: {error}"
+            ) from error
 
 
-def names(name: str, text: str | None) -> list[str]:
+def split_names(name: str, text: str | None) -> list[str]:
     """ "a,b", or vLLM's '["a", "b"]' -> ["a", "b"]. Raises ServingError for JSON of anything
     else."""
     if text is None or not text.lstrip().startswith("["):

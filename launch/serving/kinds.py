@@ -64,7 +64,10 @@ def open_model(choice: ModelChoice) -> AbstractContextManager[Backend]:
 
 
 def serve(choice: ModelChoice, config: ServerConfig) -> int:
-    """Serves until a signal ends it; the exit code."""
+    """Serves until a signal ends it; the exit code. Raises ServingError for a key or a certificate
+    that cannot be used."""
+    config.key()
+    config.check_certificate()
     with (
         bind(config.host, config.port) as listener,
         Front([listener]) as front,

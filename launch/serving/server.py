@@ -17,7 +17,7 @@ from launch.serving.adapters.host import AdapterHost
 from launch.serving.adapters.stacks import Stacks
 from launch.serving.answering import Answering, Deliver
 from launch.serving.backend import Backend
-from launch.serving.config import EngineConfig, ModelNames
+from launch.serving.config import EngineConfig, ModelNames, split_names
 from launch.serving.copies import (
     cache_split,
     check_copies,
@@ -130,6 +130,7 @@ def engine_of(loaded: Loaded, config: EngineConfig, names: ModelNames) -> Iterat
         created=int(time.time()),
         max_adapters=0 if loaded.stacks is None else config.max_loras,
         adapters=config.adapters(),
+        adapter_folders=[Path(name) for name in split_names("lora_folders", config.lora_folders)],
         opening=loaded.opening,
     )
     grammars = Grammars(loaded.files, vocab_size, stop_tokens)

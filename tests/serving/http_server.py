@@ -59,8 +59,9 @@ class Listening:
         """The status and the JSON, or the text, of an answer."""
         if body is not None:
             data = json.dumps(body).encode()
+        sent = {"Content-Type": "application/json", **(headers or {})}
         request = urllib.request.Request(
-            f"{self.url}{path}", data=data, headers=dict(headers or {}), method=method
+            f"{self.url}{path}", data=data, headers=sent, method=method
         )
         try:
             with urllib.request.urlopen(request, timeout=60) as response:

@@ -41,8 +41,9 @@ def path_of(line: str) -> str:
     return line.split()[1].removeprefix("localhost:8000")
 
 
-def run_example(line: str, server: Listening, folder: Path) -> str:
+def run_example(line: str, server: Listening, folder: Path, key: str = "") -> str:
     """What a command prints, in a folder with its files. Fails if the server refuses."""
+    line = line.replace("$KEY", key)
     command = line.replace("curl localhost:8000", f"curl -sS --fail-with-body {server.url}")
     done = subprocess.run(
         ["bash", "-c", command], cwd=folder, capture_output=True, text=True, timeout=120

@@ -84,7 +84,7 @@ class Target:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         method = "GET" if body is None else "POST"
         body = body or b""
-        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
         head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
         await writer.drain()

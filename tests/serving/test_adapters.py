@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,7 +14,7 @@ from openai import AsyncOpenAI
 from launch.finetuning.adapter_files import save_adapter
 from launch.finetuning.lora import LoRA, adapt
 from launch.serving.adapters.registry import Registry
-from launch.serving.config import EngineConfig, ModelNames
+from launch.serving.config import EngineConfig, ModelNames, ServerConfig
 from launch.serving.errors import RequestError, ServingError
 from launch.serving.kinds import open_model
 from launch.serving.model_choice import ModelChoice
@@ -28,6 +29,7 @@ from tests.models.tiny import random_model
 from tests.serving.http_server import Listening, listening
 from tests.serving.page_examples import examples, run_example
 
+KEY = "of-the-tests"
 TOKENS = 10  # of an answer
 ADAPTERS = {
     "all": LoRA(rank=4, alpha=8.0),
@@ -110,9 +112,11 @@ def server(models: Models) -> Iterator[Listening]:
         max_loras=2,
         max_lora_rank=4,
         lora_modules=",".join(f"{n}={models.directory.parent / n}" for n in ("all", "two")),
+        lora_folders=str(models.directory.parent),
     )
     choice = ModelChoice(Path("unused"), models.directory, "model=1", engine, ModelNames())
-    with open_model(choice) as backend, listening(backend) as server:
+    config = ServerConfig(port=0, api_key=KEY)
+    with open_model(choice) as backend, listening(backend, config) as server:
         yield server
 
 
@@ -120,7 +124,7 @@ def answers(server: Listening, names: list[str]) -> list[list[str]]:
     """Of each model to PROMPTS, all asked at once."""
 
     async def ask() -> list[list[str]]:
-        async with AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x", max_retries=0) as client:
+        async with AsyncOpenAI(base_url=f"{server.url}/v1", api_key=KEY, max_retries=0) as client:
 
             async def text(name: str, prompt: list[int]) -> str:
                 made = await client.completions.create(
@@ -144,8 +148,12 @@ async def _all_begun(rows: list[list[object]]) -> list[list["asyncio.Future[str]
     return [[asyncio.ensure_future(each) for each in row] for row in rows]  # type: ignore[arg-type]
 
 
-def load(server: Listening, name: str, path: Path) -> tuple[int, object]:
-    return server.ask("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(path)})
+def ask(server: Listening, path: str, body: object = None) -> tuple[int, Any]:
+    return server.ask(path, body, headers={"Authorization": f"Bearer {KEY}"})
+
+
+def load(server: Listening, name: str, path: Path) -> tuple[int, Any]:
+    return ask(server, "/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(path)})
 
 
 def test_many_in_one_batch_answer_as_if_merged(models: Models, server: Listening) -> None:
@@ -161,11 +169,11 @@ def test_they_are_loaded_and_unloaded(models: Models, server: Listening) -> None
     status, made = load(server, "root", folder / "root")
     assert status == 400
     assert "all 2 places" in made["error"]["message"]
-    assert server.ask("/v1/unload_lora_adapter", {"lora_name": "two"})[0] == 200
-    status, made = server.ask("/v1/completions", {"model": "two", "prompt": "a"})
+    assert ask(server, "/v1/unload_lora_adapter", {"lora_name": "two"})[0] == 200
+    status, made = ask(server, "/v1/completions", {"model": "two", "prompt": "a"})
     assert (status, made["error"]["code"]) == (404, "model_not_found")
     assert load(server, "root", folder / "root")[0] == 200
-    listed = server.ask("/v1/models")[1]["data"]
+    listed = ask(server, "/v1/models")[1]["data"]
     assert [(entry["id"], entry["parent"]) for entry in listed] == [
         ("qwen", None),
         ("all", "qwen"),
@@ -173,13 +181,13 @@ def test_they_are_loaded_and_unloaded(models: Models, server: Listening) -> None
     ]
     names = ["root", "qwen"]
     assert answers(server, names) == [models.texts(name) for name in names]
-    assert server.ask("/v1/unload_lora_adapter", {"lora_name": "root"})[0] == 200
+    assert ask(server, "/v1/unload_lora_adapter", {"lora_name": "root"})[0] == 200
 
 
 def test_examples_of_the_readme(models: Models, server: Listening) -> None:
     folder = models.directory.parent
     for line in examples("adapters"):
-        run_example(line.replace("tuned/adapter-9", str(folder / "root")), server, folder)
+        run_example(line.replace("tuned/adapter-9", str(folder / "root")), server, folder, KEY)
 
 
 @pytest.mark.parametrize(
@@ -188,6 +196,7 @@ def test_examples_of_the_readme(models: Models, server: Listening) -> None:
         ("x", "other", "does not fit this Qwen3ForCausalLM: it has other shapes"),
         ("x", "high", "has the rank 5; --max_lora_rank=4"),
         ("x", "nowhere", "holds no adapters"),
+        ("x", "../../etc", "does not lie below a folder of --lora_folders"),
         ("all", "two", "'all' is loaded already"),
         ("qwen", "two", "'qwen' is loaded already"),
         ("", "two", "lora_name is"),

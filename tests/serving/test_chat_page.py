@@ -81,7 +81,8 @@ class Typing(BaseHTTPRequestHandler):
             self.send_response(204)
             self.end_headers()
         else:
-            self.pass_on(urllib.request.Request(f"{self.url}{self.path}", data))
+            kind = {"Content-Type": self.headers["Content-Type"]}
+            self.pass_on(urllib.request.Request(f"{self.url}{self.path}", data, kind))
 
     def pass_on(self, request: urllib.request.Request, more: bytes = b"") -> None:
         with urllib.request.urlopen(request, timeout=60) as answer:

@@ -287,13 +287,15 @@ def test_a_stream_that_cannot_begin_is_a_400(server: Running) -> None:
     assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
 
 
+HEAD = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
 def connect(server: Running, body: dict[str, Any]) -> socket.socket:
     """A connection that has asked."""
     host, port = server.url.removeprefix("http://").split(":")
     connection = socket.create_connection((host, int(port)), timeout=30)
     data = json.dumps(body).encode()
-    head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
-    connection.sendall(head.encode() + data)
+    connection.sendall(f"{HEAD}Content-Length: {len(data)}\r\n\r\n".encode() + data)
     return connection
 
 
@@ -322,10 +324,11 @@ def test_a_client_that_goes_frees_its_place(byte_runner: Runner, stream: bool) -
         connection = connect(server, {**LONG, "n": 4, "stream": stream})
         if stream:
             assert b"200 OK" in connection.recv(4096)
+        end = time.monotonic() + 30
         while server.engine.is_idle:
+            assert time.monotonic() < end, "the request has not come"
             time.sleep(0.001)
         connection.close()
-        end = time.monotonic() + 30
         while not server.engine.is_idle:
             assert time.monotonic() < end, "nobody has cancelled the answers"
             time.sleep(0.001)
@@ -415,8 +418,7 @@ def test_a_client_that_goes_before_its_body_is_no_fault(
 ) -> None:
     with running(byte_runner) as server:
         host, port = server.url.removeprefix("http://").split(":")
-        head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{{"
         with socket.create_connection((host, int(port)), timeout=30) as connection:
-            connection.sendall(head.encode())
+            connection.sendall(f"{HEAD}Content-Length: 500\r\n\r\n{{".encode())
         assert server.ask(COMPLETIONS, {"prompt": "a", "max_tokens": 1})[0] == 200
     assert "Traceback" not in capfd.readouterr().err

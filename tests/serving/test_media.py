@@ -127,18 +127,20 @@ def test_sounds_at_once(speech_server: Listening) -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "data"),
+    ("headers", "data", "status"),
     [
-        ({}, b"{}"),
-        ({"Content-Type": "multipart/form-data"}, b"x"),
-        ({"Content-Type": "multipart/form-data; boundary=a"}, b"--b\r\n"),
-        ({"Content-Type": "multipart/form-data; boundary=a"}, b"--a--\r\n"),
+        ({}, b"{}", 415),
+        ({"Content-Type": "multipart/form-data"}, b"x", 400),
+        ({"Content-Type": "multipart/form-data; boundary=a"}, b"--b\r\n", 400),
+        ({"Content-Type": "multipart/form-data; boundary=a"}, b"--a--\r\n", 400),
     ],
     ids=["json", "no boundary", "other boundary", "empty"],
 )
-def test_what_is_no_form(speech_server: Listening, headers: dict[str, str], data: bytes) -> None:
-    status, made = speech_server.ask("/v1/audio/transcriptions", data=data, headers=headers)
-    assert (status, made["error"]["type"]) == (400, "invalid_request_error")
+def test_what_is_no_form(
+    speech_server: Listening, headers: dict[str, str], data: bytes, status: int
+) -> None:
+    got, made = speech_server.ask("/v1/audio/transcriptions", data=data, headers=headers)
+    assert (got, made["error"]["type"]) == (status, "invalid_request_error")
 
 
 def test_images_by_openais_client(tmp_path: Path) -> None:

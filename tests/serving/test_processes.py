@@ -49,7 +49,8 @@ class Started:
         host, port = self.url.removeprefix("http://").split(":")
         connection = socket.create_connection((host, int(port)), timeout=60)
         data = json.dumps({**LONG, "stream": stream}).encode()
-        head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        head += "Content-Type: application/json\r\n"
         connection.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
         return connection
 

@@ -125,14 +125,18 @@ def _request(index: int, **body: Any) -> dict[str, Any]:
     return {"custom_id": f"r{index}", "method": "POST", "url": url, "body": body}
 
 
+def _answer(name: str, status: int) -> str:
+    return json.dumps({"custom_id": name, "response": {"status_code": status, "body": {}}}) + "\n"
+
+
 def test_a_batch_goes_on_where_it_was_cut_off(directory: Path, tmp_path: Path) -> None:
     requests = [_request(index) for index in range(6)]
     requests[3]["body"]["temperature"] = -1
     requests[4]["url"] = "/v1/nothing"
     source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text("".join(json.dumps(request) + "\n" for request in requests))
-    kept = json.dumps({"custom_id": "r0", "response": "kept"}) + "\n"
-    output.write_text(kept + '{"custom_id": "r1", "respo')
+    kept = _answer("r0", 200)
+    output.write_text(_answer("r5", 503) + kept + '{"custom_id": "r1", "respo')
     done = run(
         "batch",
         *(f"--model={directory}", f"--requests={source}", f"--output={output}"),
@@ -150,6 +154,7 @@ def test_a_batch_goes_on_where_it_was_cut_off(directory: Path, tmp_path: Path) -
     assert answers["r3"]["response"]["body"]["error"]["param"] == "temperature"
     assert answers["r2"]["response"]["body"]["usage"]["completion_tokens"] >= 1
     assert answers["r1"]["response"]["body"]["object"] == "chat.completion"
+    assert len({answers[name]["id"] for name in statuses}) == len(statuses)
 
 
 def test_a_batch_with_all_its_answers_opens_no_model(
@@ -157,7 +162,7 @@ def test_a_batch_with_all_its_answers_opens_no_model(
 ) -> None:
     source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text(json.dumps(_request(0)) + "\n")
-    output.write_text(json.dumps({"custom_id": "r0", "response": "kept"}) + "\n")
+    output.write_text(_answer("r0", 400))
     none = tmp_path / "none"
     choice = ModelChoice(none, none, "model=1", EngineConfig(), ModelNames())
     assert answer_file(choice, source, output, concurrency=1) == 0

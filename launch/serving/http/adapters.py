@@ -1,5 +1,6 @@
 """`/v1/load_lora_adapter` and `/v1/unload_lora_adapter`, by vLLM's names and bodies."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,9 +21,16 @@ class Loading(WholeAnswer):
     path: Path
 
     @classmethod
-    def read(cls, service: Service, body: Body) -> "Loading":
-        """Raises RequestError for a body without a name or a path."""
-        return cls(service, _text(body, "lora_name"), Path(_text(body, "lora_path")))
+    def read(cls, service: Service, folders: Sequence[Path], body: Body) -> "Loading":
+        """Raises RequestError for a body without a name or a path, or with one that does not lie
+        below one of the folders."""
+        name, path = _text(body, "lora_name"), Path(_text(body, "lora_path")).resolve()
+        if not any(path.is_relative_to(folder.resolve()) for folder in folders):
+            below = ", ".join(map(str, folders)) or "none"
+            raise RequestError(
+                f"lora_path does not lie below a folder of --lora_folders ({below})", "lora_path"
+            )
+        return cls(service, name, path)
 
     async def whole(self) -> str:
         """Once the adapter can be asked for. Raises RequestError for one that cannot be used."""
@@ -51,11 +59,11 @@ class Unloading(WholeAnswer):
 _LOAD, _UNLOAD = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 
 
-def adapter_endpoints(service: Service) -> dict[str, Endpoint]:
-    """The endpoints by path."""
+def adapter_endpoints(service: Service, folders: Sequence[Path]) -> dict[str, Endpoint]:
+    """The endpoints by path; adapters are loaded from `folders` alone."""
     return {
-        _LOAD: Endpoint(partial(Loading.read, service)),
-        _UNLOAD: Endpoint(partial(Unloading.read, service)),
+        _LOAD: Endpoint(partial(Loading.read, service, folders), needs_key=True),
+        _UNLOAD: Endpoint(partial(Unloading.read, service), needs_key=True),
     }
 
 

@@ -1,7 +1,6 @@
-"""Routes, and what holds for all of them: keys, limits, bodies of errors."""
+"""Routes, and what holds for all of them: limits, bodies of errors."""
 
 import asyncio
-import hmac
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from importlib.metadata import version
@@ -18,19 +17,20 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from launch.errors import LaunchError
-from launch.serving.config import ServerConfig, names
+from launch.serving.config import ServerConfig, split_names
 from launch.serving.errors import OverloadedError, ServingError
 from launch.serving.http.errors import (
+    FORBIDDEN,
     INVALID,
     NO_SUCH_METHOD,
     NO_SUCH_PATH,
     TIMEOUT,
     TOO_LARGE,
-    UNAUTHORISED,
     HTTPError,
     describe,
     no_such_model,
 )
+from launch.serving.http.gate import Gate
 from launch.serving.http.site import Answer, Endpoint, Site
 from launch.serving.http.streaming import ClientGone, EventStream, while_connected
 from models.errors import ModelsError
@@ -104,6 +104,11 @@ class Pages:
 
         async def answer(request: Request) -> ASGIApp:
             self._check_open()
+            if endpoint.needs_key and self._config.key() is None:
+                raise HTTPError(
+                    FORBIDDEN,
+                    f"{request.url.path} changes the server: start it with --api_key_file",
+                )
             try:
                 data = await self._read(request, endpoint.body_bytes)
             except ClientDisconnect:
@@ -111,9 +116,9 @@ class Pages:
             body = await endpoint.parse(request.headers, data)
             if len(data) > _SHORT:
                 # Templates and tokenizers of long prompts would keep everybody else waiting.
-                answer = await asyncio.to_thread(endpoint.read, body)
+                answer = await asyncio.to_thread(endpoint.read_all, body)
             else:
-                answer = endpoint.read(body)
+                answer = endpoint.read_all(body)
             source = answer.stream()
             return await self._whole(request, answer) if source is None else EventStream(source)
 
@@ -135,7 +140,7 @@ class Pages:
 
     async def _read(self, request: Request, own_limit: int) -> bytes:
         most = max(self._config.max_body_bytes, own_limit)
-        data, limit = bytearray(), self._config.request_timeout
+        data, limit = bytearray(), self._config.body_timeout
         too_large = HTTPError(TOO_LARGE, f"the body is larger than {most} bytes")
         declared = request.headers.get("content-length", "")
         if declared.isdecimal() and (len(declared) > _DIGITS or int(declared) > most):
@@ -181,32 +186,6 @@ class Posts:
         await response(scope, receive, send)
 
 
-# What tells nothing of texts, and what browsers and probes ask for without a key.
-OPEN_PATHS = ("/", "/page.js", "/load", "/health", "/ping", "/metrics", "/version")
-
-
-class KeyCheck:
-    """Other paths than OPEN_PATHS need the key."""
-
-    def __init__(self, app: ASGIApp, key: str | None) -> None:
-        self._app, self._key = app, key
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS and not self._allows(scope):
-            error = HTTPError(
-                UNAUTHORISED, "the API key is missing or wrong: Authorization: Bearer"
-            )
-            await _respond(error)(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
-
-    def _allows(self, scope: Any) -> bool:
-        if self._key is None:
-            return True
-        given = dict(scope["headers"]).get(b"authorization", b"")
-        return hmac.compare_digest(given, f"Bearer {self._key}".encode())
-
-
 def make_app(site: Site, config: ServerConfig) -> ASGIApp:
     """The application."""
     pages = Pages(site, config)
@@ -231,19 +210,19 @@ def make_app(site: Site, config: ServerConfig) -> ASGIApp:
     app = Starlette(routes=routes, exception_handlers=handlers)
     for known in (LaunchError, ModelsError):
         app.add_exception_handler(known, _failed)
-    return _for_pages_elsewhere(KeyCheck(Posts(app, answers), config.api_key), config)
+    return _for_pages_elsewhere(Gate(Posts(app, answers), config), config)
 
 
 def _for_pages_elsewhere(app: ASGIApp, config: ServerConfig) -> ASGIApp:
     """With what browsers must know to let scripts of other origins in, if any may come."""
-    origins = names("allowed_origins", config.allowed_origins)
+    origins = split_names("allowed_origins", config.allowed_origins)
     if not origins:
         return app
     return CORSMiddleware(
         app,
         allow_origins=origins,
-        allow_methods=names("allowed_methods", config.allowed_methods),
-        allow_headers=names("allowed_headers", config.allowed_headers),
+        allow_methods=split_names("allowed_methods", config.allowed_methods),
+        allow_headers=split_names("allowed_headers", config.allowed_headers),
         allow_credentials=config.allow_credentials,
     )
 

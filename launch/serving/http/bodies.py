@@ -1,5 +1,5 @@
-"""JSON from outside, checked field by field. Fields that nobody asks for are ignored, as others
-do."""
+"""JSON from outside, checked field by field. A field that nobody reads is refused, because who
+sends it expects it to change the answer."""
 
 import json
 import math
@@ -10,15 +10,56 @@ from launch.serving.errors import RequestError
 
 LONGEST_SHOWN = 60  # characters of a value in a message
 
+BESIDE_THE_ANSWER = frozenset(
+    {
+        "include_obfuscation",
+        "metadata",
+        "prediction",
+        "prompt_cache_key",
+        "safety_identifier",
+        "service_tier",
+        "user",
+    }
+)
+"""Fields of OpenAI's bodies about the sender, or the speed, of what is asked."""
+USUAL: Mapping[str, Any] = {
+    "length_penalty": 1.0,
+    "modalities": ["text"],
+    "parallel_tool_calls": True,
+    "spaces_between_special_tokens": True,
+}
+"""Values that ask for what happens anyway, by field; of other fields, empty ones and false do."""
+INSTEAD: Mapping[str, str] = {
+    "allowed_token_ids": "give logit_bias or structured_outputs",
+    "bad_words": "give logit_bias",
+    "best_of": "leave it out, or give n's value",
+    "chat_template": "start the server with --chat_template",
+    "continue_final_message": "/v1/completions goes on with a text",
+    "function_call": "give tools and tool_choice",
+    "functions": "give tools and tool_choice",
+    "logits_processors": "give logit_bias or structured_outputs",
+    "prompt_embeds": "give the prompt as text or tokens",
+    "prompt_logprobs": "/v1/completions tells them with echo and logprobs",
+    "reasoning": "what the model thinks is part of its text",
+    "reasoning_effort": "what the model thinks is part of its text",
+    "store": "answers are not kept",
+    "truncate_prompt_tokens": "shorten the prompt before it is sent",
+    "use_beam_search": "answers are drawn token by token",
+}
+"""What to do where a field is not supported."""
+
 
 class Body:
     """The fields of a JSON object; a field that is null is one that is missing.
 
-    Every reader raises RequestError for a value of another kind.
+    Every reader raises RequestError for a value of another kind, and remembers the field:
+    `check_all_read` refuses those that are left.
     """
 
     def __init__(self, values: Mapping[str, Any], where: str = "") -> None:
-        self.values, self._where = values, where
+        self._values, self._where = values, where
+        self._read: set[str] = set()
+        self._inner: list[Body] = []
 
     @classmethod
     def parse(cls, data: bytes) -> "Body":
@@ -34,7 +75,29 @@ class Body:
         return cls(values)
 
     def __contains__(self, name: str) -> bool:
-        return self.values.get(name) is not None
+        return self.value(name) is not None
+
+    def value(self, name: str) -> Any:
+        """JSON of any kind; None if it is missing."""
+        self._read.add(name)
+        return self._values.get(name)
+
+    def all(self) -> Mapping[str, Any]:
+        """Every field as it is, for an object whose names are the sender's own."""
+        self._read.update(self._values)
+        return self._values
+
+    def check_all_read(self) -> None:
+        """Raises RequestError for a field that no reader has asked for, here or in an object that
+        was read, unless it says nothing of the answer or asks for what happens anyway."""
+        for name, value in self._values.items():
+            if not (name in self._read or name in BESIDE_THE_ANSWER or _asks_nothing(name, value)):
+                instead = INSTEAD.get(name, "leave it out")
+                raise RequestError(
+                    f"{self._path(name)} is not supported: {instead}", self._path(name)
+                )
+        for inner in self._inner:
+            inner.check_all_read()
 
     def integer(self, name: str, default: Any = None) -> Any:
         """A whole number, or the default."""
@@ -88,11 +151,17 @@ class Body:
         value = self._get(name, {})
         if not isinstance(value, dict):
             raise self.fail(name, "an object")
-        return Body(value, f"{self._path(name)}.")
+        return self.derive(value, f"{self._path(name)}.")
+
+    def derive(self, values: Mapping[str, Any], where: str = "") -> "Body":
+        """A body of other fields, which must all be read as well."""
+        inner = Body(values, where)
+        self._inner.append(inner)
+        return inner
 
     def fail(self, name: str, wanted: str) -> RequestError:
         """An error about the value of a field."""
-        value = self.values.get(name)
+        value = self._values.get(name)
         shown = "missing" if value is None else json.dumps(value, default=str)[:LONGEST_SHOWN]
         return RequestError(f"{self._path(name)} is {shown}; {wanted} is needed", self._path(name))
 
@@ -100,8 +169,14 @@ class Body:
         return f"{self._where}{name}"
 
     def _get(self, name: str, default: Any) -> Any:
-        value = self.values.get(name)
+        value = self.value(name)
         return default if value is None else value
+
+
+def _asks_nothing(name: str, value: Any) -> bool:
+    if name in USUAL:
+        return value is None or value == USUAL[name]
+    return value is None or value is False or value in ([], {}, "")
 
 
 def _check_characters(values: Any) -> None:

@@ -36,10 +36,7 @@ class Chat:
     def read(cls, served: Served, body: Body) -> "Chat":
         """Raises RequestError or HTTPError for a body that cannot be answered."""
         choice = served.choose(body)
-        for name in ("functions", "function_call"):
-            if name in body:
-                raise RequestError(f"{name} is not supported: give tools and tool_choice", name)
-        tools = read_tools(body.list("tools"), body.values.get("tool_choice"))
+        tools = read_tools(body.list("tools"), body.value("tool_choice"))
         prompt = _render(served, body, tools).text
         wanted = read_wanted(
             body,
@@ -201,11 +198,11 @@ class Held:
 
 def read_conversation(served: Served, body: Body) -> Rendered:
     """What the model reads of a body. Raises RequestError for one that is no conversation."""
-    return _render(served, body, read_tools(body.list("tools"), body.values.get("tool_choice")))
+    return _render(served, body, read_tools(body.list("tools"), body.value("tool_choice")))
 
 
 def _render(served: Served, body: Body, tools: Tools) -> Rendered:
-    messages, more = _messages(body), body.object("chat_template_kwargs").values
+    messages, more = _messages(body), body.object("chat_template_kwargs").all()
     for name in ("self", "messages", "tools", "add_generation_prompt"):
         if name in more:
             raise RequestError(
@@ -265,9 +262,8 @@ def _logprobs(body: Body) -> int | None:
 
 def _form(body: Body, tools: Tools) -> str | None:
     """The grammar of what the tools force, or the body wants."""
-    if tools.forced:
-        return tools.grammar
-    return read_structure(body)
+    wanted = read_structure(body)
+    return tools.grammar if tools.forced else wanted
 
 
 def token_entries(entries: Sequence[TokenLogprob]) -> list[dict[str, Any]]:

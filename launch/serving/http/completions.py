@@ -33,8 +33,6 @@ class Completion:
     def read(cls, served: Served, body: Body) -> "Completion":
         """Raises RequestError or HTTPError for a body that cannot be answered."""
         choice = served.choose(body)
-        if body.text("suffix", ""):
-            raise RequestError("suffix is not supported: leave it out", "suffix")
         logprobs = body.integer("logprobs")
         if logprobs is not None and not 0 <= logprobs <= MOST_LOGPROBS:
             raise body.fail("logprobs", f"a number from 0 to {MOST_LOGPROBS}")
@@ -151,7 +149,7 @@ class _Events:
 
 def _prompts(body: Body) -> list[Any]:
     """A text, tokens, or a list of either."""
-    prompt = body.values.get("prompt")
+    prompt = body.value("prompt")
     if isinstance(prompt, str) or _are_tokens(prompt):
         return [prompt]
     if isinstance(prompt, list) and prompt and all(_is_prompt(entry) for entry in prompt):

@@ -8,6 +8,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from launch.serving.errors import RequestError
 from launch.serving.http.bodies import Body
+from launch.serving.http.errors import UNSUPPORTED_KIND, HTTPError
 
 KIND = "multipart/form-data"
 FLAGS: Mapping[str, bool] = {"true": True, "false": False}
@@ -55,10 +56,10 @@ class File:
 
 async def parse_form(headers: Headers, data: bytes) -> Body:
     """The fields by name, files as `File`, and a list of all that have a name such as `include[]`.
-    Raises RequestError for what is no form."""
+    Raises RequestError for what is no form, HTTPError for what is not sent as one."""
     kind = headers.get("content-type", "")
     if not kind.startswith(KIND):
-        raise RequestError(f"the body is {kind or 'of no type'}, but {KIND} is needed")
+        raise HTTPError(UNSUPPORTED_KIND, f"the body is {kind or 'of no type'}; {KIND} is needed")
 
     async def stream() -> AsyncGenerator[bytes, None]:
         yield data

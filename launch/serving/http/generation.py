@@ -35,6 +35,7 @@ class LanguageModel:
     created: int  # Unix time of the start
     max_adapters: int = 0  # places for adapters
     adapters: Mapping[str, Path] | None = None  # those that lie in the first places
+    adapter_folders: Sequence[Path] = ()  # from which clients may have others loaded
     opening: Sequence[int] = ()  # of every answer, if an encoder reads the prompts
 
     def open(self, link: Link) -> Site:
@@ -45,8 +46,10 @@ class LanguageModel:
             endpoints["/v1/chat/completions"] = Endpoint(partial(Chat.read, served))
             endpoints["/v1/responses"] = Endpoint(partial(Response.read, served))
         endpoints |= token_endpoints(served)
-        has_adapters = self.max_adapters > 0
-        endpoints |= adapter_endpoints(served.service) if has_adapters else refusing_endpoints()
+        if self.max_adapters > 0:
+            endpoints |= adapter_endpoints(served.service, self.adapter_folders)
+        else:
+            endpoints |= refusing_endpoints()
         return Site(
             name=self.name,
             worker=link,

@@ -80,7 +80,8 @@ def read_wanted(
 
     Raises RequestError for a value that cannot be.
     """
-    _check_supported(body)
+    if max_tokens is not None and max_tokens < 1:
+        raise RequestError(f"max_tokens is {max_tokens}; it must be at least 1", "max_tokens")
     n = body.integer("n", 1)
     if not 1 <= n <= MOST_CHOICES:
         raise body.fail("n", f"a number from 1 to {MOST_CHOICES}")
@@ -117,30 +118,10 @@ def read_wanted(
     )
 
 
-# vLLM's fields that would change an answer, and what to do instead; empty ones ask for nothing.
-_UNSUPPORTED: Mapping[str, str] = {
-    "use_beam_search": "answers are drawn token by token",
-    "allowed_token_ids": "give logit_bias or structured_outputs",
-    "bad_words": "give logit_bias",
-    "logits_processors": "give logit_bias or structured_outputs",
-    "prompt_logprobs": "/v1/completions tells them with echo and logprobs",
-    "prompt_embeds": "give the prompt as text or tokens",
-    "truncate_prompt_tokens": "shorten the prompt before it is sent",
-    "continue_final_message": "/v1/completions goes on with a text",
-}
-
-
-def _check_supported(body: Body) -> None:
-    for name, instead in _UNSUPPORTED.items():
-        value = body.values.get(name)
-        if value is not None and value is not False and value != []:
-            raise RequestError(f"{name} is not supported: {instead}", name)
-
-
 def _biases(body: Body, vocab_size: int) -> Mapping[int, float]:
     biases = body.object("logit_bias")
     result: dict[int, float] = {}
-    for name in biases.values:
+    for name in biases.all():
         if not name.isdecimal() or int(name) >= vocab_size:
             raise RequestError(
                 f"logit_bias names the token {name[:20]!r}; tokens are numbers below {vocab_size}",

@@ -1,8 +1,8 @@
 """What the endpoints of vectors and classes work with."""
 
-import itertools
+import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,6 @@ class Pooled:
     labels: Sequence[str] = ()  # of classes
     lower: bool = False  # texts are brought to lower case
     independent: bool = False  # classes do not exclude each other
-    numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def check_model(self, body: Body) -> None:
         """Raises HTTPError if the body asks for another model; none at all is this one."""
@@ -67,7 +66,7 @@ class Pooled:
 
     def texts(self, body: Body, parameter: str) -> list[Text]:
         """The field's text, tokens, or a list of either."""
-        value = body.values.get(parameter)
+        value = body.value(parameter)
         if isinstance(value, str) or _are_tokens(value):
             value = [value]
         if not (isinstance(value, list) and value and all(map(_is_text, value))):
@@ -82,7 +81,7 @@ class Pooled:
 
     def new_id(self, kind: str) -> str:
         """The identifier of an answer."""
-        return f"{kind}-{next(self.numbers)}"
+        return f"{kind}-{uuid.uuid4().hex}"
 
 
 def check_count(count: int, parameter: str) -> None:

@@ -61,7 +61,7 @@ class Response:
         usage: Usage | None = None,
     ) -> dict[str, Any]:
         """OpenAI's object: under way until it is finished."""
-        values, sampling = self.body.values, self.chat.wanted.sampling
+        values, sampling = self.body.all(), self.chat.wanted.sampling
         reason = _INCOMPLETE.get(finished or "")
         status = "in_progress" if finished is None else "incomplete" if reason else "completed"
         return {

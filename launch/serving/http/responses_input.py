@@ -25,29 +25,29 @@ _REFUSED: Mapping[str, str] = {
 def as_chat(body: Body) -> Body:
     """Raises RequestError for what no chat can say."""
     for name, instead in _REFUSED.items():
-        if body.values.get(name) not in (None, False):
+        if body.value(name) not in (None, False):
             raise RequestError(f"{name} is not supported: {instead}", name)
     if body.text("truncation", "disabled") != "disabled":
         raise RequestError("truncation is not supported: shorten the input", "truncation")
     chat: dict[str, Any] = {
         _RENAMED.get(name, name): value
-        for name, value in body.values.items()
+        for name, value in body.all().items()
         if name not in _READ_HERE
     }
     instructions = body.text("instructions")
     first = [] if instructions is None else [{"role": "system", "content": instructions}]
     chat["messages"] = [*first, *_messages(body)]
     chat["tools"] = [_tool(tool) for tool in body.list("tools")]
-    chat["tool_choice"] = _tool_choice(body.values.get("tool_choice"))
+    chat["tool_choice"] = _tool_choice(body.value("tool_choice"))
     chat["logprobs"] = LOGPROBS in body.list("include")
     if not chat["logprobs"]:
         chat.pop("top_logprobs", None)
     chat["response_format"] = _response_format(body.object("text").object("format"))
-    return Body({**chat, "n": 1})
+    return body.derive({**chat, "n": 1})
 
 
 def _messages(body: Body) -> list[dict[str, Any]]:
-    given = body.values.get("input")
+    given = body.value("input")
     if isinstance(given, str):
         return [{"role": "user", "content": given}]
     if not isinstance(given, list) or not given:
@@ -66,12 +66,12 @@ def _messages(body: Body) -> list[dict[str, Any]]:
 
 
 def _message(messages: list[dict[str, Any]], item: Body) -> None:
-    content = item.values.get("content")
+    content = item.value("content")
     if isinstance(content, list):
         content = "".join(_part(item, part) for part in content)
     if not isinstance(content, str):
         raise item.fail("content", "a string, or a list of texts,")
-    if item.values.get("role") not in ROLES:
+    if item.value("role") not in ROLES:
         raise item.fail("role", f"one of {', '.join(ROLES)}")
     messages.append({"role": item.text("role"), "content": content})
 
@@ -152,4 +152,4 @@ def _response_format(form: Body) -> dict[str, Any]:
         return {"type": kind}
     if "schema" not in form:
         raise form.fail("schema", "a JSON schema")
-    return {"type": kind, "json_schema": form.values}
+    return {"type": kind, "json_schema": form.all()}

@@ -5,31 +5,42 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from launch.program import say
+from launch.serving.config import ServerConfig
 from launch.serving.errors import OverloadedError, ServingError
 from launch.serving.http.link import Link
+from launch.serving.http.protocol import ConnectionLimits, LimitedProtocol, allow_connections
 
 
 class Server(uvicorn.Server):
     """Drains when it is told to: answers under way are completed, new requests get 503, and so do
     answers that the grace time was too short for. Halting ends what is left."""
 
-    def __init__(self, app: ASGIApp, link: Link, *, grace: float) -> None:
-        config = uvicorn.Config(
+    def __init__(self, app: ASGIApp, link: Link, config: ServerConfig) -> None:
+        limits = ConnectionLimits(
+            connections=allow_connections(config.max_connections),
+            header_bytes=config.max_header_bytes,
+            header_seconds=config.header_timeout,
+        )
+        settings = uvicorn.Config(
             app,
-            http="httptools",  # h11 takes a third of the time of a small write
-            log_level="warning",
-            access_log=False,
+            # On httptools, as h11 takes a third of the time of a small write.
+            http=partial(LimitedProtocol, limits=limits),  # type: ignore[arg-type]
+            log_level="info" if config.access_log else "warning",
+            access_log=config.access_log,
             proxy_headers=False,  # nobody asks where a client is
+            ssl_certfile=config.ssl_certfile,
+            ssl_keyfile=config.ssl_keyfile,
             timeout_graceful_shutdown=2,
             lifespan="off",
         )
-        super().__init__(config)
-        self._link, self._grace = link, grace
+        super().__init__(settings)
+        self._link, self._grace = link, config.grace_period
         self._drain: asyncio.Task[None] | None = None
         self._has_lost = False
 

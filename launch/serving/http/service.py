@@ -1,7 +1,7 @@
 """Language models for asynchronous callers: many answers at once, each as a stream of pieces."""
 
 import asyncio
-import itertools
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -27,11 +27,10 @@ class Service:
     ) -> None:
         self.link, self.limits = link, limits
         self.tokenizer, self.registry = tokenizer, registry
-        self._numbers = itertools.count()
 
     def new_id(self) -> str:
-        """A name for a request that no other one has."""
-        return str(next(self._numbers))
+        """A name for a request that no other one has, also of another server."""
+        return uuid.uuid4().hex
 
     async def load(self) -> Load:
         """How busy the engine is. Raises ServingError if it has gone."""

@@ -7,7 +7,10 @@ from typing import Any, NamedTuple, Protocol
 from starlette.datastructures import Headers
 
 from launch.serving.http.bodies import Body
+from launch.serving.http.errors import UNSUPPORTED_KIND, HTTPError
 from launch.serving.http.link import Link
+
+JSON = "application/json"
 
 
 class Worker(Protocol):
@@ -63,16 +66,30 @@ class WholeAnswer:
 
 
 async def parse_json(headers: Headers, data: bytes) -> Body:
-    """Raises RequestError for what is no JSON object."""
+    """Raises RequestError for what is no JSON object, HTTPError for what is not sent as JSON: a
+    page of another origin may send texts and forms without asking the server first."""
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != JSON and not kind.endswith("+json"):
+        raise HTTPError(
+            UNSUPPORTED_KIND, f"the body is {kind or 'of no type'}; Content-Type: {JSON} is needed"
+        )
     return Body.parse(data)
 
 
 class Endpoint(NamedTuple):
     """What is done with the bodies of a path. Both raise RequestError or HTTPError."""
 
-    read: Callable[[Body], Answer]  # of a long body in a thread of its own
+    read: Callable[[Body], Answer]
     parse: Callable[[Headers, bytes], Awaitable[Body]] = parse_json
     body_bytes: int = 0  # that a body may have even if the server's limit is smaller
+    needs_key: bool = False  # it changes the server, so that one without a key refuses it
+
+    def read_all(self, body: Body) -> Answer:
+        """As `read`, and raises RequestError for a field that it did not look at. Long bodies are
+        read in a thread of their own."""
+        answer = self.read(body)
+        body.check_all_read()
+        return answer
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,8 @@ def _response_format(body: Body) -> list[str]:
         described = form.object("json_schema")
         if "schema" not in described:
             raise described.fail("schema", "a JSON schema")
-        return [json_grammar(described.object("schema").values, "response_format")]
+        described.all()  # its name and description do not change the answer
+        return [json_grammar(described.object("schema").all(), "response_format")]
     raise RequestError(
         f"response_format.type is {kind!r}; there are text, json_object and json_schema",
         "response_format",
@@ -68,10 +69,10 @@ def _json(body: Body, name: str) -> str:
 
 def _schema(body: Body, name: str) -> Mapping[str, Any]:
     """An object, or its text."""
-    if not isinstance(body.values[name], str):
-        return body.object(name).values
+    if not isinstance(body.value(name), str):
+        return body.object(name).all()
     try:
-        schema = json.loads(body.values[name])
+        schema = json.loads(body.value(name))
     except ValueError:
         schema = None
     if not isinstance(schema, dict):

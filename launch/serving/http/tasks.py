@@ -35,9 +35,10 @@ class Serve:
     async def run(self, site: Site, link: Link) -> None:
         """See Task."""
         with socket.socket(fileno=self.listener) as listener:
-            server = Server(make_app(site, self.config), link, grace=self.config.grace_period)
+            server = Server(make_app(site, self.config), link, self.config)
             host, port = listener.getsockname()[:2]
-            say(f"{site.name} at http://{host}:{port}/v1 on {self.platform}; Ctrl-C ends it")
+            scheme = "http" if self.config.ssl_certfile is None else "https"
+            say(f"{site.name} at {scheme}://{host}:{port}/v1 on {self.platform}; Ctrl-C ends it")
             await server.serve([listener])
 
 

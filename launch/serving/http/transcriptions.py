@@ -211,7 +211,7 @@ STREAMED = ("json", "text")  # formats that do not need the whole text
 
 
 def _check_supported(body: Body) -> None:
-    if body.values.get("prompt") not in (None, ""):
+    if body.value("prompt") not in (None, ""):
         raise RequestError("prompt is not supported: leave it out", "prompt")
     if "word" in body.list("timestamp_granularities[]"):
         raise RequestError(
@@ -223,7 +223,7 @@ def _check_supported(body: Body) -> None:
 
 
 def _sound(speech: Speech, body: Body) -> np.ndarray:
-    file = body.values.get("file")
+    file = body.value("file")
     if not isinstance(file, File):
         raise RequestError("file is missing; a file of sound is needed", "file")
     rate = speech.listener.settings.sampling_rate
