@@ -34,6 +34,7 @@ from neuronjax.lower.rewrite.empty import EMPTY
 from neuronjax.lower.rewrite.expansions import REWRITES
 from neuronjax.lower.rewrite.identities import IDENTITIES
 from neuronjax.lower.rewrite.long_rows import LONG_ROWS
+from neuronjax.lower.rewrite.masks import MASKS
 from neuronjax.lower.rewrite.narrow import rounded_early
 from neuronjax.lower.rewrite.native import (
     CANONICAL,
@@ -247,6 +248,7 @@ GRAPH_PASSES = (
         rearranged_late,
     ),
     Pass("sort", "keys of sorts are made once", _with_sort_keys, _graph_findings),
+    _rewrite("masks", "masks that hide most are made where they are needed", MASKS),
     _rewrite("rows", "few long rows are reduced in parts", LONG_ROWS),
     _change("widen", "every user widens a narrow value itself", with_own_widenings),
     _change("used_again", "every value has a user", without_unused),

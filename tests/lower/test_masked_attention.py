@@ -14,7 +14,7 @@ from neuronjax.program.instruction import Instruction
 from neuronjax.program.program import Program
 from neuronjax.program.tensor_engine import Matmul
 from neuronjax.program.walk import count_instructions
-from tests.lower.test_attention import CLOSE, attention
+from tests.lower.test_attention import CLOSE, attention, is_in_one_kernel
 from tests.lower.test_matmul import drawn, held
 
 Function = Callable[[Any, Any, Any], Any]
@@ -126,3 +126,18 @@ def test_what_arguments_exclude_is_computed() -> None:
 
     arrays = [drawn(shape, seed=n) for n, shape in enumerate(square(1024))]
     held(function, *arrays, jnp.arange(1024) > 300, tolerance=CLOSE)
+
+
+SPARSE: list[tuple[str, Function]] = [
+    ("window", indexed(lambda i, j: (i >= j) & (i - j < 60))),
+    ("blocks", indexed(lambda i, j: i // 128 == j // 128)),
+    ("library", library(is_causal=True, local_window_size=(60, 0))),
+]
+
+
+@pytest.mark.parametrize("case", SPARSE, ids=lambda case: case[0])
+def test_masks_that_hide_most_are_not_made_as_a_whole(case: Any) -> None:
+    """No value of the size of the mask lies in HBM, for several heads either."""
+    arrays = [drawn(shape, seed=n) for n, shape in enumerate(square(1536, 2))]
+    program = held(case[1], *arrays, tolerance=CLOSE)
+    assert is_in_one_kernel(program, 1536**2)

@@ -63,6 +63,11 @@ class Group:
         return self.operations[0]
 
 
+def _is_known(value: Value) -> bool:
+    """Whether a value lies in memory before a program runs, or is a line of indices."""
+    return is_constant(value) or (value.producer is not None and value.producer.name == "iota")
+
+
 @dataclass
 class Fusion:
     """Assigns the operations of one graph to groups."""
@@ -103,7 +108,7 @@ class Fusion:
             return 0
         if is_row_reduction(user) and user.operands[0] is not op.result:
             return 0
-        roots = [value for value in map(root_of, op.operands) if not is_constant(value)]
+        roots = [value for value in map(root_of, op.operands) if not _is_known(value)]
         computed = (value for value in roots if value in self.of or value.producer is not None)
         if any(value not in self.waiting for value in computed):
             return 0
