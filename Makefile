@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet -e ".[all]" -c constraints.txt
 # Tests start hundreds of processes, which compile every module again where no bytecode is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: train generate serve test test-platform test-conformance test-jobs test-slow parity lint docs bench suite ecosystem nki-suite fuzz fuzz-sizes random-configs interruptions presets soak clean
+.PHONY: train generate serve test test-platform test-jobs test-slow test-all parity lint docs bench suite ecosystem nki-suite fuzz fuzz-sizes random-configs interruptions presets soak clean
 
 # The main job: train a small language model on an emulated Trn2 mesh, then generate on another mesh.
 train: $(STAMP)
@@ -24,23 +24,27 @@ serve: $(STAMP)
 	  --steps=60 --checkpoint_every=60
 	JAX_PLATFORMS=neuron $(BIN)/python -m launch.serve --checkpoint_dir=runs/main
 
-PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal
+# Which part of the cases of each test is run (tests/parts.py): make test-jobs PART=2/6. The first
+# part has one case at least of every test, and continuous integration runs others in turn.
+test-platform test-jobs: PART := 1/6
+test-slow parity: PART := 1/1
+PYTEST = $(BIN)/python -m pytest -q -n 3 --dist worksteal --part=$(PART)
 JOBS := tests/models tests/training tests/launch tests/serving
 
 test: $(STAMP) lint test-platform test-jobs
 
-# Without what is named in APART, which continuous integration runs as a stage of its own.
-test-platform: $(STAMP)
-	$(PYTEST) -m "not slow" $(addprefix --ignore=,$(APART) $(JOBS))
+# Every case (an hour on two cores).
+test-all: $(STAMP) lint
+	$(MAKE) test-platform test-jobs test-slow PART=1/1
 
-test-conformance: $(STAMP)
-	$(PYTEST) -m "not slow" tests/conformance
+test-platform: $(STAMP)
+	$(PYTEST) -m "not slow" $(addprefix --ignore=,$(JOBS))
 
 # Models and what is done with them: tiny programs, compiled quickly (tests/quick_compile.py).
 test-jobs: $(STAMP)
 	QUICK_COMPILE=1 $(PYTEST) -m "not slow" $(JOBS)
 
-# What `make test` leaves out.
+# What takes more than some seconds of CPU time a case.
 test-slow: $(STAMP)
 	$(PYTEST) -m slow
 

@@ -16,8 +16,9 @@ from tests import forked
 
 SET_UP_SECONDS = 60.0
 """Of CPU time, for what a test needs; the first test of a file makes what the others share."""
-TEST_SECONDS = 45.0
-"""Of CPU time, for a test that is not marked as slow: some 30 on a quiet machine."""
+TEST_SECONDS = 30.0
+"""Of CPU time, for a test that is not marked as slow: some 12 on a quiet machine, as a slower one
+that does other work besides takes more than twice as long."""
 
 
 def cpu_seconds() -> float:

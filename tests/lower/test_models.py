@@ -37,6 +37,7 @@ def test_two_physical_cores(name: str) -> None:
         assert [each.tobytes() for each in found] == [each.tobytes() for each in alone]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["decoder training step"])
 def test_eight_cores(name: str, cpu_devices: list[jax.Device], host: HostClient) -> None:
     check(on_eight_cores(name, cpu_devices, host), seeds=0)

@@ -88,6 +88,7 @@ def test_deeper_models_are_slower(family: str, target: str, batch: int, layers: 
     assert time(family, target, batch, 64, layers + 1) > time(family, target, batch, 64, layers)
 
 
+@pytest.mark.slow
 def test_the_newer_chip_decodes_no_slower() -> None:
     """A token of an 8B model on 32 cores: products so small that two cores hardly share them."""
     factory = load("launch.workloads:llama_decode", {"model": "8b"})

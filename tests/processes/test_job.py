@@ -75,6 +75,7 @@ OFTEN = (
 """Odd programs that every test run tries."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "tasks"),
     [

@@ -93,6 +93,7 @@ def test_an_old_core_has_no_engines_to_emulate(run_python: RunPython) -> None:
     assert "emulates NeuronCore-v2 and later" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_flax_model_from_initialisation_to_a_training_step(run_python: RunPython) -> None:
     """Losses and parameters are those of the cpu, up to sums in another order."""
     code = """

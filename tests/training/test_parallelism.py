@@ -214,6 +214,7 @@ def curve(training: Training, first: TrainState, step: Any = None) -> np.ndarray
     return np.asarray(values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_one_devices_curve_and_the_collectives_that_belong_to_it(
     name: str, neuron_devices: list[jax.Device]
