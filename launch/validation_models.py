@@ -28,7 +28,6 @@ What the sources leave open, and what is taken:
   public notebook does.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -37,7 +36,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh
 
 from launch.classic_unet import ClassicUNet
 from launch.source import byte_level
@@ -45,30 +44,24 @@ from launch.training.objectives import Batch, Loss, text_batch
 from launch.training.parallelism import Parallelism
 from launch.training.precision import PRECISIONS
 from launch.training.step import make_training
+from launch.validation_decoders import DECODERS, Shapes, measurement, part
 from launch.workloads import MODELS
 from models.clip.config import CLIPConfig, TextConfig, Tower
 from models.clip.model import CLIP
 from models.decoder.config import DecoderConfig
-from models.decoder.model import Decoder
 from models.diffusion.autoencoder import Autoencoder
 from models.diffusion.config import AutoencoderConfig, UNetConfig
 from models.diffusion.unet import UNet
 from models.encoder.config import EncoderConfig
 from models.encoder.model import Encoder
-from models.layers.cache import KVCache
 from models.layers.conv_norm import ConvNorm
-from models.layers.linear import Linear
-from models.layers.rotary import Rotary
 from models.layers.text_heads import TextHeadConfig
-from models.parameters import axis_names_of, merge, split_abstract
+from models.parameters import merge, split_abstract
 from models.pretrained import Described
 from models.registry import ARCHITECTURES
 from models.resnet.config import ResNetConfig
 from models.resnet.model import ResNet
-from models.sharding import parameter_shardings
 from models.weights.fields import Fields
-
-Shapes = dict[str, jax.ShapeDtypeStruct]
 
 BERT_BASE = EncoderConfig(
     vocab_size=28_996, num_layers=12, dim=768, hidden_dim=3072, num_heads=12, num_positions=512,
@@ -89,13 +82,6 @@ BERT_LARGE = EncoderConfig(
     embedding_dim=1024, type_vocab_size=2, dtype="bfloat16", param_dtype="bfloat16",
     head=TextHeadConfig("fill-mask", act="gelu", transform_norm=True),
 )  # fmt: skip
-LLAMA_2_7B = DecoderConfig(
-    vocab_size=32_016, num_layers=32, dim=4096, hidden_dim=11_016, num_heads=48, num_kv_heads=48,
-    head_dim=128, rotary=Rotary(theta=10_000.0), tie_embeddings=False, dtype="bfloat16",
-    param_dtype="bfloat16",
-)  # fmt: skip
-LLAMA_3_8B = replace(MODELS["8b"], num_kv_heads=32)
-LLAMA_3_70B = replace(MODELS["70b"], num_kv_heads=64)
 RESNET_50 = ResNetConfig(num_labels=1000)
 RESNET_34 = replace(
     RESNET_50, stage_channels=(64, 128, 256, 512), depths=(3, 4, 6, 3), bottleneck=False
@@ -104,97 +90,6 @@ STABLE_DIFFUSION = UNetConfig(sample_size=(64, 64), dtype="bfloat16", param_dtyp
 TEXT_ENCODER = CLIPConfig(
     TextConfig(Tower(dim=1024, hidden_dim=4096, num_layers=23, num_heads=16, act="gelu")), None
 )
-
-
-class Scaled(nnx.Module):
-    """A linear map whose results are scaled by one number for each output channel."""
-
-    def __init__(self, inner: Linear) -> None:
-        self.inner = inner
-        _, axes = inner.axes()
-        self.scale = nnx.Param(
-            jnp.ones(tuple(axes.values()), inner.kernel[...].dtype), axes=tuple(axes)
-        )
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Applies the inner map."""
-        return self.inner(x) * self.scale[...].astype(x.dtype)
-
-
-def _plain(config: DecoderConfig) -> Decoder:
-    return Decoder(config, rngs=nnx.Rngs(0))
-
-
-def _scaled(config: DecoderConfig) -> Decoder:
-    model = Decoder(config, rngs=nnx.Rngs(0))
-    for block in model.blocks:
-        for part in (block.attention, block.mlp):
-            for name, layer in list(vars(part).items()):
-                if isinstance(layer, Linear):
-                    setattr(part, name, Scaled(layer))
-    return model
-
-
-def _llama(config: DecoderConfig, mesh: AbstractMesh, int8: bool) -> tuple[Any, Shapes]:
-    """The structure, and the sharded weights: those of linear maps as int8 if asked for."""
-    make = partial(_scaled, config) if int8 else partial(_plain, config)
-    graph, weights = split_abstract(make)
-    shardings = parameter_shardings(mesh, weights, axis_names_of(graph, weights))
-    placed = {}
-    for path, weight in weights.items():
-        stored = jnp.int8 if path.endswith(".inner.kernel") else weight.dtype
-        placed[path] = jax.ShapeDtypeStruct(weight.shape, stored, sharding=shardings[path])
-    return graph, placed
-
-
-def _whole(mesh: AbstractMesh, shape: tuple[int, ...], dtype: Any = jnp.int32) -> Any:
-    return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, PartitionSpec()))
-
-
-def llama_token(
-    mesh: AbstractMesh,
-    *,
-    config: DecoderConfig,
-    context: int,
-    int8: bool = False,
-    layers: int | None = None,
-) -> dict[str, Any]:
-    """One greedy token for one sequence, whose cache has `context` slots."""
-    depth = config.num_layers
-    config = replace(config, num_layers=layers or depth, max_seq_len=context)
-    graph, weights = _llama(config, mesh, int8)
-    shape = (1, context, config.num_kv_heads, config.head_dim)
-    heads = NamedSharding(mesh, PartitionSpec(None, None, "model"))
-    slots = jax.ShapeDtypeStruct(shape, config.dtype, sharding=heads)
-    cache = [KVCache(slots, slots)] * config.num_layers
-
-    def decode(weights: Any, cache: Any, tokens: jax.Array, position: jax.Array) -> Any:
-        logits, cache = merge(graph, weights).extend(tokens, cache, position)
-        return jnp.argmax(logits[:, 0], axis=-1).astype(jnp.int32), cache
-
-    arguments = (weights, cache, _whole(mesh, (1, 1)), _whole(mesh, ()))
-    return {"fn": jax.jit(decode, donate_argnums=1), "arguments": arguments, "layers": depth}
-
-
-def llama_prefill(
-    mesh: AbstractMesh,
-    *,
-    config: DecoderConfig,
-    length: int,
-    int8: bool = False,
-    layers: int | None = None,
-) -> dict[str, Any]:
-    """The first token after a prompt of `length` tokens, and the cache of that prompt."""
-    depth = config.num_layers
-    config = replace(config, num_layers=layers or depth, max_seq_len=length)
-    graph, weights = _llama(config, mesh, int8)
-
-    def prefill(weights: Any, tokens: jax.Array) -> Any:
-        model = merge(graph, weights)
-        logits, cache = model.extend(tokens, model.init_cache(1, length), 0, last=length - 1)
-        return jnp.argmax(logits[:, 0], axis=-1).astype(jnp.int32), cache
-
-    return {"fn": prefill, "arguments": (weights, _whole(mesh, (1, length))), "layers": depth}
 
 
 def llama_training(
@@ -380,103 +275,56 @@ def image_decoder() -> dict[str, Any]:
 MATMULT_BF16 = "--auto-cast=matmult --auto-cast-type=bf16"
 
 
-def _part(make: Any, target: str, **further: Any) -> dict[str, Any]:
-    names = ("mesh", "times", "flags", "first_token")
-    record = {name: further.pop(name) for name in names if name in further}
-    return {"make": make, "target": target, "settings": further, **record}
-
-
-def _measurement(name: str, what: str, milliseconds: float, *parts: Any) -> dict[str, Any]:
-    return {
-        "name": name,
-        "what": what,
-        "published": 1e6 * milliseconds,
-        "source": "about-neuron/benchmarks",
-        "parts": parts,
-    }
-
-
 def _bert(target: str, batch: int, config: EncoderConfig = BERT_BASE) -> dict[str, Any]:
-    return _part(bert, target, config=config, batch=batch, flags=MATMULT_BF16)
+    return part(bert, target, config=config, batch=batch, flags=MATMULT_BF16)
 
 
 def _resnet(batch: int, config: ResNetConfig = RESNET_50) -> dict[str, Any]:
-    return _part(resnet, "inf2.xlarge", config=config, batch=batch, flags=MATMULT_BF16)
+    return part(resnet, "inf2.xlarge", config=config, batch=batch, flags=MATMULT_BF16)
 
-
-_TP32: Mapping[str, Any] = {"target": "trn1.32xlarge", "mesh": "model=32", "config": LLAMA_3_8B}
-_TP24: Mapping[str, Any] = {"target": "inf2.48xlarge", "mesh": "model=24", "config": LLAMA_2_7B}
 
 MEASUREMENTS: tuple[dict[str, Any], ...] = (
-    _measurement("M1", "BERT-base, sequence 128, Trn1 core", 0.943, _bert("trn1.2xlarge", 1)),
-    _measurement("M2", "the same, Inf2 core", 0.999, _bert("inf2.xlarge", 1)),
+    measurement("M1", "BERT-base, sequence 128, Trn1 core", 0.943, _bert("trn1.2xlarge", 1)),
+    measurement("M2", "the same, Inf2 core", 0.999, _bert("inf2.xlarge", 1)),
     # 2674 and 4393 inferences/s over two cores, each with its own batches of 8.
-    _measurement("M2 batch 8", "8 sequences", 2 * 8e3 / 2674, _bert("inf2.xlarge", 8)),
-    _measurement("M3", "ResNet-50, 224 by 224, Inf2 core", 0.830, _resnet(1)),
-    _measurement("M3 batch 8", "8 images", 2 * 8e3 / 4393, _resnet(8)),
-    _measurement(
-        "M4 prefill", "Llama-3-8B int8, TP32, 128 tokens", 14.75,
-        _part(llama_prefill, length=128, int8=True, first_token=True, **_TP32),
-    ),
-    _measurement(
-        "M4 token", "a token, context 4096", 5.86,
-        _part(llama_token, context=4096, int8=True, **_TP32),
-    ),
-    _measurement(
-        "M5 prefill", "the same, 4096 tokens", 153.0,
-        _part(llama_prefill, length=4096, int8=True, first_token=True, **_TP32),
-    ),
-    _measurement(
-        "M5 token", "a token, context 8192", 7.04,
-        _part(llama_token, context=8192, int8=True, **_TP32),
-    ),
-    _measurement(
-        "M6 prefill", "Llama-2-7B BF16, TP24, 128 tokens", 27.6,
-        _part(llama_prefill, length=128, first_token=True, **_TP24),
-    ),
-    _measurement(
-        "M6 token", "a token, context 4096", 6.47, _part(llama_token, context=4096, **_TP24)
-    ),
+    measurement("M2 batch 8", "8 sequences", 2 * 8e3 / 2674, _bert("inf2.xlarge", 8)),
+    measurement("M3", "ResNet-50, 224 by 224, Inf2 core", 0.830, _resnet(1)),
+    measurement("M3 batch 8", "8 images", 2 * 8e3 / 4393, _resnet(8)),
     # 47.95 sequences/s; 1024 sequences on 32 data-parallel groups are 32 micro batches of one.
-    _measurement(
+    measurement(
         "M7", "Llama-3.1-8B pre-training, 8192 tokens, a step", 1024e3 / 47.95,
-        _part(
+        part(
             llama_training, "trn1.32xlarge", config=MODELS["8b"], mesh="data=32,model=32",
             length=8192, micro_batches=32, flags=MATMULT_BF16,
         ),
     ),
     # 3826.6 sequences/s; 16384 sequences on 32 cores are 32 micro batches of 16.
-    _measurement(
+    measurement(
         "M8", "BERT-large pre-training, 128 tokens, a step", 16384e3 / 3826.6,
-        _part(
+        part(
             bert_training, "trn1.32xlarge", config=BERT_LARGE, mesh="data=32", batch=16,
             length=128, micro_batches=32, flags=MATMULT_BF16,
         ),
     ),
-    _measurement(
+    measurement(
         "M9", "Stable Diffusion 2.1, 512 by 512, 50 steps", 1680,
-        _part(text_encoder, "inf2.xlarge"),
-        _part(unet, "inf2.xlarge", times=50),
-        _part(image_decoder, "inf2.xlarge", flags=MATMULT_BF16),
+        part(text_encoder, "inf2.xlarge"),
+        part(unet, "inf2.xlarge", times=50),
+        part(image_decoder, "inf2.xlarge", flags=MATMULT_BF16),
     ),
-    _measurement(
+    measurement(
         "M10", "DistilBERT-base, sequence 128, Trn1 core", 0.543,
         _bert("trn1.2xlarge", 1, DISTILBERT_BASE),
     ),
-    _measurement(
+    measurement(
         "M11", "ALBERT-base-v2, sequence 128, Trn1 core", 0.860,
         _bert("trn1.2xlarge", 1, ALBERT_BASE),
     ),
-    _measurement("M12", "ResNet-34, 224 by 224, Inf2 core", 0.718, _resnet(1, RESNET_34)),
-    _measurement(
+    measurement("M12", "ResNet-34, 224 by 224, Inf2 core", 0.718, _resnet(1, RESNET_34)),
+    measurement(
         "M13", "U-Net, 224 by 224, Inf2 core", 2.232,
-        _part(segmentation, "inf2.xlarge", flags=MATMULT_BF16),
+        part(segmentation, "inf2.xlarge", flags=MATMULT_BF16),
     ),
-    _measurement(
-        "M14", "Llama-3.3-70B BF16, TP64, 10,000 tokens", 814.2,
-        _part(
-            llama_prefill, "trn2.48xlarge", config=LLAMA_3_70B, mesh="model=64", length=10_000
-        ),
-    ),
+    *DECODERS,
 )  # fmt: skip
 """The measurements of `neuronjax validate --models`; times in ns, of one core's program."""
