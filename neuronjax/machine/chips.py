@@ -47,9 +47,13 @@ _RATES_V3 = _RATES_V2 | {"float8_e4m3": Fraction(2), "float8_e5m2": Fraction(2)}
 # MX 0.25 (profile), K = 512 per instruction. For FP8 without MX scales the profiler says 0.5 while
 # nki/trainium3_arch gives every non-MX format the 2×128 BF16 path: the profiler is followed,
 # because the double-row mode of v3 is still in isa. e3m4 is gone.
-_RATES_V4 = {
-    name: rate for name, rate in _RATES_V3.items() if name != "float8_e3m4"
-} | dict.fromkeys(("float8_e4m3fn_x4", "float8_e5m2_x4", "float4_e2m1fn_x4"), Fraction(4))
+_RATES_V4 = {name: rate for name, rate in _RATES_V3.items() if name != "float8_e3m4"} | {
+    "float8_e4m3fn": Fraction(2),
+    **dict.fromkeys(("float8_e4m3fn_x4", "float8_e5m2_x4", "float4_e2m1fn_x4"), Fraction(4)),
+}
+
+_SHORT = ("bfloat16", "float16", "float8_e4m3", "float8_e4m3fn", "float8_e5m2")
+"""Types for which v4 has wider data paths: BF16, FP16 and FP8 (nki/trainium3_arch)."""
 
 _PSUM = MemorySpec(
     partitions=128,  # nki/trainium_inferentia2_arch, the same on v2 to v4
@@ -189,14 +193,14 @@ NC_V4 = CoreSpec(
             clock_hz=1_200_000_000,
             lanes=128,
             width=256,
-            wide=dict.fromkeys(("bfloat16", "float16", "float8_e4m3", "float8_e5m2"), 512),
+            wide=dict.fromkeys(_SHORT, 512),
             published_tflops=1.2,
         ),
         Engine.SCALAR: EngineSpec(
             clock_hz=1_200_000_000,
             lanes=128,
             width=128,
-            wide=dict.fromkeys(("bfloat16", "float16", "float8_e4m3", "float8_e5m2"), 256),
+            wide=dict.fromkeys(_SHORT, 256),
             published_tflops=1.2,
         ),
         Engine.GPSIMD: EngineSpec(clock_hz=1_200_000_000, lanes=128, width=128),

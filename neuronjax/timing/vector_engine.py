@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from neuronjax.formats import Format
 from neuronjax.machine.specs import Engine
 from neuronjax.program import vector_engine as program
+from neuronjax.program.element_types import bytes_of
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Memory
 from neuronjax.program.operators import AluOp
@@ -58,13 +60,19 @@ def _tensor_tensor(instruction: program.TensorTensor, platform: Platform) -> flo
 
 
 def _copied(instruction: Instruction, platform: Platform, dst: Access, src: Access) -> float:
-    """`tensor_copy` and `tensor_scalar`: two or four elements per cycle from version 3."""
+    """`tensor_copy` and `tensor_scalar`: two or four elements per cycle from version 3; two where
+    one side is FP8 without a mode of its own, for the data path is that wide."""
     elements = longest(platform, dst, src)
-    if platform.core.version < 3 or not (is_narrow(dst, platform) and is_narrow(src, platform)):
+    if platform.core.version < 3 or not (_in_sbuf(dst) or _in_sbuf(src)):
         return elements
-    if not _in_sbuf(dst) and not _in_sbuf(src):
-        return elements
+    if not (is_narrow(dst, platform) and is_narrow(src, platform)):
+        return elements / 2 if _is_short(dst) and _is_short(src) else elements
     return elements / (4 if _in_sbuf(dst, src) and is_dense(dst) and is_dense(src) else 2)
+
+
+def _is_short(access: Access) -> bool:
+    """Whether elements are floating-point numbers of at most two bytes."""
+    return isinstance(access.element_type, Format) and bytes_of(access.element_type) <= 2
 
 
 def _tensor_copy(instruction: program.TensorCopy, platform: Platform) -> float:

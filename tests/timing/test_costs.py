@@ -111,9 +111,11 @@ ELEMENTWISE = [
     # performance modes of version 3: four times, two times with PSUM or strides
     (copy(B, B), {"trainium1": N, "trainium2": N / 4, "trainium3": N / 4}),
     (copy(F, F), {"trainium1": N, "trainium2": N}),
-    # FP8 has a wider data path from version 4 on
-    (copy(E, E), {"trainium1": N, "trainium2": N, "trainium3": N / 4}),
-    (copy(B, E), {"trainium2": N, "trainium3": N / 4}),
+    # FP8 has a wider data path from version 4 on; casts take two elements in a cycle of version 3
+    (copy(E, E), {"trainium1": N, "trainium2": N / 2, "trainium3": N / 4}),
+    (copy(B, E), {"trainium1": N, "trainium2": N / 2, "trainium3": N / 4}),
+    (copy(E, B), {"trainium1": N, "trainium2": N / 2, "trainium3": N / 4}),
+    (copy(E, F), {"trainium2": N, "trainium3": N}),
     (pair(E, E), {"trainium2": N, "trainium3": N / 2}),
     (copy(B, psum(BFLOAT16)), {"trainium1": N, "trainium2": N / 2}),
     (copy(strided(BFLOAT16, 2), B), {"trainium1": N, "trainium2": N / 2}),

@@ -113,7 +113,7 @@ def schedule(
     left: Side,
     right: Side,
     depth: int,
-    passes: int,
+    passes: float,
     runs: tuple[int, int],
     budget: int,
     rates: Rates,

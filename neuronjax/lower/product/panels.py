@@ -16,7 +16,7 @@ from neuronjax.lower.values.view import View, walk
 from neuronjax.lower.write.builder import tile_access
 from neuronjax.program.affine import ZERO, Affine, affine
 from neuronjax.program.element_types import ElementType
-from neuronjax.program.operand import Access, Buffer, RegisterOffset
+from neuronjax.program.operand import Access, Buffer, Dim, RegisterOffset
 
 Position = Mapping[int, Affine]
 """Dimension of a product -> index."""
@@ -214,19 +214,24 @@ class Panel:
                 total = total + scaled(at + self.position[dim] * -1, over, under)
         return total
 
-    def access(self, axes: Sequence[Axis], position: Position) -> Access:
-        """The elements of free `axes`, from `position` on."""
+    def access(self, axes: Sequence[Axis], position: Position, pair: Axis | None = None) -> Access:
+        """The elements of free `axes`, from `position` on; those of the two places of `pair`, a
+        contracted axis, in front of them if there is one."""
         strides = []
         for axis in axes:
             over, under = self._pitch(axis.dim)
             strides.append(over * axis.step // under if self.operand.strides[axis.dim] else 0)
-        return tile_access(
+        seen = tile_access(
             self.buffer,
             [axis.size for axis in axes],
             strides,
             offset=self.offset(position),
             slot=self.slot,
         )
+        if pair is None:
+            return seen
+        over, under = self._pitch(pair.dim)
+        return replace(seen, dims=(Dim(over * pair.step // under, pair.size), *seen.dims))
 
     def part(self, sub: Sequence[Extent], position: Position) -> Access:
         """A box of it, from `position` on."""

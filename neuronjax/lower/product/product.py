@@ -50,6 +50,8 @@ from neuronjax.machine.specs import Engine
 from neuronjax.program.affine import ZERO, Affine, First, Flag, Last
 from neuronjax.program.element_types import ElementType, bytes_of
 from neuronjax.program.operand import Access, Buffer, Immediate
+from neuronjax.program.operators import PerformanceMode
+from neuronjax.program.rules.access import MAX_DIMS
 from neuronjax.program.tensor_engine import Matmul
 from neuronjax.program.vector_engine import Memset, TensorCopy
 
@@ -114,7 +116,9 @@ class ProductWriter(Loader):
         left = self._side(self.left, product.left, steps)
         right = self._side(self.right, product.right, steps)
         self._turns = left.is_turned or right.is_turned
-        passes = 4 if FLOAT32 in (self.left.dtype, self.right.dtype) else 1
+        passes = 0.5 if self._takes_pairs else 1
+        if FLOAT32 in (self.left.dtype, self.right.dtype):
+            passes = 4
         runs = self._runs()
         depth = product.count(product.contracted)
         alone = all(batch.size < 2 for batch in product.batches)
@@ -313,6 +317,8 @@ class ProductWriter(Loader):
         position: Position,
     ) -> None:
         """The products of one step for one tile of sums."""
+        inner, both = self._paired(step, max(map(len, tile)))
+        mode = PerformanceMode.NONE if both is None else PerformanceMode.DOUBLE_ROW
 
         def product(at: dict[int, Affine]) -> None:
             names = tuple(
@@ -324,14 +330,36 @@ class ProductWriter(Loader):
             self.builder.emit(
                 Matmul(
                     dst=dst,
-                    stationary=pair[0].access(tile[0], at),
-                    moving=pair[1].access(tile[1], at),
+                    stationary=pair[0].access(tile[0], at, both),
+                    moving=pair[1].access(tile[1], at, both),
+                    perf_mode=mode,
                     start=flag(First, names) if ends[0] else False,
                     stop=flag(Last, names) if ends[1] else False,
                 )
             )
 
-        self.loops(step.inner, position, product)
+        self.loops(inner, position, product)
+
+    @property
+    def _takes_pairs(self) -> bool:
+        """Whether each row of the array takes two contracted elements at a time: of FP8, on chips
+        that have double rows."""
+        rates = self.builder.core.tensor.rates
+        return all(
+            operand.dtype.storage_bits == 8 and rates.get(operand.dtype.name, 1) > 1
+            for operand in (self.left, self.right)
+        )
+
+    def _paired(self, step: Step, dims: int) -> tuple[tuple[Axis, ...], Axis | None]:
+        """The loops of a step within a panel, and what a double row takes together, of an axis of
+        even size; `dims` are those of an access without it."""
+        for number, axis in reversed([*enumerate(step.inner)]):
+            if self._takes_pairs and axis.size % 2 == 0 and dims < MAX_DIMS:
+                half = Axis(axis.dim, axis.size // 2, 2 * axis.step)
+                loops = (*step.inner[:number], half, *step.inner[number + 1 :])
+                pair = Axis(axis.dim, 2, axis.step)
+                return tuple(loop for loop in loops if loop.size > 1), pair
+        return step.inner, None
 
     def _addend(
         self, rows: int, columns: Sequence[Axis], at: Position

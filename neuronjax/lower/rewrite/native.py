@@ -26,11 +26,12 @@ from neuronjax.lower.rewrite.scatters import scatter
 from neuronjax.lower.rewriter import Rewrite, Writer
 from neuronjax.lower.values.storage import is_native
 
+_FP8 = ("float8_e4m3", "float8_e4m3fn", "float8_e5m2")
 _EXACT: Mapping[str, frozenset[str]] = {
-    "float32": frozenset({"bfloat16", "float16", "float8_e4m3", "float8_e5m2", "int8"}),
-    "bfloat16": frozenset({"float8_e4m3", "float8_e5m2", "int8"}),
+    "float32": frozenset({"bfloat16", "float16", *_FP8, "int8"}),
+    "bfloat16": frozenset({*_FP8, "int8"}),
 }
-"""Type -> narrow types that are multiplied natively and all of whose values it has."""
+"""Type -> narrow types all of whose values it has, multiplied as they are or in BF16."""
 _SEEN = ("broadcast_in_dim", "reshape", "transpose", "slice")
 
 
