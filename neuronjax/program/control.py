@@ -89,7 +89,7 @@ class Host(Instruction):
     """dsts = function(srcs) on the host: an operation that no engine supports, such as an FFT.
 
     Programs of real hardware have none. `function` names the StableHLO operation, `attributes` are
-    its attributes as text.
+    its attributes as text. `comparisons` is how often a sort compares two elements, about.
     """
 
     mnemonic: ClassVar[str] = "host"
@@ -100,6 +100,7 @@ class Host(Instruction):
     dsts: tuple[Access, ...] = field(metadata=WRITE)
     srcs: tuple[Access, ...] = field(metadata=READ)
     attributes: str = ""
+    comparisons: int = 0
 
 
 INSTRUCTIONS: tuple[type[Instruction], ...] = (

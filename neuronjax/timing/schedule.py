@@ -31,6 +31,7 @@ from neuronjax.program.program import (
 )
 from neuronjax.program.walk import children, control_register, kernels, label
 from neuronjax.timing.clocks import Clocks, most_overlaps
+from neuronjax.timing.control import HOST_NS_PER_COMPARISON
 from neuronjax.timing.encoding import (
     PS,
     Assumptions,
@@ -226,9 +227,13 @@ class _Scheduler:
             self.trips(loop)
         for instruction in compiled.instructions:
             if isinstance(instruction, Host):
-                self.assumed[
-                    f"{instruction.function} runs on the host; only its transfers take time"
-                ] = None
+                work = "only its transfers take time"
+                if instruction.comparisons:
+                    work = (
+                        f"each of {instruction.comparisons:,} comparisons takes"
+                        f" {HOST_NS_PER_COMPARISON:g} ns there"
+                    )
+                self.assumed[f"{instruction.function} runs on the host; {work}"] = None
         if result.averaged:
             self.assumed[
                 f"{kernel.name}: a loop reaches no steady state; its last {result.averaged} trips"

@@ -174,3 +174,9 @@ def test_engines_compute_what_the_host_computes(name: str) -> None:
     case = CASES[name]
     program = check(case.function, *case.arguments, tolerance=case.tolerance)
     assert verify(program) == ()
+
+
+def test_a_mask_of_a_product_finds_its_indices() -> None:
+    """Indices are made before the product whose kernel takes the mask along."""
+    left, right = floats(40, 24), floats(24, 40)
+    check(lambda a, b: jnp.tril(a @ b), left, right, tolerance=SUM)

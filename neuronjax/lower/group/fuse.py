@@ -64,8 +64,13 @@ class Group:
 
 
 def _is_known(value: Value) -> bool:
-    """Whether a value lies in memory before a program runs, or is a line of indices."""
-    return is_constant(value) or (value.producer is not None and value.producer.name == "iota")
+    """Whether a value lies in memory before a program runs, or is made before all others."""
+    return is_constant(value) or (value.producer is not None and _is_line(value.producer))
+
+
+def _is_line(op: Op) -> bool:
+    """Whether an operation makes few indices."""
+    return op.name == "iota" and math.prod(op.result.shape) <= SMALL
 
 
 @dataclass
@@ -279,7 +284,7 @@ class Fusion:
 def _early_first(operations: Sequence[Op]) -> list[Op]:
     """The operations, but small ones that only what is there from the start decides come first:
     a bias that is converted between two operations of a chain does not cut it."""
-    early: set[Op] = set()
+    early = {op for op in operations if _is_line(op)}
     for op in operations:
         if is_elementwise(op) and math.prod(op.result.shape) <= SMALL:
             roots = [root_of(operand).producer for operand in op.operands]
