@@ -9,6 +9,10 @@ class ConfigError(ModelsError):
     """The settings of a model do not fit together, or ask for something that is not supported."""
 
 
+class ArchitectureError(ConfigError, LookupError):
+    """A file asks for an architecture that the registry does not have."""
+
+
 class WeightsError(ModelsError):
     """The files or tensors of a checkpoint cannot be used."""
 

@@ -5,7 +5,7 @@ import importlib
 from collections.abc import Iterator, Mapping
 
 from models.architecture import Architecture
-from models.errors import ConfigError
+from models.errors import ArchitectureError
 from models.weights.fields import Fields
 
 MODULES = (
@@ -87,7 +87,7 @@ def architecture_of(fields: Fields) -> Architecture:
     """The architecture of a config.json: by the first of `architectures` or by `_class_name`, else
     by `model_type`.
 
-    Raises ConfigError, which lists the supported ones, if it is not supported.
+    Raises ArchitectureError, which lists the supported ones, if it is not supported.
     """
     names = fields.texts("architectures", [])
     if "_class_name" in fields:  # of diffusers
@@ -100,7 +100,7 @@ def architecture_of(fields: Fields) -> Architecture:
     if not names and by_type:
         return by_type[0]
     asked = names[0] if names else f"model_type {fields.values.get('model_type')!r}"
-    raise ConfigError(
+    raise ArchitectureError(
         f"{fields.where} asks for {asked}, which is not supported. Supported are "
         f"{', '.join(sorted(ARCHITECTURES))}."
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -20,6 +21,7 @@ from neuronjax.planning.fit import Fit, Verdict, fit, text, to_json
 from neuronjax.planning.prices import price_for, read_prices
 from neuronjax.planning.runners import Processes
 from neuronjax.planning.workload import Factory, load, reported
+from neuronjax.torch import by_name
 
 FITS, DOES_NOT_FIT = 0, 1
 """Exit codes."""
@@ -35,7 +37,8 @@ those that no other beats in both time and cost are printed. Nothing is allocate
 
 MODEL is a directory in Hugging Face's layout, a config.json, the name of a well-known checkpoint
 (no file is needed, but a checkout is: its packages `models` and `launch` know the names), or
-MODULE:FUNCTION as for `neuronjax estimate`.
+MODULE:FUNCTION as for `neuronjax estimate`. An architecture that `models` lacks is built by
+transformers, on no memory, and runs through torchax (pip install neuronjax[torch] transformers).
 
 Example: neuronjax fit meta-llama/Llama-3.1-8B --targets=trn1.32xlarge,trn2.48xlarge --batch=8
 
@@ -103,19 +106,7 @@ def _factories(arguments: argparse.Namespace) -> Iterator[tuple[Factory, tuple[i
         yield load(arguments.model, settings(arguments.settings)), DEPTHS
         return
     chosen = arguments.phases.split(",") if arguments.phases else None
-    try:
-        reader = _reader()
-        with reported(reader.name, reader.make, None):
-            phases = reader.make(arguments.model, arguments.length)
-    except WorkloadError as error:
-        if path.exists() and isinstance(error.__cause__, ValueError):  # about the file, in words
-            raise ConfigurationError(str(error.__cause__)) from error
-        if path.exists():
-            raise
-        raise ConfigurationError(
-            f"{quoted(arguments.model)} is not a directory, a file, a published name or "
-            "MODULE:FUNCTION."
-        ) from error
+    phases = _phases(arguments.model, arguments.length)
     unknown = sorted(set(chosen or ()) - {phase.name for phase in phases})
     if unknown:
         raise ConfigurationError(
@@ -125,6 +116,33 @@ def _factories(arguments: argparse.Namespace) -> Iterator[tuple[Factory, tuple[i
     for phase in phases:
         if chosen is None or phase.name in chosen:
             yield Factory(make=phase.make, name=phase.name), phase.depths
+
+
+def _phases(model: str, length: int | None) -> Sequence[Any]:
+    """The phases as the repository's models have them; of other architectures, transformers."""
+    is_here = Path(model).exists()
+    try:
+        reader = _reader()
+        with reported(reader.name, reader.make, None):
+            return reader.make(model, length)
+    except ConfigurationError as error:  # the packages are not here
+        if not is_here:
+            raise
+        refusal = error
+    except WorkloadError as error:
+        if not is_here:
+            raise ConfigurationError(
+                f"{quoted(model)} is not a directory, a file, a published name or MODULE:FUNCTION."
+            ) from error
+        if not isinstance(error.__cause__, ValueError):  # about the file, in words
+            raise
+        refusal = ConfigurationError(str(error.__cause__))
+        if not isinstance(error.__cause__, LookupError):  # of an architecture that it knows
+            raise refusal from error
+    try:
+        return by_name.phases(model, length)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{refusal} PyTorch has no model of it either: {error}") from error
 
 
 def _reader() -> Factory:

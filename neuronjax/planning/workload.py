@@ -8,11 +8,12 @@ import importlib
 import inspect
 import os
 import re
+import runpy
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import CodeType
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 import jax
@@ -29,7 +30,7 @@ from neuronjax.errors import (
     shown_line,
 )
 from neuronjax.planning.splits import in_one_line
-from neuronjax.torch import as_jax
+from neuronjax.torch import as_jax, exported
 
 PROTOCOL = """\
 module:function makes the workload. It is called with those of these keywords that it accepts and
@@ -44,7 +45,10 @@ that were given:
            mesh divides, as NxD and Megatron do
   any other, from --set NAME=VALUE
 
-and returns a dict (or a tuple (fn, *arguments)):
+torch:FILE.py:FUNCTION names a function of a file, which may return a module of PyTorch with example
+inputs, (module, *inputs). FILE.pt2 is a program that torch.export saved.
+
+The function returns a dict (or a tuple (fn, *arguments)):
 
   fn         the function; jitted if it donates arguments or has shardings
   arguments  its positional arguments: trees of jax.ShapeDtypeStruct, with sharding= where they are
@@ -173,18 +177,29 @@ def _workload(
     )
 
 
+_OF_FILE = "torch:"
+
+
 def load(spec: str, settings: Mapping[str, Any] | None = None) -> Factory:
     """The factory `module:function`; the folder one is in counts as a place of modules.
 
-    ScriptError: there is no such module or function.
+    ``torch:FILE.py:FUNCTION`` names a function of a file, and a ``.pt2`` file of ``torch.export``
+    is a workload by itself.
+
+    ScriptError: there is no such module, file or function.
     """
-    module_name, colon, function = spec.partition(":")
+    if spec.endswith(exported.SUFFIX):
+        return Factory(make=functools.partial(exported.load, spec), name=spec, is_loaded=True)
+    module_name, colon, function = spec.removeprefix(_OF_FILE).rpartition(":")
     if not colon or not function:
         raise ScriptError(f"{spec!r} does not name a function; write module:function.")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        module = importlib.import_module(module_name)
+        if spec.startswith(_OF_FILE):
+            module: Any = SimpleNamespace(**runpy.run_path(module_name))
+        else:
+            module = importlib.import_module(module_name)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and _is_part(error.name, module_name):
             raise ScriptError(

@@ -58,6 +58,11 @@ class ModuleEnvironment(Environment):
         with torch._C.DisableTorchFunction():
             return Tensor(array(tensor), self)
 
+    def _should_use_torchax_tensor(self, device: Any) -> bool:
+        """What a module makes on ``meta`` is an array, as are its own tensors there."""
+        is_meta = device is not None and torch.device(device).type == "meta"
+        return is_meta or super()._should_use_torchax_tensor(device)
+
     def get_and_rotate_prng_key(self, generator: torch.Generator | None = None) -> Any:
         if generator is None and self.param.prng is None:
             raise ConfigurationError(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import torch
 import torch.nn.functional as F
 
@@ -34,7 +36,33 @@ def _batch_norm(
     return input * scale.reshape(shape) + shift.reshape(shape)
 
 
+def _grouped_mm(
+    rows: jax.Array,
+    weights: jax.Array,
+    ends: jax.Array,
+    bias: jax.Array | None = None,
+    dtype: object = None,
+) -> jax.Array:
+    """Multiplies each group of rows, [rows, k], by its own matrix of [groups, k, n]; `ends` are the
+    numbers of rows up to the end of each group."""
+    sizes = jnp.diff(ends, prepend=0)
+    product = jax.lax.ragged_dot(rows, weights, sizes)
+    return product if bias is None else product + bias
+
+
+def _of_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of arrays as one of tensors."""
+
+    def of_tensors(*tensors: Any, **keywords: Any) -> Any:
+        environment = tensors[0]._env
+        arrays, named = environment.t2j_iso((tensors, keywords))
+        return environment.j2t_iso(function(*arrays, **named))
+
+    return of_tensors
+
+
 OPERATORS: dict[Any, Callable[..., Any]] = {
     F.batch_norm: _batch_norm,
+    torch.ops.aten._grouped_mm: _of_arrays(_grouped_mm),
 }
-"""A function of torch, and its computation by operators that torchax has."""
+"""A function or an operator of torch, and what computes it."""

@@ -53,6 +53,11 @@ class Program:
         """The types of `state`, without a copy of a tensor."""
         return sites.state_of(self.module, values.type_of)
 
+    def arrays(self, tree: Any) -> Any:
+        """A tree with its tensors as arrays, such as a cache of transformers to pass on."""
+        leaves, structure = values.flatten(tree)
+        return structure.unflatten([values.array(leaf) for leaf in leaves])
+
     def __call__(
         self, state: State, *inputs: Any, key: jax.Array | None = None, **keywords: Any
     ) -> Any:
