@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,22 @@ import pytest
 from tests import forked
 from tests.conftest import PROJECT, RunPython
 
-PAGES = sorted([PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")])
+OF_OTHERS = [PROJECT / "docs" / name for name in ("keras.md", "pytorch.md")]
+"""Pages whose examples need what the tests of parity have (`tests/torch/parity/test_pages.py`)."""
+PAGES = sorted({PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")} - {*OF_OTHERS})
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
-EXAMPLES = {
-    f"{page.name}-{number}": example
-    for page in PAGES
-    for number, example in enumerate(PYTHON.findall(page.read_text()))
-}
+
+
+def examples_of(pages: Iterable[Path]) -> dict[str, str]:
+    """The examples in Python of pages, by the page and their number."""
+    return {
+        f"{page.name}-{number}": example
+        for page in pages
+        for number, example in enumerate(PYTHON.findall(page.read_text()))
+    }
+
+
+EXAMPLES = examples_of(PAGES)
 COMMANDS = re.findall(r"^neuronjax .*", (PROJECT / "README.md").read_text(), re.MULTILINE)
 
 
@@ -29,8 +39,13 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_example(name: str, run_python: RunPython) -> None:
+    example_runs(EXAMPLES[name], run_python)
+
+
+def example_runs(example: str, run_python: RunPython) -> None:
+    """Runs an example as a user does, which must print something."""
     done = run_python(
-        EXAMPLES[name],
+        example,
         {
             "JAX_PLATFORMS": "neuron",
             "NEURON_LOGICAL_NC_CONFIG": None,
