@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 from launch.errors import LaunchError
 from launch.serving.errors import RequestError, ServingError
 from launch.serving.http.bodies import Body
-from launch.serving.http.errors import OVERLOADED, TIMEOUT, describe
+from launch.serving.http.errors import CROWDED, OVERLOADED, TIMEOUT, describe
 from launch.serving.http.site import Site, parse_json
 
-TRIED_AGAIN = (OVERLOADED.status, TIMEOUT.status)
+TRIED_AGAIN = (CROWDED.status, OVERLOADED.status, TIMEOUT.status)
 """Statuses of answers that another run may get a better one for."""
 
 

@@ -44,7 +44,7 @@ class EngineConfig:
         512, "Tokens of a prefill step, padding included.", lowest=2
     )
     max_num_waiting: int = setting(
-        1024, "Requests that may wait in the queue; further ones get 503.", lowest=0
+        1024, "Requests of one client that may wait in the queue; further ones get 429.", lowest=0
     )
     scan_layers: bool = setting(
         False,

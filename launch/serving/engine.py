@@ -10,7 +10,7 @@ import itertools
 import math
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 from concurrent.futures import Future
@@ -23,7 +23,7 @@ from launch.serving.answering import Deliver, Load
 from launch.serving.cache.blocks import Prefix
 from launch.serving.cache.prefixes import Key
 from launch.serving.device_clock import DeviceClock
-from launch.serving.errors import OverloadedError, RequestError, ServingError
+from launch.serving.errors import CrowdedError, OverloadedError, RequestError, ServingError
 from launch.serving.requests import FinishReason, Logprobs, Output, Request, Times
 from launch.serving.runner.arrays import Scores
 from launch.serving.sampling.draw import Drawn
@@ -117,6 +117,7 @@ class Engine:
         self._scheduler = Scheduler(limits, runner.worth_guessing)
         self._clock = DeviceClock()
         self._sequences: dict[str, Sequence] = {}
+        self._under_way = Counter[str]()  # of each client
         self._inbox: deque[Callable[[], None]] = deque()
         self._later: list[Later] = []  # a heap
         self._numbers = itertools.count()
@@ -141,22 +142,24 @@ class Engine:
         """Queues a request; its outputs are delivered from now on, and count from when it has
         `arrived` on the device's clock, if not now.
 
-        Raises RequestError for one that could never be computed, OverloadedError if the queue is
-        full, ServingError if the engine has stopped.
+        Raises RequestError for one that could never be computed, CrowdedError if its client has as
+        many in the queue as it may, ServingError if the engine has stopped.
         """
         self.check(request)
         with self._change:
             self._check_alive()
-            waiting = self._scheduler.waiting + len(self._inbox) + len(self._later)
+            client = request.client
+            waiting = self._under_way[client] - self._scheduler.slots.held[client]
             if waiting >= self._max_waiting:
-                raise OverloadedError(
-                    f"{waiting} requests are already waiting, the most that the queue holds. Try "
-                    "again later."
+                raise CrowdedError(
+                    f"{waiting} requests of this client are already waiting, the most that the "
+                    "queue holds. Try again later."
                 )
             if request.id in self._sequences:
                 raise RequestError(f"the request {request.id!r} is already in progress")
             speculation = self.limits.guesses > 0
             sequence = self._sequences[request.id] = Sequence.of(request, speculation=speculation)
+            self._under_way[client] += 1
             self._put(lambda: self._admit(sequence, arrived), at)
 
     def check(self, request: Request) -> None:
@@ -179,10 +182,18 @@ class Engine:
     def cancel(self, request_id: str, reason: FinishReason = "cancelled") -> None:
         """Ends a request early, if it is under way; nothing more is delivered for it."""
         with self._change:
-            sequence = self._sequences.pop(request_id, None)
+            sequence = self._drop(request_id)
             if sequence is not None:
                 self._inbox.append(lambda: self._scheduler.end(sequence, reason))
                 self._change.notify()
+
+    def _drop(self, request_id: str) -> Sequence | None:
+        """Forgets a request, if it is under way."""
+        with self._change:
+            sequence = self._sequences.pop(request_id, None)
+            if sequence is not None:
+                self._under_way -= Counter((sequence.client,))
+        return sequence
 
     def between_steps(
         self, action: Callable[[], None], *, at: float | None = None
@@ -341,7 +352,7 @@ class Engine:
                 else:
                     outputs.append(_output(sequence, new, drawn, rows[index], finished, done.ends))
             if finished is not None:
-                self._sequences.pop(sequence.id, None)
+                self._drop(sequence.id)
         self._on_step(StepRecord(step, time.perf_counter() - done.began, done.planning_seconds))
         if outputs:
             self._deliver(outputs)

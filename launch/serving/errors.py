@@ -19,5 +19,9 @@ class OverloadedError(LaunchError):
     """The queue is full, or the server is about to end: try again later or elsewhere."""
 
 
+class CrowdedError(OverloadedError):
+    """A client has as many requests in the queue as it may: the others have room."""
+
+
 class ComputingError(LaunchError):
     """What was asked for could not be computed; it is not the request that is to blame."""

@@ -128,6 +128,7 @@ class Request:
     prompt_logprobs: int | None = None  # likeliest tokens to report with each one of the prompt
     prompt_only: bool = False  # the token that is drawn is of no interest
     min_tokens: int = 0  # before these no stop token is drawn
+    client: str = ""  # who asks: clients get equal shares
 
     def __post_init__(self) -> None:
         """Raises RequestError for a priority that slots cannot hold, or a least length that cannot

@@ -276,10 +276,10 @@ def test_keys_and_limits(byte_runner: Runner) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_full_queue_is_a_503(byte_runner: Runner, stream: bool) -> None:
+def test_a_full_queue_is_a_429(byte_runner: Runner, stream: bool) -> None:
     with running(byte_runner, max_waiting=0) as server:
         status, answer = server.ask(COMPLETIONS, {"prompt": "a", "stream": stream})
-        assert (status, answer["error"]["code"]) == (503, "overloaded")
+        assert (status, answer["error"]["code"]) == (429, "rate_limit_exceeded")
 
 
 def test_a_stream_that_cannot_begin_is_a_400(server: Running) -> None:

@@ -59,7 +59,9 @@ def drive(scheduler: Scheduler, depth: int = 1, device: TokenDevice | None = Non
 
 
 prompts = st.lists(st.integers(0, 1), min_size=1, max_size=14)  # few tokens: prefixes meet
-requests = st.tuples(prompts, st.integers(1, 10), st.integers(0, 2), st.booleans())
+requests = st.tuples(
+    prompts, st.integers(1, 10), st.integers(0, 2), st.booleans(), st.sampled_from("abc")
+)
 partial = st.builds(KeyWindow, st.integers(1, 9), st.booleans())
 windows = st.lists(st.one_of(st.just(WHOLE), partial), min_size=1, max_size=3).map(tuple)
 
@@ -114,10 +116,17 @@ def test_each_answer_is_the_answer_alone(
     )
     device = TokenDevice(scheduler)
     waits = [wait for wait, _ in arrivals]
-    expected = [answer(prompt, count, windows) for _, (prompt, count, _, _) in arrivals]
+    expected = [answer(prompt, count, windows) for _, (prompt, count, *_) in arrivals]
     sequences = [
-        sequence(prompt, count, priority=priority, one_by_one=one_by_one, speculates=one_by_one)
-        for _, (prompt, count, priority, one_by_one) in arrivals
+        sequence(
+            prompt,
+            count,
+            priority=priority,
+            one_by_one=one_by_one,
+            speculates=one_by_one,
+            client=client,
+        )
+        for _, (prompt, count, priority, one_by_one, client) in arrivals
     ]
     coming = deque(zip(waits, sequences, strict=True))
     leaving = {when: which for which, when in cancels if which < len(sequences)}
@@ -148,6 +157,7 @@ def test_each_answer_is_the_answer_alone(
         else:
             assert (list(each.answer), each.finished) == (tokens, "length")
     assert (held(scheduler), scheduler.slots.used) == (0, 0)
+    assert not +scheduler.slots.held
 
 
 def test_a_common_beginning_is_computed_once() -> None:
@@ -270,6 +280,60 @@ def test_a_higher_priority_takes_the_place_of_a_lower_one() -> None:
     assert step is not None
     assert step.sequences == [high]
     assert low.slot is None
+
+
+@settings(max_examples=50)
+@given(queued=st.integers(1, 60), count=st.integers(2, 12), own=st.integers(1, 4))
+def test_a_client_with_little_waits_for_little(queued: int, count: int, own: int) -> None:
+    """However much another one has queued: a step for the prompt and one for each token, between
+    which there are the prompts of others that get a slot."""
+    scheduler = Scheduler(LIMITS)
+    device = TokenDevice(scheduler)
+    for index in range(queued):
+        scheduler.submit(sequence([index % VOCABULARY], count, client="much"))
+    for _ in range(2 * LIMITS.slots):
+        if (step := scheduler.plan()) is not None:
+            scheduler.complete(step, device.run(step))
+    little = sequence([1, 2], own, client="little")
+    scheduler.submit(little)
+    steps = 0
+    while little.finished is None:
+        step = scheduler.plan()
+        assert step is not None
+        scheduler.complete(step, device.run(step))
+        steps += 1
+    assert steps <= (1 + own) * (1 + LIMITS.prefills_per_decode)
+    drive(scheduler, device=device)
+
+
+@settings(max_examples=50)
+@given(
+    counts=st.lists(st.integers(2, 12), min_size=2, max_size=3),
+    shares=st.lists(st.integers(10, 60), min_size=3, max_size=3),
+)
+def test_clients_get_equal_shares(counts: list[int], shares: list[int]) -> None:
+    """Of tokens, while all of them have sequences that wait, whatever these are like."""
+    scheduler = Scheduler(LIMITS)
+    device = TokenDevice(scheduler)
+    own: dict[str, list[Sequence]] = {
+        str(client): [sequence([1], count, client=str(client)) for _ in range(share)]
+        for client, (count, share) in enumerate(zip(counts, shares, strict=False))
+    }
+    for sequences in own.values():
+        for each in sequences:
+            scheduler.submit(each)
+    most = 2 * LIMITS.slots * (1 + max(counts))
+    while (step := scheduler.plan()) is not None:
+        scheduler.complete(step, device.run(step))
+        waiting = [
+            any(
+                each.number >= 0 and each.slot is None and each.finished is None
+                for each in sequences
+            )
+            for sequences in own.values()
+        ]
+        got = [sum(len(each.answer) for each in sequences) for sequences in own.values()]
+        assert not all(waiting) or max(got) - min(got) <= most
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,10 @@ from launch.serving.http.errors import (
     TIMEOUT,
     TOO_LARGE,
     HTTPError,
-    describe,
     no_such_model,
+    respond,
 )
-from launch.serving.http.gate import Gate
+from launch.serving.http.gate import Gate, client_of
 from launch.serving.http.site import Answer, Endpoint, Site
 from launch.serving.http.streaming import ClientGone, EventStream, while_connected
 from models.errors import ModelsError
@@ -97,7 +97,7 @@ class Pages:
         if error.status_code == 404:
             detail = f"{self._site.name} answers to {', '.join(self._site.endpoints)}"
         kinds = {404: NO_SUCH_PATH, 405: NO_SUCH_METHOD}
-        return _respond(HTTPError(kinds.get(error.status_code, INVALID), f"{where}: {detail}"))
+        return respond(HTTPError(kinds.get(error.status_code, INVALID), f"{where}: {detail}"))
 
     def answer(self, endpoint: Endpoint) -> Answering:
         """POST, to one of the site's endpoints."""
@@ -114,6 +114,7 @@ class Pages:
             except ClientDisconnect:
                 return Response(status_code=CLIENT_CLOSED)
             body = await endpoint.parse(request.headers, data)
+            body.client = client_of(request)
             if len(data) > _SHORT:
                 # Templates and tokenizers of long prompts would keep everybody else waiting.
                 answer = await asyncio.to_thread(endpoint.read_all, body)
@@ -179,9 +180,9 @@ class Posts:
         try:
             response = await answer(Request(scope, receive))
         except (LaunchError, ModelsError) as error:
-            response = _respond(error)
+            response = respond(error)
         except Exception as error:
-            await _respond(error)(scope, receive, send)
+            await respond(error)(scope, receive, send)
             raise  # for the log
         await response(scope, receive, send)
 
@@ -228,9 +229,4 @@ def _for_pages_elsewhere(app: ASGIApp, config: ServerConfig) -> ASGIApp:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    return _respond(error)
-
-
-def _respond(error: Exception) -> Response:
-    status, body = describe(error)
-    return JSONResponse(body, status)
+    return respond(error)

@@ -56,8 +56,9 @@ class Body:
     `check_all_read` refuses those that are left.
     """
 
-    def __init__(self, values: Mapping[str, Any], where: str = "") -> None:
-        self._values, self._where = values, where
+    def __init__(self, values: Mapping[str, Any], where: str = "", client: str = "") -> None:
+        """`client`: who sends it."""
+        self._values, self._where, self.client = values, where, client
         self._read: set[str] = set()
         self._inner: list[Body] = []
 
@@ -155,7 +156,7 @@ class Body:
 
     def derive(self, values: Mapping[str, Any], where: str = "") -> "Body":
         """A body of other fields, which must all be read as well."""
-        inner = Body(values, where)
+        inner = Body(values, where, self.client)
         self._inner.append(inner)
         return inner
 

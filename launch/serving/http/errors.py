@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.responses import JSONResponse
+
 from launch.errors import LaunchError
-from launch.serving.errors import OverloadedError, RequestError, ServingError
+from launch.serving.errors import CrowdedError, OverloadedError, RequestError, ServingError
 
 
 class HTTPError(LaunchError):
@@ -34,6 +36,7 @@ NO_SUCH_PATH = Kind(404, "invalid_request_error", "unknown_url")
 NO_SUCH_METHOD = Kind(405, "invalid_request_error", "method_not_supported")
 TOO_LARGE = Kind(413, "invalid_request_error", "request_too_large")
 UNSUPPORTED_KIND = Kind(415, "invalid_request_error", "unsupported_media_type")
+CROWDED = Kind(429, "rate_limit_error", "rate_limit_exceeded")
 OVERLOADED = Kind(503, "server_error", "overloaded")
 STOPPED = Kind(503, "server_error", "engine_stopped")
 TIMEOUT = Kind(504, "server_error", "timeout")
@@ -52,6 +55,17 @@ def check_model(requested: str, served: str) -> None:
         raise no_such_model(requested, [served])
 
 
+RETRY_SECONDS = 1
+"""When a client may try again that came to a full queue."""
+
+
+def respond(error: Exception) -> JSONResponse:
+    """The answer that tells of an error."""
+    status, body = describe(error)
+    may_try_again = status in (CROWDED.status, OVERLOADED.status)
+    return JSONResponse(body, status, {"Retry-After": str(RETRY_SECONDS)} if may_try_again else {})
+
+
 def describe(error: Exception) -> tuple[int, dict[str, Any]]:
     """The status and the body of an error."""
     kind, message, parameter = INTERNAL, "the server failed: its log says more", None
@@ -60,6 +74,8 @@ def describe(error: Exception) -> tuple[int, dict[str, Any]]:
     elif isinstance(error, RequestError):
         is_length = "context length" in str(error)
         kind, message, parameter = TOO_LONG if is_length else INVALID, str(error), error.parameter
+    elif isinstance(error, CrowdedError):
+        kind, message = CROWDED, str(error)
     elif isinstance(error, OverloadedError):
         kind, message = OVERLOADED, str(error)
     elif isinstance(error, ServingError):

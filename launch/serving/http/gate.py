@@ -4,6 +4,7 @@ A page in somebody's browser can send requests to servers that only this machine
 under a name of its own that leads here (DNS rebinding), or from its own origin.
 """
 
+import hashlib
 import hmac
 import ipaddress
 import socket
@@ -13,11 +14,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse
+from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from launch.serving.config import ServerConfig, split_names
-from launch.serving.http.errors import FORBIDDEN, UNAUTHORISED, HTTPError, describe
+from launch.serving.http.errors import FORBIDDEN, UNAUTHORISED, HTTPError, respond
 
 ANY = "*"
 _READING = ("GET", "HEAD", "OPTIONS")
@@ -55,8 +56,7 @@ class Gate:
             self._check_origin(scope["method"], headers)
             self._check_key(scope["path"], headers.get("authorization", ""))
         except HTTPError as error:
-            status, body = describe(error)
-            await JSONResponse(body, status)(scope, receive, send_with_id)
+            await respond(error)(scope, receive, send_with_id)
             return
         await self._app(scope, receive, send_with_id)
 
@@ -84,6 +84,15 @@ class Gate:
             return
         if not hmac.compare_digest(given.encode(), f"Bearer {self._key}".encode()):
             raise HTTPError(UNAUTHORISED, "the API key is missing or wrong: Authorization: Bearer")
+
+
+def client_of(request: Request) -> str:
+    """Who sends a request, for equal shares: the key that it has, whether one is needed or not, or
+    else the address that it comes from."""
+    key = request.headers.get("authorization")
+    if key is not None:
+        return hashlib.sha256(key.encode()).hexdigest()
+    return request.client.host if request.client else ""
 
 
 def _own_names(config: ServerConfig) -> Collection[str]:

@@ -24,6 +24,7 @@ class Wanted:
     stop_tokens: frozenset[int]
     min_tokens: int
     priority: int
+    client: str
     stream: bool
     include_usage: bool
     usage_of_each: bool  # with every piece of a stream
@@ -63,6 +64,7 @@ class Wanted:
                         form,
                         adapter=adapter,
                         min_tokens=self.min_tokens,
+                        client=self.client,
                     )
                 )
         return requests
@@ -112,6 +114,7 @@ def read_wanted(
         min_tokens=body.integer("min_tokens", 0),
         stop_tokens=frozenset([*own_stops, *_tokens(body.list("stop_token_ids"), vocab_size)]),
         priority=body.integer("priority", 0),
+        client=body.client,
         stream=body.flag("stream"),
         include_usage=streaming.flag("include_usage"),
         usage_of_each=streaming.flag("continuous_usage_stats"),

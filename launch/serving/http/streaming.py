@@ -9,11 +9,10 @@ from typing import Any, TypeVar
 
 import orjson
 from starlette.requests import Request
-from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from launch.errors import LaunchError
-from launch.serving.http.errors import describe
+from launch.serving.http.errors import describe, respond
 from launch.serving.http.site import Stream
 
 T = TypeVar("T")
@@ -59,8 +58,7 @@ class EventStream:
             with self._source as source:
                 await _Sender(source, send).run(receive)
         except LaunchError as error:  # nothing has been sent
-            status, body = describe(error)
-            await JSONResponse(body, status)(scope, receive, send)
+            await respond(error)(scope, receive, send)
 
 
 class _Sender:

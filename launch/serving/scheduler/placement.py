@@ -47,7 +47,8 @@ class Placement:
 
     def admit(self, protected: Collection[int], groups: Items[int] = (0,)) -> int | None:
         """Gives the first sequence that waits a slot of one of these groups and the blocks of its
-        text, if there are enough, or those of sequences with a lower priority; returns the slot.
+        text, if there are enough, or those of sequences with a lower priority or of a client that
+        has more; returns the slot.
 
         `protected` slots are left alone.
         """
@@ -60,7 +61,7 @@ class Placement:
             if victim is None:
                 return None
             self.preempt(victim)
-        self.waiting.pop()
+        self.waiting.take(sequence)
         return self._enter(sequence, fit)
 
     def fill(self, where: np.ndarray, ends: np.ndarray) -> bool:
@@ -89,7 +90,7 @@ class Placement:
         if first is None:
             return False
         free = any(map(self.slots.free, range(self.slots.groups)))
-        return free or self.slots.last(above=first.priority) is not None
+        return free or self.slots.last_for(first) is not None
 
     def have_blocks(self, where: np.ndarray, tokens: int) -> bool:
         """Whether there are blocks for so many more tokens of each of these slots."""
@@ -178,8 +179,8 @@ class Placement:
     def _victim(
         self, sequence: Sequence, protected: Collection[int], groups: Items[int]
     ) -> int | None:
-        """The slot that makes room: of the first group that has one of a lower priority."""
-        lasts = (self.slots.last(group, sequence.priority, protected) for group in groups)
+        """The slot that makes room, of the first group that has one."""
+        lasts = (self.slots.last_for(sequence, group, protected) for group in groups)
         return next((slot for slot in lasts if slot is not None), None)
 
     def _fit(self, sequence: Sequence, group: int) -> Fit | None:

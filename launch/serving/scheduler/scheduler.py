@@ -4,7 +4,8 @@
 a step has made. Steps may be planned before the tokens of earlier ones are known: such a step reads
 its tokens on the device. All steps must run in the order in which they were planned.
 
-Policy: lower priority numbers first, then order of arrival. Prompts are computed in chunks, and
+Policy: lower priority numbers first, then clients in turn (see `waiting`), then order of arrival; a
+client with fewer slots than another gets one of its. Prompts are computed in chunks, and
 never in one step with sequences that decode; of the two, prompts go first, but after
 `prefills_per_decode` of them the others get a turn. Where blocks are short, the sequence of the
 lowest rank gives its own back, and is computed again later (preemption by recomputation).
@@ -99,7 +100,7 @@ class Scheduler:
         sequence.number = self._arrivals
         self._arrivals += 1
         self.counters.prompt_tokens += len(sequence.tokens)
-        self._waiting.add(sequence)
+        self._waiting.enqueue(sequence)
 
     def known(self, text: Items[int], root: Key) -> Prefix:
         """What the cache holds of the beginning of a text below a root, in the group of slots that

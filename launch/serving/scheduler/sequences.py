@@ -21,6 +21,8 @@ class Sequence:
     limit: int  # length at which it ends, in tokens
     stop_tokens: Collection[int] = ()
     priority: int = 0  # lower numbers go first
+    client: str = ""  # who asks
+    turn: float = 0.0  # its place among those of other clients that wait
     one_by_one: bool = False  # each token must be known before the next one is planned
     speculates: bool = False  # tokens that are guessed may be checked several at once
     number: int = -1  # order of arrival; negative: it has not been submitted
@@ -49,6 +51,7 @@ class Sequence:
             limit=len(request.prompt) + request.max_tokens,
             stop_tokens=request.stop_tokens,
             priority=request.priority,
+            client=request.client,
             one_by_one=request.grammar is not None or speculates,
             speculates=speculates,
             request=request,

@@ -1,5 +1,6 @@
 """The sequences that have a place in the batch, as arrays, so that a step's plan costs little."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from collections.abc import Sequence as Items
 
@@ -40,6 +41,7 @@ class Slots:
         self.number = zeros(np.int64)  # of the sequence: its place in the order of arrival
         self.priority = zeros(np.int64)
         self.has_stops = zeros(np.bool_)  # tokens may end it before its limit
+        self.held = Counter[str]()  # slots of each client
         self._block_size = block_size
         self.tables = np.full((count, tables, blocks_per_sequence), SCRATCH, np.int32)
         self.first_blocks = np.zeros((count, tables), np.int32)  # those before have been given back
@@ -137,6 +139,7 @@ class Slots:
         self.has_stops[slot] = bool(sequence.stop_tokens)
         self.serial[slot] += 1
         self.changes += 1
+        self.held[sequence.client] += 1
         return slot
 
     def leave(self, slot: int) -> Sequence:
@@ -150,6 +153,7 @@ class Slots:
         self.serial[slot] += 1
         self.changes += 1
         self._free[self.group(slot)].append(slot)
+        self.held -= Counter((sequence.client,))
         return sequence
 
     def short(self, slots: np.ndarray, ends: np.ndarray) -> np.ndarray:
@@ -187,17 +191,32 @@ class Slots:
         blocks: list[int] = places[places != SCRATCH].tolist()
         return blocks
 
+    def last_for(
+        self, sequence: Sequence, group: int | None = None, protected: Collection[int] = ()
+    ) -> int | None:
+        """The slot that makes room for a sequence: the last one of a lower priority, or else of a
+        client that has two more than the sequence's own, so that it still has as many."""
+        slot = self.last(group, self.priority > sequence.priority, protected)
+        if slot is not None:
+            return slot
+        least = self.held[sequence.client] + 2
+        rich = {client for client, count in self.held.items() if count >= least}
+        if not rich:
+            return None
+        theirs = np.array([s is not None and s.client in rich for s in self._sequences])
+        return self.last(group, theirs & (self.priority >= sequence.priority), protected)
+
     def last(
         self,
         group: int | None = None,
-        above: int | None = None,
+        among: np.ndarray | None = None,
         protected: Collection[int] = (),
     ) -> int | None:
-        """The slot of the sequence that goes last: in a group or in all, among those whose priority
-        has a number above this one, and not in a protected slot."""
+        """The slot of the sequence that goes last: in a group or in all, among those of a mask
+        bool [slots], and not in a protected slot."""
         there = self.limit > 0
-        if above is not None:
-            there &= self.priority > above
+        if among is not None:
+            there &= among
         if protected:
             there[list(protected)] = False
         if group is not None and self.groups > 1:
