@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from models.decoder.padding import padding_of
+from models.decoder.padding import padding_of, repeat_kv_heads
 from models.errors import ConfigError
 from models.parameters import Parameters, axis_names_of, merge
 from models.pretrained import Described, describe
@@ -119,8 +119,7 @@ def _made(
     if is_deep and layers:
         config = replace(config, num_layers=layers)
     if hasattr(config, "num_kv_heads"):
-        heads = max(config.num_kv_heads, mesh.shape.get("model", 1))
-        config = replace(config, num_kv_heads=heads)
+        config = repeat_kv_heads(config, mesh.shape)
     asked = config
     if pad:
         make_padded = described.architecture.padded

@@ -28,7 +28,7 @@ from launch.training.step import KINDS, make_training
 from models.decoder.config import DecoderConfig
 from models.decoder.flops import forward_flops, training_flops
 from models.decoder.model import Decoder
-from models.decoder.padding import padded, padding_of
+from models.decoder.padding import padded, padding_of, repeat_kv_heads
 from models.layers.cache import KVCache
 from models.layers.rotary import Rotary
 from models.parameters import axis_names_of, merge, split_abstract
@@ -66,9 +66,8 @@ def model_config(
     else, too."""
     if model not in MODELS:
         raise SettingsError(f"model={model!r} is unknown; choose one of {', '.join(MODELS)}.")
-    config = MODELS[model]
-    heads = max(config.num_kv_heads, mesh.shape.get("model", 1))
-    config = replace(config, num_kv_heads=heads, num_layers=layers or config.num_layers, **changes)
+    config = repeat_kv_heads(MODELS[model], mesh.shape)
+    config = replace(config, num_layers=layers or config.num_layers, **changes)
     return padded(config, mesh.shape) if pad else config
 
 

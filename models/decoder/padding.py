@@ -13,6 +13,13 @@ from models.decoder.config import DecoderConfig
 from models.sharding import HEAD_AXES, TENSOR_AXES
 
 
+def repeat_kv_heads(config: Any, mesh: Mapping[str, int]) -> Any:
+    """The config with as many key and value heads as the axis `model` has parts, each for a share
+    of its queries, or as there are heads of queries. NxD repeats them in the same way."""
+    heads = max(config.num_kv_heads, min(mesh.get("model", 1), config.num_heads))
+    return replace(config, num_kv_heads=heads)
+
+
 def padded(config: DecoderConfig, mesh: Mapping[str, int]) -> DecoderConfig:
     """The config with the least sizes that a mesh of these axes divides: of the tables, of the
     heads by whole groups, and of feed-forward blocks. The same one if it divides them already."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from launch.serving.config import EngineConfig
 from launch.serving.engine import Engine
-from launch.serving.errors import OverloadedError, RequestError, ServingError
+from launch.serving.errors import CrowdedError, OverloadedError, RequestError, ServingError
 from launch.serving.requests import Request, SamplingParameters
 from launch.serving.runner.sizes import layer_windows
 from models.decoder.cache_groups import CacheGroups, reaches_within
@@ -150,7 +150,7 @@ def test_a_mesh_that_splits_the_heads() -> None:
 def test_what_cannot_be_taken_is_refused_and_the_rest_goes_on(runner) -> None:  # type: ignore[no-untyped-def]
     clients = Clients()
     with Engine(runner, LIMITS, clients.deliver, max_waiting=0) as engine:
-        with pytest.raises(OverloadedError, match="0 requests are already waiting"):
+        with pytest.raises(CrowdedError, match="0 requests of this client"):
             engine.submit(Request("a", [1], 1))
         with pytest.raises(RequestError, match="maximum context length is 48"):
             engine.submit(Request("b", [1] * 40, 9))

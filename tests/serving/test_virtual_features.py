@@ -235,6 +235,14 @@ def test_programs_are_those_of_the_runner(program: str, result: Sequence[tuple[i
     assert ("layers" in made) == (not program.startswith(("eagle", "medusa")))
 
 
+@pytest.mark.parametrize(("cores", "heads"), [(8, 32), (32, 32), (64, 64)])
+def test_models_are_padded_as_the_server_pads(cores: int, heads: int) -> None:
+    """8B has 32 heads of queries, and as many cores as a machine has."""
+    made = serving_step(abstract_mesh(f"model={cores}"), model="8b", context=64, layers=1)
+    shapes = {name: leaf.shape for name, leaf in made["arguments"][0].items()}
+    assert shapes["blocks.0.attention.query.kernel"] == (4096, heads, 128)
+
+
 def test_adapters_are_part_of_the_model_that_is_timed() -> None:
     """Two linear maps more for each of seven in a layer: 3 adapters and a text without one."""
 

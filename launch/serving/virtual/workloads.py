@@ -47,7 +47,8 @@ def serving_step(
     with narrow weights; beside these is room for so many `adapters`. `guesses` are of each row."""
     if program in SHALLOW:
         layers = 1
-    config = model_config(model, mesh, layers, max_seq_len=context, dtype=dtype, param_dtype=dtype)
+    sizes = {"max_seq_len": context, "dtype": dtype, "param_dtype": dtype}
+    config = model_config(model, mesh, layers, pad=True, **sizes)  # as the server pads
     shapes = Shapes(
         mesh=mesh,
         config=config,
