@@ -10,7 +10,7 @@ import pytest
 
 from launch.serving.disaggregated import Disaggregated
 from launch.serving.engine import Engine
-from launch.serving.errors import OverloadedError, RequestError
+from launch.serving.errors import CrowdedError, RequestError
 from launch.serving.replicas import Replicas
 from launch.serving.requests import Request, SamplingParameters
 from launch.serving.scheduler.steps import Counters
@@ -170,7 +170,7 @@ def test_a_full_queue_is_told(runners: list[Any]) -> None:
     clients = Clients()
     with (
         Disaggregated(*runners, SMALL, clients.deliver, max_waiting=0) as engine,
-        pytest.raises(OverloadedError, match="0 requests are already waiting"),
+        pytest.raises(CrowdedError, match="0 requests of this client"),
     ):
         engine.submit(Request("b", [1], 1))
 
