@@ -126,8 +126,9 @@ def _made(
     program = to_jax(module, **inputs)
     converted = as_jax(program, ())
     state, given = converted.arguments
-    rules = [tensor_parallel(module, "model")] if getattr(module, "tp_plan", None) else []
-    split = specs(program, *rules) if mesh.shape.get("model", 1) > 1 else specs(program)
+    cores = mesh.shape.get("model", 1)
+    has_plan = cores > 1 and getattr(module, "tp_plan", None)
+    split = specs(program, *([tensor_parallel(module, "model", cores)] if has_plan else []))
 
     def on_mesh(leaf: Any, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
         sharding = NamedSharding(mesh, spec)

@@ -55,8 +55,11 @@ def _of_patterns(patterns: Mapping[str, PartitionSpec], paths: list[str]) -> Rul
     return rule
 
 
-def tensor_parallel(module: torch.nn.Module, axis: str) -> Rule:
+def tensor_parallel(module: torch.nn.Module, axis: str, size: int = 1) -> Rule:
     """The plan that a model of transformers has for itself, over an axis of the mesh.
+
+    Keys and values are whole on every core where there are fewer of their heads than the `size` of
+    the axis, or where it does not divide them.
 
     ConfigurationError: the model has no plan.
     """
@@ -66,8 +69,13 @@ def tensor_parallel(module: torch.nn.Module, axis: str) -> Rule:
             f"{type(module).__name__} has no tp_plan; give rules on the paths of its tensors."
         )
 
+    text = getattr(module, "config", None)
+    heads = getattr(text and text.get_text_config(), "num_key_value_heads", None) or size
+
     def rule(path: str, shape: tuple[int, ...]) -> PartitionSpec | None:
         owner, _, name = path.rpartition(".")
+        if heads % size and owner.endswith(_KEYS_AND_VALUES):
+            return None
         for pattern, style in plan.items():
             if fnmatch.fnmatch(path, pattern) or fnmatch.fnmatch(owner, pattern):
                 split = _SPLIT.get(style)
@@ -75,6 +83,10 @@ def tensor_parallel(module: torch.nn.Module, axis: str) -> Rule:
         return None
 
     return rule
+
+
+_KEYS_AND_VALUES = ("k_proj", "v_proj")
+"""Ends of the paths of projections to heads of which a model may have fewer than of queries."""
 
 
 def _columns(name: str, rank: int) -> int | None:

@@ -50,6 +50,22 @@ def _grouped_mm(
     return product if bias is None else product + bias
 
 
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """Attention of [..., heads, queries, width], the softmax in FP32 and masked by a choice, as the
+    compiler fuses it. A query that may see no key sees all of them, where PyTorch has zeros."""
+    weights = _attention_weights(query, key, attn_mask, is_causal, scale)
+    return _weighted(F.dropout(weights, dropout_p) if dropout_p else weights, value)
+
+
 def _of_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of arrays as one of tensors."""
 
@@ -61,8 +77,75 @@ def _of_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
     return of_tensors
 
 
+@_of_arrays
+def _attention_weights(
+    query: jax.Array,
+    key: jax.Array,
+    mask: jax.Array | None,
+    is_causal: bool,
+    scale: float | None,
+) -> jax.Array:
+    """[..., key heads, queries per key head, queries, keys]"""
+    grouped = _grouped(query, key.shape[-3]) if query.ndim > 2 else query
+    logits = jnp.einsum(
+        "...gqd,...kd->...gqk" if query.ndim > 2 else "qd,kd->qk",
+        grouped, key, preferred_element_type=jnp.promote_types(query.dtype, jnp.float32),
+    ) * (query.shape[-1] ** -0.5 if scale is None else scale)  # fmt: skip
+    if is_causal:
+        mask = jnp.tri(query.shape[-2], key.shape[-2], dtype=bool)
+    if mask is not None and query.ndim > 2 and mask.ndim > 2:
+        mask = _grouped(mask, key.shape[-3]) if mask.shape[-3] > 1 else mask[..., None, :, :]
+    if mask is not None and mask.dtype == bool:
+        logits = jnp.where(mask, logits, jnp.finfo(logits.dtype).min)
+    elif mask is not None:
+        logits = logits + mask
+    return jax.nn.softmax(logits, axis=-1).astype(query.dtype)
+
+
+@_of_arrays
+def _weighted(weights: jax.Array, value: jax.Array) -> jax.Array:
+    if value.ndim == 2:
+        return weights @ value
+    mixed = jnp.einsum("...gqk,...kd->...gqd", weights, value)
+    return mixed.reshape(*mixed.shape[:-4], -1, *mixed.shape[-2:])
+
+
+def _grouped(x: jax.Array, groups: int) -> jax.Array:
+    """Splits the heads of [..., heads, queries, n] into groups that share a key."""
+    return x.reshape(*x.shape[:-3], groups, -1, *x.shape[-2:])
+
+
+def _embedding(rows: jax.Array, weight: jax.Array) -> jax.Array:
+    """Rows of a table; torchax has what is out of bounds filled, for which PyTorch is an error."""
+    return jnp.take(weight, rows, axis=0, mode="clip")
+
+
+def _linear(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Takes its arguments by the names that PyTorch gives them, as torchax does not."""
+    product = _product(input, weight)
+    return product if bias is None else product + bias
+
+
+@_of_arrays
+def _product(rows: jax.Array, weight: jax.Array) -> jax.Array:
+    return jnp.einsum("...k,nk->...n", rows, weight)
+
+
+def _power(x: jax.Array, exponent: Any) -> jax.Array:
+    """A power, which is a product where the exponent is a small whole number in Python."""
+    is_product = exponent in (2, 3, 4) if isinstance(exponent, int | float) else False
+    return jax.lax.integer_pow(x, int(exponent)) if is_product else jnp.power(x, exponent)
+
+
 OPERATORS: dict[Any, Callable[..., Any]] = {
     F.batch_norm: _batch_norm,
+    F.embedding: _of_arrays(lambda rows, weight, *_, **__: _embedding(rows, weight)),
+    F.linear: _linear,
+    F.scaled_dot_product_attention: _attention,
     torch.ops.aten._grouped_mm: _of_arrays(_grouped_mm),
+    torch.ops.aten.embedding: _of_arrays(lambda weight, rows, *_, **__: _embedding(rows, weight)),
+    torch.ops.aten.pow.Tensor_Scalar: _of_arrays(_power),
 }
 """A function or an operator of torch, and what computes it."""

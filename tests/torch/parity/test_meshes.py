@@ -34,6 +34,8 @@ def test_a_models_own_plan(neuron_devices: list[jax.Device]) -> None:
     assert split.parameters[f"{layer}.q_proj.weight"] == P("model", None)
     assert split.parameters[f"{layer}.o_proj.weight"] == P(None, "model")
     assert split.parameters["model.norm.weight"] == P()
+    few_heads = specs(program, tensor_parallel(module, "model", 4))
+    assert few_heads.parameters[f"{layer}.k_proj.weight"] == P()
     rows = jax.device_put(ids.numpy(), NamedSharding(mesh, P("data", None)))
     got = jax.jit(program)(placed(program.state, mesh, split), rows).logits
     np.testing.assert_allclose(got, module(ids).logits.detach(), atol=1e-5)

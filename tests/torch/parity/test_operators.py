@@ -29,8 +29,32 @@ def grouped(*shapes: tuple[int, ...]) -> list[torch.Tensor]:
     return [*map(torch.randn, shapes), torch.tensor([3, 3, 12], dtype=torch.int32)]
 
 
+def attention(groups: int = 1) -> list[torch.Tensor]:
+    """Queries, keys and values, with as many query heads for each key head."""
+    return [torch.randn(2, 2 * groups, 5, 8), torch.randn(2, 2, 7, 8), torch.randn(2, 2, 7, 8)]
+
+
+ATTEND = F.scaled_dot_product_attention
+SEEN = torch.rand(2, 1, 5, 7) < 0.7
+SEEN[..., 0] = True
+
 CASES: dict[str, tuple[Callable[..., torch.Tensor], list[torch.Tensor]]] = {
     "grouped_mm": (lambda a, b, ends: F.grouped_mm(a, b, offs=ends), grouped((12, 16), (3, 16, 8))),
+    "attention": (ATTEND, attention()),
+    "attention_causal": (lambda q, k, v: ATTEND(q, k, v, is_causal=True, scale=0.3), attention()),
+    "attention_masked": (ATTEND, [*attention(), SEEN]),
+    "attention_biased": (ATTEND, [*attention(), torch.randn(2, 2, 5, 7)]),
+    "attention_grouped": (
+        lambda q, k, v, mask: ATTEND(q, k, v, mask, enable_gqa=True),
+        [*attention(3), torch.randn(2, 6, 5, 7)],
+    ),
+    "attention_of_one_head": (ATTEND, [*map(torch.randn, [(5, 8), (7, 8), (7, 8)])]),
+    "embedding": (lambda w, x: F.embedding(x, w), [torch.randn(9, 4), torch.tensor([[0, 8, 3]])]),
+    "linear": (
+        lambda x, w, b: F.linear(x, weight=w, bias=b),
+        [*map(torch.randn, [(2, 5, 8), (3, 8), (3,)])],
+    ),
+    "power": (lambda x: x**2 + x.pow(0.5) + x.pow(-1), [torch.rand(5) + 1]),
     "batch_norm": (lambda x: F.batch_norm(x, None, None, training=True), [torch.randn(4, 3, 5)]),
 }
 
