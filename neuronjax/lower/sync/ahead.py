@@ -5,7 +5,8 @@ has still to store would keep weights behind it from being loaded ahead. Such lo
 the engine that starts stores: those of the kernel before it has started by then.
 
 A queue serves transfers in order. Late loads are on queues of stores, and copies on the chip, which
-wait for results, are on queues without loads: weights that are loaded ahead are long.
+wait for results, are on queues without loads: weights that are loaded ahead are long. They are
+started by the engine of stores, too: behind one of them the Sync engine would start no weights.
 """
 
 from __future__ import annotations
@@ -52,23 +53,38 @@ def ahead(program: Program) -> Program:
 def _changed(kernel: Kernel, late: set[str]) -> Kernel:
     """A kernel whose loads of buffers `late` are on the other engine, as long as that has filled
     tiles at most and there are loads to be had before."""
-    if not late or not any(_is_early(leaf, late) for leaf in leaves(kernel.body)):
+    if not any(_is_early(leaf, late) for leaf in leaves(kernel.body)):
         return kernel
     body: list[Node] = []
-    is_free = True
+    is_free, own = True, set[str]()
+    is_idle = not any(map(_computes, leaves(kernel.body)))
     for node in kernel.body:
         is_free = is_free and not _is_busy([node])
-        if is_free and _is_load(node) and not _is_early(node, late):
-            body.append(dataclasses.replace(node, engine=STORES, queue=node.queue | 1))
-        else:
-            body.append(node)
+        inside = list(leaves((node,)))
+        held = late | own if is_idle else late
+        waits = all(_is_load(leaf) and not _is_early(leaf, held) for leaf in inside)
+        after_own = is_idle and all(_is_load(leaf) and not _is_early(leaf, own) for leaf in inside)
+        body += rebuilt((node,), _late) if after_own or (is_free and waits) else (node,)
+        own |= {
+            each.buffer.name for leaf in inside for each in leaf.writes()
+            if isinstance(each, Access) and each.memory is Memory.HBM
+        }  # fmt: skip
     return dataclasses.replace(kernel, body=_apart(same(kernel.body, body)))
 
 
+def _late(node: Node) -> Node | None:
+    """A load that the other engine starts, alone or in loops."""
+    if not isinstance(node, DmaCopy):
+        return None
+    return dataclasses.replace(node, engine=STORES, queue=node.queue | 1)
+
+
 def _apart(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Nodes whose copies on the chip use queues that no loads use."""
+    """Nodes whose copies on the chip use queues that no loads use, and are started by the engine
+    that starts stores, unless that has other work: they wait for results, as stores do."""
     if not any(_is_on_chip(leaf) for leaf in leaves(nodes)):
         return nodes
+    is_free = not any(map(_computes, leaves(nodes)))
 
     def change(node: Node) -> Node | None:
         if not isinstance(node, Instruction):
@@ -76,7 +92,8 @@ def _apart(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         if not isinstance(node, DmaInstruction) or node.engine is not Engine.SYNC:
             return node
         queue = node.queue // 4 * 4 + (2 if _is_on_chip(node) else 0)
-        return node if queue == node.queue else dataclasses.replace(node, queue=queue)
+        engine = STORES if is_free and _is_on_chip(node) else node.engine
+        return dataclasses.replace(node, queue=queue, engine=engine)
 
     return rebuilt(nodes, change)
 
@@ -89,6 +106,11 @@ def _is_busy(nodes: Iterable[Node]) -> bool:
     return any(
         leaf.engine is STORES and not isinstance(leaf, Memset | Iota) for leaf in leaves(nodes)
     )
+
+
+def _computes(instruction: Instruction) -> bool:
+    """Whether it keeps the engine of stores from starting some."""
+    return _is_busy([instruction]) and not isinstance(instruction, DmaInstruction)
 
 
 def _is_load(node: Node) -> TypeGuard[DmaCopy]:
