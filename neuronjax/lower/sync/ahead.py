@@ -91,14 +91,16 @@ def _apart(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
             return None
         if not isinstance(node, DmaInstruction) or node.engine is not Engine.SYNC:
             return node
-        queue = node.queue // 4 * 4 + (2 if _is_on_chip(node) else 0)
-        engine = STORES if is_free and _is_on_chip(node) else node.engine
-        return dataclasses.replace(node, queue=queue, engine=engine)
+        first = node.queue // 4 * 4
+        if not _is_on_chip(node):
+            return node if node.queue == first else dataclasses.replace(node, queue=first)
+        engine = STORES if is_free else node.engine
+        return dataclasses.replace(node, queue=first + 2, engine=engine)
 
     return rebuilt(nodes, change)
 
 
-def _is_on_chip(node: Node) -> bool:
+def _is_on_chip(node: Node) -> TypeGuard[DmaCopy]:
     return isinstance(node, DmaCopy) and Memory.HBM not in (node.src.memory, node.dst.memory)
 
 
