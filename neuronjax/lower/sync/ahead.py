@@ -66,8 +66,8 @@ def _changed(kernel: Kernel, late: set[str]) -> Kernel:
         after_own = is_idle and all(_is_load(leaf) and not _is_early(leaf, own) for leaf in inside)
         body += rebuilt((node,), _late) if after_own or (is_free and waits) else (node,)
         own |= {
-            each.buffer.name for leaf in inside for each in leaf.writes()
-            if isinstance(each, Access) and each.memory is Memory.HBM
+            access.buffer.name for leaf in inside for access in leaf.writes()
+            if isinstance(access, Access) and access.memory is Memory.HBM
         }  # fmt: skip
     return dataclasses.replace(kernel, body=_apart(same(kernel.body, body)))
 
