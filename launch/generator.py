@@ -169,14 +169,14 @@ class _Text:
 
     def write(self, tokens: np.ndarray) -> bool:
         """Writes what is complete with the next tokens [n]. True: nothing more belongs to it."""
-        if not self._finder.has_stopped:
+        if self._finder.stop is None:
             sys.stdout.write(self._finder.feed(self._stream.feed(tokens)))
             sys.stdout.flush()
-        return self._finder.has_stopped
+        return self._finder.stop is not None
 
     def finish(self) -> None:
         """Writes what is left, and ends the line."""
-        if not self._finder.has_stopped:
+        if self._finder.stop is None:
             sys.stdout.write(self._finder.feed(self._stream.finish()))
         sys.stdout.write(self._finder.finish() + "\n")
         sys.stdout.flush()

@@ -10,7 +10,8 @@ class StopFinder:
         """With `include`, the stop string that is found belongs to the text."""
         self._stops, self._include = stops, include
         self._held = ""
-        self.has_stopped = False
+        #: The stop string that has ended the text.
+        self.stop: str | None = None
 
     def feed(self, text: str) -> str:
         """The text that is certain not to belong to a stop string."""
@@ -19,8 +20,8 @@ class StopFinder:
         text = self._held + text
         places = [(place, stop) for stop in self._stops if (place := text.find(stop)) >= 0]
         if places:
-            self.has_stopped, self._held = True, ""
             place, stop = min(places)
+            self.stop, self._held = stop, ""
             return text[: place + len(stop)] if self._include else text[:place]
         keep = max((_overlap(text, stop) for stop in self._stops), default=0)
         self._held = text[len(text) - keep :]

@@ -26,6 +26,7 @@ class Piece(NamedTuple):
     cached_tokens: int = 0
     error: str = ""
     times: Times | None = None
+    stop: str | None = None  # the stop string that has ended it
 
 
 class Writing(NamedTuple):
@@ -66,7 +67,8 @@ class Answer:
         else:
             late = tokens
         text += self._finder.feed(self._stream.feed(self._shown(late)))
-        if self._finder.has_stopped:
+        stop = self._finder.stop
+        if stop is not None:
             finished = "stop"
         elif finished is not None:
             text += self._finder.feed(self._stream.finish())
@@ -74,7 +76,7 @@ class Answer:
         if entries:
             pairs = zip(tokens, entries, strict=True)
             logprobs += [self._named(token, entry) for token, entry in pairs]
-        return Piece(text, tokens, logprobs, finished, cached, "", times)
+        return Piece(text, tokens, logprobs, finished, cached, "", times, stop)
 
     def _shown(self, tokens: Sequence[int]) -> Sequence[int]:
         """The tokens without those that end an answer and are no part of it."""

@@ -20,6 +20,7 @@ LINES = [
 PATHS: Mapping[str, Sequence[str]] = {
     "text": ("/v1/completions", "/v1/chat/completions"),
     "responses": ("/v1/responses",),
+    "messages": ("/v1/messages",),
     "tokens": ("/tokenize", "/detokenize"),
     "vectors": ("/v1/embeddings", "/v1/rerank", "/v1/score"),
     "classes": ("/classify",),

@@ -73,7 +73,9 @@ class Client:
 
     def respond(self, source: Source) -> "asyncio.Task[None]":
         """The response under way."""
-        return asyncio.ensure_future(EventStream(source)({"type": "http"}, self.receive, self.send))
+        return asyncio.ensure_future(
+            EventStream(source)({"type": "http", "path": "/"}, self.receive, self.send)
+        )
 
 
 async def turns() -> None:

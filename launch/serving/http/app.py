@@ -97,7 +97,8 @@ class Pages:
         if error.status_code == 404:
             detail = f"{self._site.name} answers to {', '.join(self._site.endpoints)}"
         kinds = {404: NO_SUCH_PATH, 405: NO_SUCH_METHOD}
-        return respond(HTTPError(kinds.get(error.status_code, INVALID), f"{where}: {detail}"))
+        kind = kinds.get(error.status_code, INVALID)
+        return respond(HTTPError(kind, f"{where}: {detail}"), request.url.path)
 
     def answer(self, endpoint: Endpoint) -> Answering:
         """POST, to one of the site's endpoints."""
@@ -180,9 +181,9 @@ class Posts:
         try:
             response = await answer(Request(scope, receive))
         except (LaunchError, ModelsError) as error:
-            response = respond(error)
+            response = respond(error, scope["path"])
         except Exception as error:
-            await respond(error)(scope, receive, send)
+            await respond(error, scope["path"])(scope, receive, send)
             raise  # for the log
         await response(scope, receive, send)
 
@@ -229,4 +230,4 @@ def _for_pages_elsewhere(app: ASGIApp, config: ServerConfig) -> ASGIApp:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    return respond(error)
+    return respond(error, request.url.path)

@@ -28,9 +28,11 @@ class Reply:
     text: str = ""
     logprobs: list[TokenLogprob] = field(default_factory=list)
     finished: str | None = None
+    stop: str | None = None  # the stop string that has ended it
 
     def add(self, piece: Piece) -> None:
         """Appends a piece."""
+        self.stop = piece.stop
         self.text += piece.text
         self.logprobs.extend(piece.logprobs)
         self.finished = piece.finished or self.finished

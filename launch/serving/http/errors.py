@@ -1,4 +1,5 @@
-"""OpenAI's bodies of errors: {"error": {"message", "type", "param", "code"}}."""
+"""Bodies of errors: OpenAI's {"error": {"message", "type", "param", "code"}}, and Anthropic's
+{"type": "error", "error": {"type", "message"}} on its path."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,15 +60,29 @@ RETRY_SECONDS = 1
 """When a client may try again that came to a full queue."""
 
 
-def respond(error: Exception) -> JSONResponse:
-    """The answer that tells of an error."""
-    status, body = describe(error)
+MESSAGES = "/v1/messages"
+"""The path of Anthropic's API."""
+_ANTHROPIC = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+"""Anthropic's types of errors by status; others are `invalid_request_error` or `api_error`."""
+
+
+def respond(error: Exception, path: str) -> JSONResponse:
+    """The answer to a request of a path that tells of an error."""
+    status, body = describe(error, path)
     may_try_again = status in (CROWDED.status, OVERLOADED.status)
     return JSONResponse(body, status, {"Retry-After": str(RETRY_SECONDS)} if may_try_again else {})
 
 
-def describe(error: Exception) -> tuple[int, dict[str, Any]]:
-    """The status and the body of an error."""
+def describe(error: Exception, path: str = "") -> tuple[int, dict[str, Any]]:
+    """The status and the body of an error, in the words of a path's API."""
     kind, message, parameter = INTERNAL, "the server failed: its log says more", None
     if isinstance(error, HTTPError):
         kind, message, parameter = error.kind, str(error), error.parameter
@@ -80,5 +95,9 @@ def describe(error: Exception) -> tuple[int, dict[str, Any]]:
         kind, message = OVERLOADED, str(error)
     elif isinstance(error, ServingError):
         kind, message = STOPPED, str(error)
+    if path == MESSAGES:
+        usual = "api_error" if kind.status >= 500 else "invalid_request_error"
+        told = {"type": _ANTHROPIC.get(kind.status, usual), "message": message}
+        return kind.status, {"type": "error", "error": told}
     body = {"message": message, "type": kind.type, "param": parameter, "code": kind.code}
     return kind.status, {"error": body}

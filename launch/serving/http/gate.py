@@ -54,9 +54,9 @@ class Gate:
         try:
             self._check_host(headers.get("host", ""))
             self._check_origin(scope["method"], headers)
-            self._check_key(scope["path"], headers.get("authorization", ""))
+            self._check_key(scope["path"], _key_of(headers))
         except HTTPError as error:
-            await respond(error)(scope, receive, send_with_id)
+            await respond(error, scope["path"])(scope, receive, send_with_id)
             return
         await self._app(scope, receive, send_with_id)
 
@@ -82,15 +82,21 @@ class Gate:
     def _check_key(self, path: str, given: str) -> None:
         if self._key is None or path in OPEN_PATHS:
             return
-        if not hmac.compare_digest(given.encode(), f"Bearer {self._key}".encode()):
+        if not hmac.compare_digest(given.encode(), self._key.encode()):
             raise HTTPError(UNAUTHORISED, "the API key is missing or wrong: Authorization: Bearer")
+
+
+def _key_of(headers: Headers) -> str:
+    """The key that a client of OpenAI's API sends, or of Anthropic's; empty if there is none."""
+    kind, _, key = headers.get("authorization", "").partition(" ")
+    return key if kind == "Bearer" else headers.get("x-api-key", "")
 
 
 def client_of(request: Request) -> str:
     """Who sends a request, for equal shares: the key that it has, whether one is needed or not, or
     else the address that it comes from."""
-    key = request.headers.get("authorization")
-    if key is not None:
+    key = _key_of(request.headers)
+    if key:
         return hashlib.sha256(key.encode()).hexdigest()
     return request.client.host if request.client else ""
 

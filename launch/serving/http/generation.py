@@ -12,7 +12,9 @@ from launch.serving.http.adapters import adapter_endpoints, refusing_endpoints
 from launch.serving.http.chat import Chat
 from launch.serving.http.completions import Completion
 from launch.serving.http.context import Served
+from launch.serving.http.errors import MESSAGES
 from launch.serving.http.link import Link
+from launch.serving.http.messages_api import Message
 from launch.serving.http.metrics import Metrics
 from launch.serving.http.responses import Response
 from launch.serving.http.service import Service
@@ -45,6 +47,7 @@ class LanguageModel:
         if not self.opening:
             endpoints["/v1/chat/completions"] = Endpoint(partial(Chat.read, served))
             endpoints["/v1/responses"] = Endpoint(partial(Response.read, served))
+            endpoints[MESSAGES] = Endpoint(partial(Message.read, served))
         endpoints |= token_endpoints(served)
         if self.max_adapters > 0:
             endpoints |= adapter_endpoints(served.service, self.adapter_folders)

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from launch.errors import LaunchError
-from launch.serving.http.errors import describe, respond
+from launch.serving.http.errors import MESSAGES, describe, respond
 from launch.serving.http.site import Stream
 
 T = TypeVar("T")
@@ -56,16 +56,16 @@ class EventStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             with self._source as source:
-                await _Sender(source, send).run(receive)
+                await _Sender(source, send, scope["path"]).run(receive)
         except LaunchError as error:  # nothing has been sent
-            await respond(error)(scope, receive, send)
+            await respond(error, scope["path"])(scope, receive, send)
 
 
 class _Sender:
     """Sends what comes."""
 
-    def __init__(self, source: Stream, send: Send) -> None:
-        self._source, self._send = source, send
+    def __init__(self, source: Stream, send: Send, path: str) -> None:
+        self._source, self._send, self._path = source, send, path
         self._has_begun = False
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting: asyncio.Future[None] | None = None  # for the client to read
@@ -105,7 +105,8 @@ class _Sender:
                 raise
             if not isinstance(error, LaunchError):
                 traceback.print_exception(error)
-            body, is_last = _EVENT % orjson.dumps(describe(error)[1]), True
+            name = b"event: error\n" if self._path == MESSAGES else b""
+            body, is_last = name + _EVENT % orjson.dumps(describe(error, self._path)[1]), True
         if not body and not is_last:
             return None
         if is_last or not self._has_begun:
