@@ -36,6 +36,8 @@ TRAINER = "maxtext.trainers.pre_train.train"
 COMPILER = "maxtext.trainers.pre_train.train_compile"
 MACHINES = "maxtext.utils.accelerator_to_spec_map"
 
+_PRODUCT = "does not match the product of"
+"""What MaxText's assertions say about axes."""
 _ALONE = "coordinator_address should be defined"
 """Part of what JAX says where nothing tells it of other processes."""
 
@@ -186,6 +188,21 @@ def _join_processes() -> None:
             raise ConfigurationError(f"the processes cannot connect: {error}") from error
 
 
+@contextlib.contextmanager
+def _named_axes(machine: Machine) -> Iterator[None]:
+    """Says which settings are wrong where MaxText's axes do not multiply to the cores."""
+    try:
+        yield
+    except AssertionError as error:
+        if _PRODUCT not in str(error):
+            raise
+        raise ConfigurationError(
+            f"{machine.target} has {machine.core_count} cores: {error}. Choose"
+            " ici_…_parallelism that multiply to the cores of an instance and dcn_…_parallelism"
+            " to --instances; one of each may be -1, which is what the others leave"
+        ) from error
+
+
 def _compile(arguments: argparse.Namespace) -> int:
     setting = setting_of(arguments.target, arguments.lnc, arguments.machine, flags=arguments.flags)
     machine = setting.machine
@@ -207,7 +224,7 @@ def _compile(arguments: argparse.Namespace) -> int:
     )
     with scripts.stdout_on_stderr() as out:
         jax.config.update("jax_platforms", "cpu")
-        with _compiling_with(estimate, machine):
+        with _compiling_with(estimate, machine), _named_axes(machine):
             importlib.import_module(COMPILER).main([COMPILER, *words])
         for step in estimates:
             out.write(f"{step if arguments.format == 'text' else step.to_json()}\n")

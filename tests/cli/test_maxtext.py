@@ -5,14 +5,16 @@ The runs themselves need MaxText, and so Python 3.12: `python -m tests.clients`.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from neuronjax.cli.main import main
-from neuronjax.cli.maxtext import DEFAULTS, settings_for_chip
+from neuronjax.cli.maxtext import COMPILER, DEFAULTS, settings_for_chip
 
 _BASE = "attention: 'autoselected'\nmegablox: true\nhardware: 'tpu'\n"
 
@@ -68,3 +70,26 @@ def test_wrong_settings_are_one_line(
 def test_without_maxtext_the_page_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["maxtext", "train"]) == 2
     assert "pip install --no-deps maxtext" in capsys.readouterr().err
+
+
+def test_axes_that_do_not_multiply_to_the_cores_are_named(
+    maxtext: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the words of MaxText's own assertion, as its version 0.2.5 has them."""
+
+    def compile_ahead(words: list[str]) -> None:
+        raise AssertionError(
+            "Number of devices per slice 64 does not match the product of the ICI parallelism 48"
+        )
+
+    @contextlib.contextmanager
+    def unpatched(*_: object) -> Iterator[None]:
+        yield
+
+    monkeypatch.setattr("neuronjax.cli.maxtext._compiling_with", unpatched)
+    monkeypatch.setitem(sys.modules, COMPILER, types.SimpleNamespace(main=compile_ahead))
+    assert main(["maxtext", "compile", "--target=trn2.48xlarge", "ici_fsdp_parallelism=48"]) == 2
+    printed = capsys.readouterr().err
+    assert "64 cores" in printed
+    assert "parallelism 48. Choose ici_" in printed
+    assert "Traceback" not in printed

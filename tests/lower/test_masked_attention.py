@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import neuronjax
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.program import Program
 from neuronjax.program.tensor_engine import Matmul
@@ -141,3 +142,18 @@ def test_masks_that_hide_most_are_not_made_as_a_whole(case: Any) -> None:
     arrays = [drawn(shape, seed=n) for n, shape in enumerate(square(1536, 2))]
     program = held(case[1], *arrays, tolerance=CLOSE)
     assert is_in_one_kernel(program, 1536**2)
+
+
+def test_windows_take_the_longer_the_wider_they_are() -> None:
+    shape = jax.ShapeDtypeStruct((1, 4096, 4, 64), jnp.bfloat16)
+
+    def time_ns(**options: Any) -> float:
+        estimate = neuronjax.estimate(
+            library(**options), shape, shape, shape, target="trn2.3xlarge"
+        )
+        return estimate.step_ns - estimate.launch_ns
+
+    windows = [time_ns(is_causal=True, local_window_size=(size, 0)) for size in (127, 511, 1023)]
+    assert windows == sorted(windows)
+    assert windows[0] < 0.5 * time_ns()
+    assert windows[-1] < time_ns(is_causal=True)

@@ -40,17 +40,11 @@ def test_random_loops_leave_the_same_in_hbm(program: Program, data: st.DataObjec
     assert results(dataclasses.replace(program, body=(changed,))) == results(program)
 
 
-@pytest.mark.parametrize(
-    ("is_causal", "most"), [(False, 1.6), (True, 1.75)], ids=["whole", "the mask is made first"]
-)
 @pytest.mark.parametrize("keys", [2048, 4096])
-def test_attention_keeps_an_engine_busy(keys: int, is_causal: bool, most: float) -> None:
+def test_attention_keeps_an_engine_busy(keys: int) -> None:
     """Scores of the next queries are made while weights of these are multiplied with the values."""
-
-    def attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-        return jax.nn.dot_product_attention(q, k, v, is_causal=is_causal)
-
+    attention = jax.nn.dot_product_attention
     shape = jax.ShapeDtypeStruct((1, keys, 4, 64), jnp.bfloat16)
     estimate = neuronjax.estimate(attention, shape, shape, shape, target="trn2.3xlarge")
     time = estimate.step_ns - estimate.launch_ns
-    assert time < most * max(estimate.busy_ns[name] for name in ("tensor", "vector", "scalar"))
+    assert time < 1.6 * max(estimate.busy_ns[name] for name in ("tensor", "vector", "scalar"))

@@ -16,6 +16,10 @@ from neuronjax.program.element_types import bytes_of
 FREE_ELEMENTS = 2048
 """Elements of a tile in one partition, where nothing asks for more."""
 MIN_FREE_ELEMENTS = 64
+LEAST_TILES = 4
+"""Tiles of a chain, if they are not small: one is loaded and one stored while engines work."""
+LEAST_PART = 256
+"""Elements in one partition from which a tile is not small."""
 LONG_ROW = 256
 """Elements of a reduced row from which on a partition has one at a time: its sums are scalars."""
 SLOTS = 2
@@ -77,11 +81,12 @@ def regions(program: TileProgram, *, rows_fit: bool = True) -> list[Region]:
 
 
 def _free_elements(program: TileProgram) -> int:
-    """Elements of a tile in one partition: fewer where many tiles are held at once."""
+    """Elements of a tile in one partition: fewer where many are held at once, or few needed."""
     stored = [storage_of(program.dtype_of(output.value)).dtype for output in program.outputs]
     held = (sum(map(_loaded_bytes, program.inputs)) + sum(map(bytes_of, stored))) * SLOTS
     held += HELD_BYTES
-    return max(MIN_FREE_ELEMENTS, min(FREE_ELEMENTS, ROW_BYTES // held))
+    part = max(LEAST_PART, math.prod(program.domain) // (PARTITIONS * LEAST_TILES))
+    return max(MIN_FREE_ELEMENTS, min(FREE_ELEMENTS, ROW_BYTES // held, part))
 
 
 def _loaded_bytes(source: Input) -> int:
