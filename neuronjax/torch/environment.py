@@ -12,7 +12,7 @@ from torchax.tensor import Environment, Tensor, XLADispatchMode
 from torchax.view import View
 
 from neuronjax.errors import ArgumentMismatchError, ConfigurationError
-from neuronjax.torch.operators import OPERATORS
+from neuronjax.torch.operators import OPERATORS, VIEWS
 from neuronjax.torch.values import array
 
 
@@ -35,6 +35,8 @@ class ModuleEnvironment(Environment):
         self._dispatch_mode = _Operators(self)
         for operator, implementation in OPERATORS.items():
             self.override_op_definition(operator, implementation)
+        for operator, implementation in VIEWS.items():
+            self.override_op_definition(operator, implementation, is_view_op=True)
 
     def tensor(self, value: Any) -> Any:
         """An array as a tensor; anything else as it is."""

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import torch
 import torch.nn.functional as F
+from torchax.ops.jtorch import getitem
+from torchax.view import View
 
 
 def _batch_norm(
@@ -138,6 +140,31 @@ def _power(x: jax.Array, exponent: Any) -> jax.Array:
     is_product = exponent in (2, 3, 4) if isinstance(exponent, int | float) else False
     return jax.lax.integer_pow(x, int(exponent)) if is_product else jnp.power(x, exponent)
 
+
+def _item(tensor: Any, index: Any) -> Any:
+    """Elements where a tensor says, of a view too; a slice remains a view."""
+    is_gather = any(isinstance(leaf, torch.Tensor) for leaf in jax.tree.leaves(index))
+    return getitem(tensor.torch() if is_gather and isinstance(tensor, View) else tensor, index)
+
+
+def _copy(target: Any, source: Any, non_blocking: bool = False) -> Any:
+    """Writes a tensor into another; either may be a view. torchax also gives a tensor a new shape
+    in this way, as ``transpose_`` does."""
+    value = jnp.asarray(target._env.t2j_iso(source), target.jax().dtype)
+    if value.ndim == 0 or value.size != target.numel():
+        value = jnp.broadcast_to(value, target.shape)
+    if isinstance(target, View):
+        target.update(value)
+    else:
+        target.apply_jax_(lambda _: value)
+    return target
+
+
+VIEWS: dict[Any, Callable[..., Any]] = {
+    torch.Tensor.__getitem__: _item,
+    torch.ops.aten.copy_: _copy,
+}
+"""Functions that take or return views, in place of torchax' own."""
 
 OPERATORS: dict[Any, Callable[..., Any]] = {
     F.batch_norm: _batch_norm,

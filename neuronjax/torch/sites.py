@@ -93,7 +93,7 @@ def _holders(module: torch.nn.Module) -> Iterator[tuple[Any, str, bool]]:
         yield part._buffers, prefix, False
         yield vars(part), prefix, False
         for name, value in vars(part).items():
-            if isinstance(value, list | dict) and name not in _OF_TORCH:
+            if type(value) in (list, dict) and name not in _OF_TORCH:
                 yield from _within(value, f"{prefix}{name}.")
 
 

@@ -17,6 +17,7 @@ from launch.tasks.table import ALSO
 from models.diffusion.kinds import KINDS
 from models.registry import ARCHITECTURES
 from neuronjax import options
+from neuronjax.errors import shortened
 from neuronjax.legalize.rules import RULES
 from neuronjax.legalize.rules.elsewhere import CODES
 from neuronjax.machine.chips import CHIPS
@@ -32,6 +33,7 @@ from tests.conftest import PROJECT
 from tests.models.parity.cases import CASES
 
 DOCS = PROJECT / "docs"
+SURVEY = PROJECT / "tests" / "torch" / "survey" / "survey.json"
 CLIENTS = PROJECT / "tests" / "clients" / "results.json"
 END = "<!-- end of table -->\n"
 
@@ -196,11 +198,30 @@ def client_rows(are_maxtext: bool) -> Iterable[Sequence[str]]:
             yield what or f"`{client}`", version, f"`{row['commit']}`", result
 
 
+def survey_rows() -> Iterable[Sequence[str]]:
+    """A row for each surveyed library, and for each of its models that PyTorch runs and JAX not."""
+    for library, rows in json.loads(SURVEY.read_text()).items():
+        made = {name: row for name, row in rows.items() if row["outcome"] not in NOT_MADE}
+        equal = sum(row["outcome"] == "equal" for row in made.values())
+        yield f"**{library}**", f"{equal} of {len(made)} equal to PyTorch, and estimated"
+        for name, row in made.items():
+            if row["outcome"] != "equal":
+                reason = row.get("reason", f"differs by {row.get('error')}").partition(
+                    " Raised in"
+                )[0]
+                text = reason.replace("|", "\\|")
+                yield f"`{name}`", shortened(text, 200)
+
+
+NOT_MADE = ("fails: made", "fails: PyTorch")
+"""Outcomes of configurations that the survey made too small or without an input."""
+
 CLIENT_HEAD = ("program", "version", "commit", "result")
 
 TABLES: Mapping[str, tuple[str, Callable[[], str]]] = {
     "clients": ("coverage.md", lambda: markdown(CLIENT_HEAD, client_rows(are_maxtext=False))),
     "maxtext": ("maxtext.md", lambda: markdown(CLIENT_HEAD, client_rows(are_maxtext=True))),
+    "survey": ("pytorch.md", lambda: markdown(["model", "result"], survey_rows())),
     "options": (
         "options.md",
         lambda: markdown(["variable", "in Python", "default", "meaning"], option_rows()),

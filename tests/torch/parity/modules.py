@@ -9,8 +9,15 @@ import torch.nn.functional as F
 from torch import nn
 
 
+class Fields(dict[str, object]):
+    """A dict that cannot be emptied, as the configs of diffusers."""
+
+    def clear(self) -> None:
+        raise TypeError
+
+
 class Convolutional(nn.Module):
-    """Batch norm, a tied weight, and a table that is neither a parameter nor a buffer."""
+    """Batch norm, a tied weight, a table that is neither a parameter nor a buffer, and a config."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -21,6 +28,7 @@ class Convolutional(nn.Module):
         self.head = nn.Linear(10, 10, bias=False)
         self.head.weight = self.embed.weight
         self.table = torch.arange(10.0)
+        self.config = Fields(width=8)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         hidden = F.max_pool2d(F.gelu(self.norm(self.conv(images))), 2)

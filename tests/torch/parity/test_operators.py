@@ -50,6 +50,8 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], list[torch.Tensor]]] = {
     ),
     "attention_of_one_head": (ATTEND, [*map(torch.randn, [(5, 8), (7, 8), (7, 8)])]),
     "embedding": (lambda w, x: F.embedding(x, w), [torch.randn(9, 4), torch.tensor([[0, 8, 3]])]),
+    "index_of_view": (lambda x: x[:, 1:][:, torch.tensor([2, 0])], [torch.randn(3, 5)]),
+    "copy_of_view": (lambda x: torch.zeros(3, 4).to(x.device).copy_(x[:, 1:]), [torch.randn(3, 5)]),
     "linear": (
         lambda x, w, b: F.linear(x, weight=w, bias=b),
         [*map(torch.randn, [(2, 5, 8), (3, 8), (3,)])],

@@ -1,0 +1,84 @@
+"""Surveys which models of transformers, diffusers and timm run, and writes the table.
+
+``python -m tests.torch.survey transformers --out=runs/survey.json`` goes on where it was
+interrupted. Each model runs in a process of its own, forked from one that has the libraries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ |= {
+    "JAX_PLATFORMS": "neuron,cpu",
+    "NEURONJAX_NUMERICS": "ieee",
+    "NEURONJAX_LEGALITY": "off",
+    "NEURONJAX_TARGET": "trn2.3xlarge",
+    "NEURONJAX_SIMULATE": "0",
+}
+import warnings
+
+import transformers
+
+from tests.torch.survey import architectures
+from tests.torch.survey.run import surveyed
+
+LIBRARIES = {
+    "transformers": architectures.of_transformers,
+    "diffusers": architectures.of_diffusers,
+}
+
+
+def main() -> None:
+    """Runs what the table lacks."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("library", choices=LIBRARIES)
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("survey.json"))
+    parser.add_argument("--only", help="names, separated by commas")
+    parser.add_argument("--first", type=int)
+    parser.add_argument("--seconds", type=int, default=120, help="of CPU that a model may take")
+    parser.add_argument("--again", action="store_true", help="those too that failed")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    transformers.logging.set_verbosity_error()
+    table = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
+    rows = table.setdefault(arguments.library, {})
+    makers = LIBRARIES[arguments.library]()
+    names = arguments.only.split(",") if arguments.only else [*makers][: arguments.first]
+    for name in names:
+        known = rows.get(name)
+        if known and (known["outcome"] == "equal" or not arguments.again):
+            continue
+        rows[name] = _alone(makers[name], arguments.seconds)
+        print(name, json.dumps(rows[name]), flush=True)
+        arguments.out.write_text(json.dumps(table, indent=1) + "\n")
+
+
+def _alone(make: Callable[[], Any], seconds: int) -> dict[str, Any]:
+    """The row of a model, made in a process that may take so many seconds of CPU."""
+
+    def work() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        sender.send(surveyed(make))
+
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=work)
+    process.start()
+    sender.close()
+    try:
+        row = receiver.recv()
+    except EOFError:
+        row = {"outcome": "fails", "reason": f"not done after {seconds} s of CPU, or killed"}
+    process.join()
+    return row
+
+
+if __name__ == "__main__":
+    main()
