@@ -141,7 +141,7 @@ def test_activations_of_narrow_numbers_are_those_of_the_host(
     program = completed(lowered(code))
     (got,) = emulated(program, code, [arguments])[0]
     (want,) = on_cpu(code, arguments, excess_precision=False)
-    assert activations(program, activation) == activations(program, *WHOLE) == 1
+    assert activations(program, activation) == activations(program, *WHOLE) > 0
     is_normal = np.abs(want.astype(np.float32)) > float(jnp.finfo(dtype).tiny)
     differ = (got != want) & is_normal
     assert differ.sum() <= ties, (x[differ][:5], got[differ][:5], want[differ][:5])

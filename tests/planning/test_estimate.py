@@ -22,6 +22,7 @@ from neuronjax.errors import (
     UnknownTargetError,
     UnsupportedProgramError,
 )
+from neuronjax.lower.schedule.worthwhile import TOLERABLE
 from neuronjax.machine.chips import TRAINIUM2
 from neuronjax.planning import workload
 from neuronjax.planning.estimate import of_factory, setting_of
@@ -183,14 +184,15 @@ def test_deep_models_follow_from_shallow_ones(mesh: str) -> None:
     assert line.hbm_traffic_bytes == pytest.approx(measured.hbm_traffic_bytes, rel=0.02)
 
 
-def test_depths_agree_where_one_kernel_is_worth_an_order_in_the_shallow_model_only() -> None:
-    """Which it is depends on its share of the program; counted as a layer's, it would be 5 %."""
+def test_depths_agree_but_for_orders_that_are_not_looked_for() -> None:
+    """Which kernels are worth an order depends on their share of the program; those that are not
+    promise `TOLERABLE` of its time at most, all together."""
     sizes = {"dim": 2048, "hidden": 7168, "heads": 16, "kv_heads": 4, "vocab": 32_064}
     decode = workload.load("neuronjax.workloads:decode", {**sizes, "context": 2048})
     setting, mesh = setting_of("trn2.3xlarge", None), abstract_mesh("model=1")
     shallow, deep = (of_factory(decode, setting, mesh, depths=pair) for pair in ((2, 3), (5, 6)))
     assert shallow.assumed[-1] == "32 identical layers, extrapolated from 2 and 3"
-    assert shallow.step_ns == pytest.approx(deep.step_ns, rel=5e-3)
+    assert shallow.step_ns == pytest.approx(deep.step_ns, rel=TOLERABLE)
 
 
 def stack(layers: int) -> dict:
