@@ -55,9 +55,9 @@ def narrow_bias(x: jax.Array, bias: jax.Array) -> jax.Array:
 CASES = {
     "norm of short rows": Case(layer_norm, (floats(256, 200), floats(200), floats(200))),
     "norm of long rows": Case(layer_norm, (floats(256, 700), floats(700), floats(700))),
-    "bias": Case(lambda x, b: jnp.tanh(x) + b, (floats(200, 1500), floats(1500))),
-    "bias of other types": Case(narrow_bias, (floats(200, 640), floats(640))),
-    "scale by itself": Case(lambda x, b: x * b + b * b, (floats(200, 640), floats(640))),
+    "bias": Case(lambda x, b: jnp.tanh(x) + b, (floats(800, 1500), floats(1500))),
+    "bias of other types": Case(narrow_bias, (floats(1700, 640), floats(640))),
+    "scale by itself": Case(lambda x, b: x * b + b * b, (floats(1700, 640), floats(640))),
     "product of few rows": Case(
         lambda x, w, b: x @ w + b, (floats(130, 64), floats(64, 600), floats(600))
     ),
