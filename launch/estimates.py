@@ -26,7 +26,7 @@ Trained = tuple[Described, Collection[str] | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a step does, whatever is in its rows.
+    """The work of a step, whatever is in its rows.
 
     Attributes:
       at_depth: the model with so many blocks.

@@ -34,6 +34,6 @@ class StopFinder:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """How many characters at the end of the text begin the stop string."""
+    """Counts the characters at the end of the text that begin the stop string."""
     longest = min(len(text), len(stop) - 1)
     return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)

@@ -47,15 +47,15 @@ class _Sizes:
     vocab: int
 
     def flops(self, layers: int, tokens: int, context: int) -> int:
-        """Of a pass over tokens that look at `context` of them: 2 for each weight and token, and 4
-        for each head feature, token and one that it looks at."""
+        """The operations of a pass over tokens that look at `context` of them: 2 for each weight
+        and token, and 4 for each head feature, token and one that it looks at."""
         attention = self.heads * self.head_dim
         projections = self.dim * 2 * (attention + self.kv_heads * self.head_dim)
         weights = layers * (projections + 3 * self.dim * self.hidden) + self.vocab * self.dim
         return 2 * tokens * weights + 4 * tokens * layers * attention * context
 
     def changed(self, asked: _Sizes) -> tuple[str, ...]:
-        """What was padded, in words."""
+        """Describes what was padded, in words."""
         sizes = vars(self).items()
         return tuple(
             f"{name} padded from {vars(asked)[name]} to {size}"

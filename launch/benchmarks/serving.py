@@ -1,4 +1,5 @@
-"""What serving costs beside the device: planning, and everything between a step and its client."""
+"""Measures what serving costs beside the device: planning, and the way from a step to its
+client."""
 
 from __future__ import annotations
 
@@ -243,7 +244,7 @@ def _server(engine: Callable[[Deliver], Engine], limits: SchedulerLimits) -> Ite
 
 @contextmanager
 def _clients(port: int) -> Iterator[Thunk]:
-    """What lets all clients ask at once, and waits until they have their answers."""
+    """Yields a function that lets all clients ask at once and waits for their answers."""
     asked = {"model": NAME, "prompt": _PROMPT, "max_tokens": NEW, "temperature": 0, "stream": True}
     command: Sequence[str] = (sys.executable, "-c", _CLIENTS, str(port), str(ROWS))
     with subprocess.Popen(

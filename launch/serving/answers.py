@@ -17,7 +17,7 @@ class TokenLogprob(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """What an answer grew by."""
+    """A further part of an answer."""
 
     text: str
     tokens: Sequence[int]
@@ -30,7 +30,7 @@ class Piece(NamedTuple):
 
 
 class Writing(NamedTuple):
-    """How tokens become text."""
+    """The way in which tokens become text."""
 
     stops: Sequence[str] = ()
     include_stops: bool = False  # what ends an answer is part of it

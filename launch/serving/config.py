@@ -31,7 +31,7 @@ _BY_LAYER = (
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
-    """How much of what is served at once. None: chosen, and printed."""
+    """Sizes and choices of an engine; what is None is chosen, and printed."""
 
     max_model_len: int | None = setting(
         None, "Longest text, in tokens; default: the model's context.", lowest=2
@@ -159,7 +159,7 @@ class EngineConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelNames:
-    """What a model is called, and how it is used."""
+    """The name of a model, and the way in which it is used."""
 
     served_model_name: str | None = setting(
         None, "The model's name; default: that of its directory."
@@ -187,7 +187,7 @@ class ModelNames:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerConfig:
-    """What clients see and may do."""
+    """The settings that clients notice: addresses, keys and limits."""
 
     host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 is reachable from elsewhere.")
     port: int = setting(8000, "Port to listen on; 0 = any that is free.", lowest=0)

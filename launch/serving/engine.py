@@ -39,7 +39,7 @@ class Result(Protocol):
 
     @property
     def seconds(self) -> float | None:
-        """What it takes on the device; None if that is not simulated."""
+        """Seconds that the step takes on the device; None if these are not simulated."""
 
     def wait(self) -> Drawn:
         """NumPy arrays of its rows, once the device is done."""
@@ -49,7 +49,7 @@ class Result(Protocol):
 
 
 class Runner(Protocol):
-    """What the engine needs of a device."""
+    """A device as the engine needs it."""
 
     def reset(self) -> None:
         """Forgets who had the slots: an engine begins."""
@@ -81,8 +81,8 @@ class UnderWay(NamedTuple):
 
 
 class Later(NamedTuple):
-    """What is to be done at a time of the device's clock; of two at the same time, the one that
-    came first."""
+    """An action for a time of the device's clock; of two at the same time, the first to come goes
+    first."""
 
     at: float  # seconds
     number: int
@@ -167,7 +167,7 @@ class Engine:
         self.limits.check_request(request)
 
     def cached(self, request: Request) -> int:
-        """How many tokens of a prompt lie in the cache at the moment."""
+        """Counts the tokens of a prompt that lie in the cache at the moment."""
         known = self._scheduler.known(request.prompt, root_of(request))
         return known.length * self.limits.block_size
 
@@ -176,7 +176,7 @@ class Engine:
         return self._scheduler.known(text, root)
 
     def adopt_blocks(self, text: Items[int], root: Key, prefix: Prefix) -> list[int] | None:
-        """As of the scheduler, for the engine's thread."""
+        """Takes blocks as `Scheduler.adopt` does; for the engine's thread."""
         return self._scheduler.adopt(text, root, prefix)
 
     def cancel(self, request_id: str, reason: FinishReason = "cancelled") -> None:
@@ -225,7 +225,7 @@ class Engine:
         return self._clock.now
 
     def load(self) -> Load:
-        """How busy the engine is."""
+        """Tells how busy the engine is."""
         scheduler = self._scheduler
         return Load(
             running=scheduler.running,
@@ -391,7 +391,7 @@ def _output(
 
 
 def _logprobs(sequence: Sequence, drawn: Drawn, row: int) -> Items[Logprobs]:
-    """Of the token that a row drew, if they are wanted."""
+    """Returns the logprobs of the token that a row drew, if they are wanted."""
     request = sequence.request
     if request is None or request.sampling.logprobs is None:
         return ()
@@ -427,7 +427,7 @@ def _note_scores(step: Step, scores: Scores | None) -> None:
 
 
 def _prompt_logprobs(sequence: Sequence) -> Items[Logprobs | None]:
-    """Of the prompt's tokens, if they are wanted; of the first one nothing is said."""
+    """Returns the logprobs of the prompt's tokens but the first, if they are wanted."""
     if not sequence.scores_prompt:
         return ()
     return [sequence.prompt_logprobs.get(place) for place in range(sequence.prompt_length)]

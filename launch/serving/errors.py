@@ -24,4 +24,4 @@ class CrowdedError(OverloadedError):
 
 
 class ComputingError(LaunchError):
-    """What was asked for could not be computed; it is not the request that is to blame."""
+    """A request could not be computed, and is not to blame for it."""

@@ -1,4 +1,4 @@
-"""What is served of a model, by the task that it is made for."""
+"""The ways to serve a model, by the task that it is made for."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager

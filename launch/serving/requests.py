@@ -1,4 +1,4 @@
-"""What clients ask for, and what they get."""
+"""The requests of clients, and their outputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ Source = Sequence[int] | np.ndarray
 
 @dataclass(frozen=True)
 class SamplingParameters:
-    """How the tokens of one request are drawn.
+    """The way in which the tokens of one request are drawn.
 
     Order: bias, repetition penalty, frequency and presence penalty, grammar, temperature, then
     top-k, top-p and min-p. Raises RequestError if a field is out of range.
@@ -148,7 +148,7 @@ class Request:
 
     @property
     def tokens_read(self) -> int:
-        """How many tokens the client has sent."""
+        """The number of tokens that the client has sent."""
         is_text = len(self.source) > 0 and not isinstance(self.source, np.ndarray)
         return len(self.source if is_text else self.prompt)
 
@@ -168,7 +168,7 @@ class Logprobs(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Of a request, in seconds of a simulated device's clock."""
+    """The times of a request, in seconds of a simulated device's clock."""
 
     arrived: float
     first: float  # the end of the step that brought the first of the new tokens
@@ -176,7 +176,7 @@ class Times(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What a step, or several, brought for a request."""
+    """The tokens that a step, or several, brought for a request."""
 
     id: str
     tokens: Sequence[int]  # new ones

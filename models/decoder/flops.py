@@ -1,4 +1,4 @@
-"""What a decoder's arithmetic is by the usual count, whoever does it and however often."""
+"""The arithmetic of a decoder by the usual count, whoever does it and however often."""
 
 from flax import nnx
 

@@ -100,7 +100,7 @@ _USABLE = (Verdict.WELL, Verdict.LIMITED)
 
 
 def _factories(arguments: argparse.Namespace) -> Iterator[tuple[Factory, tuple[int, int]]]:
-    """What is judged, and the depths that stand for a deep model."""
+    """Returns the workloads to judge, and the depths that stand for a deep model."""
     path = Path(arguments.model)
     if not path.exists() and ":" in arguments.model:
         yield load(arguments.model, settings(arguments.settings)), DEPTHS
@@ -146,7 +146,7 @@ def _phases(model: str, length: int | None) -> Sequence[Any]:
 
 
 def _reader() -> Factory:
-    """What makes the phases of a model's directory."""
+    """Returns the function that makes the phases of a model's directory."""
     try:
         return load(MODELS)
     except ScriptError:

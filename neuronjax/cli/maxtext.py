@@ -47,7 +47,8 @@ FITS, DOES_NOT_FIT, RAISED = 0, 1, 2
 
 @dataclass(frozen=True)
 class Need:
-    """What a setting of MaxText must be where there are no Pallas kernels for the chip."""
+    """The value that a setting of MaxText must have, as there are no Pallas kernels for the
+    chip."""
 
     value: str
     allowed: tuple[str, ...]
@@ -241,7 +242,7 @@ class _Configuration(Protocol):
 
 
 class _Estimated:
-    """What stands for the compiled step: an estimate has been made in its place."""
+    """A stand-in for the compiled step, in whose place an estimate has been made."""
 
     def cost_analysis(self) -> str:
         return "see below"

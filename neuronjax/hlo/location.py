@@ -1,4 +1,4 @@
-"""Where in the user's source an op comes from.
+"""The place in the user's source that an op comes from.
 
 JAX records with every op the Python frames that made it, innermost first, without JAX's own; those
 of libraries on top of JAX are included. The user's line is the innermost frame outside libraries.
@@ -82,7 +82,7 @@ def _package(frame: Frame) -> str:
 
 
 class Origin(NamedTuple):
-    """Where an op comes from: `source_line`, `scope` and `layer`; and the phase of a gradient."""
+    """The origin of an op: `source_line`, `scope` and `layer`, and the phase of a gradient."""
 
     source: str
     scope: str
@@ -101,7 +101,7 @@ NOWHERE = Origin(UNKNOWN, "", "", FORWARD)
 
 
 def origin(op: Any, program: str) -> Origin:
-    """Where an op of a program comes from."""
+    """Returns the origin of an op of a program."""
     return _origin(str(op.location), program)
 
 
@@ -208,7 +208,7 @@ def _of_this_call(stack: list[Frame]) -> list[Frame]:
 
 
 def _function(frame: Frame) -> str:
-    """How a frame outside modules is called in a path of layers; empty if it is left out."""
+    """Returns the name of a frame outside modules in a path of layers; empty if it is left out."""
     if frame.is_library:
         return "optax" if _package(frame) == "optax" else ""
     name = frame.function.rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""What JAX knows of a lowered function and does not publish."""
+"""Facts of a lowered function that JAX has and does not publish."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class LoweredFacts:
 
 
 def facts(lowered: Any) -> LoweredFacts:
-    """What the lowering of ``lowered`` says.
+    """Returns the facts that the lowering of ``lowered`` has.
 
     Relies on ``Lowered._lowering`` and its ``compile_args``, the keyword arguments of
     ``pxla.UnloadedMeshExecutable.from_hlo``. If they go: ``Lowered.compile`` shows who knows.
@@ -111,7 +111,7 @@ def compile_options_of(known: LoweredFacts) -> Any:
 
 
 def scan_sizes(parameters: Mapping[str, Any]) -> tuple[int, int]:
-    """How many operands of a ``scan`` are constants of all trips, and how many it carries.
+    """Counts the operands of a ``scan`` that are constants of all trips, and those it carries.
 
     Relies on the equation's parameters ``num_consts`` and ``num_carry``, in whose place jax 0.12
     has the tree of the operands, ``ft_in``. Without them: the body's jaxpr has constants first.

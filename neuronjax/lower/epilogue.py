@@ -1,4 +1,4 @@
-"""What a product is lowered with: what becomes of its results, and what makes an operand."""
+"""The chains around a product: of its results, and of the rows of an operand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Epilogue:
 
 @dataclass
 class Rows:
-    """What makes an operand of a product: another product, and a chain over its rows."""
+    """The maker of a product's operand: another product, and a chain over its rows."""
 
     op: Op
     epilogue: Epilogue

@@ -60,7 +60,7 @@ from neuronjax.program.verify import UNORDERED, Finding, verify, verify_assemble
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What has been found for kernels, for programs that have some in common."""
+    """Results for kernels that several programs may have in common."""
 
     orders: Orders = field(default_factory=Orders)
     semaphores: Semaphores = field(default_factory=Semaphores)
@@ -72,7 +72,7 @@ class Known:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What passes know beside what they work on."""
+    """The knowledge of passes beside the program that they work on."""
 
     target: Target
     ranks: int = 1
@@ -330,5 +330,5 @@ def _run(passes: Iterable[Pass], state: Any, setting: Setting) -> Any:
 
 
 def shown(state: Graph | Program) -> str:
-    """What a pass leaves, as text."""
+    """Returns the program that a pass leaves, as text."""
     return printed(state) if isinstance(state, Graph) else text.format(state)

@@ -55,7 +55,7 @@ Write = Callable[[KernelBuilder, list[View], list[Buffer]], None]
 
 @dataclass(frozen=True)
 class Rules:
-    """How operations become kernels."""
+    """The rules by which operations become kernels."""
 
     operations: Mapping[str, Callable[[Scope, Op], None]]
     """The rules of operations by name; `*` takes what has none."""
@@ -166,7 +166,7 @@ class Scope:
     # Views
 
     def view(self, value: Value) -> View:
-        """Where a value lies. Its elements must not be none."""
+        """Returns the view of a value, which must have elements."""
         if value in self.views:
             return self.views[value]
         op = value.producer

@@ -154,7 +154,7 @@ def _name(fn: Callable[..., Any]) -> str:
 def _check_factory(
     fn: Callable[..., Any], arguments: tuple[Any, ...], in_specs: Any, *others: object
 ) -> None:
-    """What makes workloads says itself what they take and process."""
+    """Raises if settings are given that a factory of workloads decides itself."""
     if arguments or in_specs is not None or any(other is not None for other in others):
         raise ConfigurationError(
             f"with layers, {_name(fn)} builds the workload: it returns a dict with fn, arguments"

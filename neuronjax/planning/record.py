@@ -1,4 +1,5 @@
-"""What an estimate says. Percentages follow Neuron Explorer's definitions, per logical core."""
+"""The results of an estimate. Percentages follow Neuron Explorer's definitions, per logical
+core."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class KernelShare:
 
 @dataclass(frozen=True, kw_only=True)
 class Remark:
-    """What the Neuron compiler would say of the program."""
+    """A remark that the Neuron compiler would make about the program."""
 
     label: str
     """Its code, such as ``NCC_EVRF001``."""
@@ -41,7 +42,7 @@ class Remark:
 
 @dataclass(frozen=True, kw_only=True)
 class Price:
-    """What one instance costs in one way to pay, with where and when that was read."""
+    """The price of one instance in one way to pay, with where and when it was read."""
 
     usd_per_hour: float
     source: str = "given by the user"
@@ -52,7 +53,7 @@ class Price:
 
     @property
     def origin(self) -> str:
-        """Where the number comes from, in words."""
+        """The source of the number, in words."""
         is_given = not self.date
         parts = (self.source, "" if is_given else self.kind, self.region, self.date)
         return ", ".join(filter(None, parts))
@@ -165,7 +166,7 @@ class Estimate(Displayed):
 
     @property
     def headroom_bytes(self) -> int:
-        """What is left of a core's HBM; negative: it does not fit."""
+        """The bytes that are left of a core's HBM; negative: the program does not fit."""
         return self.capacity_bytes - self.memory_bytes
 
     @property
@@ -197,7 +198,7 @@ class Estimate(Displayed):
 
     @property
     def usd_per_million_tokens(self) -> float | None:
-        """What a million tokens cost."""
+        """The price of a million tokens, in USD."""
         if self.usd_per_step is None or not self.tokens:
             return None
         return self.usd_per_step / self.tokens * MILLION
@@ -233,7 +234,8 @@ class Estimate(Displayed):
         return {**asdict(self), **{name: getattr(self, name) for name in derived}}
 
     def mesh_text(self) -> str:
-        """What a core sends along each axis of the mesh, and over which links, as a table."""
+        """Returns a table of what a core sends along each axis of the mesh, and over which
+        links."""
         return str(table.traffic(self))
 
     def to_json(self) -> str:

@@ -1,4 +1,4 @@
-"""What is estimated: a function, the shapes of its arguments, and what one call of it does."""
+"""The subject of an estimate: a function, the shapes of its arguments, and the work of a call."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Workload:
 
     @property
     def argument_bytes(self) -> int:
-        """Of all arguments, over all cores."""
+        """The bytes of all arguments, over all cores."""
         leaves = jax.tree.leaves(self.arguments)
         return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves if hasattr(leaf, "dtype"))
 
@@ -268,7 +268,7 @@ _NO_AXIS = re.compile(r"Resource axis: (\w+) of .* is not found in mesh")
 
 
 def _reason(error: Exception, mesh: AbstractMesh | None = None) -> str:
-    """What an exception says; of an axis that the mesh lacks, how to name it."""
+    """Returns the message of an exception; for an axis that the mesh lacks, how to name it."""
     missing = _NO_AXIS.match(str(error))
     if mesh is None or missing is None:
         said = shortened(in_one_line(str(error)), _LONGEST_REASON).rstrip(".")

@@ -1,4 +1,4 @@
-"""What a run of a program sends over the links of the machine, and a picture of it."""
+"""The traffic of a program's run over the links of the machine, and a picture of it."""
 
 from __future__ import annotations
 

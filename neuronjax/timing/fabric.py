@@ -1,4 +1,4 @@
-"""Where the ranks of a collective lie, and what the links and engines between them carry."""
+"""The places of a collective's ranks, and what the links and engines between them carry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINK_DIRECTIONS = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """Where the ranks of one replica group lie within an instance. Bandwidths are bytes/ns."""
+    """The places of one replica group's ranks within an instance. Bandwidths are bytes/ns."""
 
     ranks: int
     chips: int

@@ -67,7 +67,7 @@ class Steps:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CollectiveTime:
-    """How long a collective takes, and why."""
+    """The time of a collective, and its reason."""
 
     op: Op
     algorithm: str
@@ -337,7 +337,7 @@ def collective_time(
     in_program: bool = False,
     calibration: Calibration = CALIBRATION,
 ) -> CollectiveTime:
-    """How long a collective takes, without a program.
+    """Returns the time of a collective without a program.
 
     `nbytes` counts as in `nccom-test`: the reduced, gathered or exchanged tensor of a rank. `ranks`
     is a number of neighbouring cores, or the cores of one group; what lies beyond the machine is on

@@ -222,7 +222,7 @@ class _Scheduler:
         return name
 
     def note_assumptions(self, kernel: Kernel, compiled: Compiled, result: Simulated) -> None:
-        """What of a kernel's time no instruction or trip of its own says."""
+        """Notes the parts of a kernel's time that no instruction or trip of its own tells."""
         for loop in () if compiled.is_static else _open_loops(kernel.body):
             self.trips(loop)
         for instruction in compiled.instructions:

@@ -61,7 +61,8 @@ class ModuleEnvironment(Environment):
             return Tensor(array(tensor), self)
 
     def _should_use_torchax_tensor(self, device: Any) -> bool:
-        """What a module makes on ``meta`` is an array, as are its own tensors there."""
+        """Whether a tensor is made as an array: those on ``meta`` are, as are the module's own
+        there."""
         is_meta = device is not None and torch.device(device).type == "meta"
         return is_meta or super()._should_use_torchax_tensor(device)
 

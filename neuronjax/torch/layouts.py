@@ -1,4 +1,4 @@
-"""Where the tensors of a module lie on a mesh: rules on their paths."""
+"""Layouts of a module's tensors on a mesh, by rules on their paths."""
 
 from __future__ import annotations
 

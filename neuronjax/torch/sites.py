@@ -1,4 +1,4 @@
-"""Where a module has its tensors, and how others take their places for one call."""
+"""The places of a module's tensors, which others take for one call."""
 
 from __future__ import annotations
 

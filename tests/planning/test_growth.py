@@ -64,7 +64,7 @@ FAMILIES: dict[str, tuple[Layer, tuple[jax.ShapeDtypeStruct, ...]]] = {
 
 @functools.cache
 def time(family: str, target: str, batch: int, tokens: int, layers: int) -> float:
-    """Of a forward pass, ns."""
+    """Returns the time of a forward pass, ns."""
     layer, weights = FAMILIES[family]
 
     def run(weights: list[tuple[jax.Array, ...]], x: jax.Array) -> jax.Array:
@@ -110,7 +110,7 @@ def test_a_further_block_in_a_stage_is_never_faster(stage: int) -> None:
 
 @functools.cache
 def resnet_time(depths: tuple[int, ...]) -> float:
-    """Of the classes of an image, ns."""
+    """Returns the time that the classes of an image take, ns."""
     config = ResNetConfig(
         stage_channels=(64, 128, 256, 512), depths=depths, bottleneck=False, num_labels=10
     )

@@ -1,4 +1,4 @@
-"""How long small requests take beside a client that asks for a great deal: `python -m
+"""Measures small requests beside a client that asks for a great deal: `python -m
 tests.serving.fairness [--much=200] [--n=16]`, on a tiny model.
 
 Prints the 95th percentile alone, beside the other client, and beside connections that send nothing.

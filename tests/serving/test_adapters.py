@@ -121,7 +121,7 @@ def server(models: Models) -> Iterator[Listening]:
 
 
 def answers(server: Listening, names: list[str]) -> list[list[str]]:
-    """Of each model to PROMPTS, all asked at once."""
+    """Returns the answers of each model to PROMPTS, all asked at once."""
 
     async def ask() -> list[list[str]]:
         async with AsyncOpenAI(base_url=f"{server.url}/v1", api_key=KEY, max_retries=0) as client:

@@ -34,7 +34,7 @@ def seconds(bucket: Bucket) -> float:
 
 
 def checking(bucket: Bucket) -> float:
-    """Of a step with guesses."""
+    """Returns the bucket of a step with guesses."""
     return 10 * seconds(bucket)
 
 

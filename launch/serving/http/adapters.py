@@ -33,7 +33,8 @@ class Loading(WholeAnswer):
         return cls(service, name, path)
 
     async def whole(self) -> str:
-        """Once the adapter can be asked for. Raises RequestError for one that cannot be used."""
+        """Answers when the adapter can be asked for. Raises RequestError for one that cannot be
+        used."""
         await self.service.load_adapter(self.name, self.path)
         return f"Success: LoRA adapter '{self.name}' added successfully."
 

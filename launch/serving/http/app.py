@@ -49,6 +49,7 @@ class Pages:
 
     def __init__(self, site: Site, config: ServerConfig) -> None:
         self._site, self._config = site, config
+        self._has_key = config.key() is not None
 
     async def models(self, request: Request) -> Response:
         """GET /v1/models"""
@@ -105,7 +106,7 @@ class Pages:
 
         async def answer(request: Request) -> ASGIApp:
             self._check_open()
-            if endpoint.needs_key and self._config.key() is None:
+            if endpoint.needs_key and not self._has_key:
                 raise HTTPError(
                     FORBIDDEN,
                     f"{request.url.path} changes the server: start it with --api_key_file",

@@ -70,11 +70,11 @@ class Chat:
         return EventSource(self.served.replies(self.requests, self.wanted.writing), _Events(self))
 
     def usage(self) -> Usage:
-        """What has been read, and nothing answered yet."""
+        """Counts what has been read, before anything is answered."""
         return Usage(prompt=len(self.requests[0].prompt))
 
     def head(self, kind: str) -> dict[str, Any]:
-        """What the answer and all its pieces begin with."""
+        """The fields with which the answer and all its pieces begin."""
         return {
             "id": self.id,
             "object": kind,
@@ -114,14 +114,14 @@ class Chat:
         ]
 
     def logprobs(self, entries: Sequence[TokenLogprob]) -> dict[str, Any] | None:
-        """What is told of tokens, if that was asked for."""
+        """The logprobs of tokens, if they were asked for."""
         if self.wanted.sampling.logprobs is None:
             return None
         return {"content": token_entries(entries), "refusal": None}
 
 
 class _Events:
-    """What is told of an answer while it grows. What may be a call is told when it is complete."""
+    """Tells of an answer while it grows; of text that may be a call when that is complete."""
 
     def __init__(self, chat: Chat) -> None:
         self._chat, self._usage = chat, chat.usage()
@@ -177,7 +177,7 @@ class Held:
         self._tools, self._held = tools, ""
 
     def feed(self, text: str) -> str:
-        """What is certain to be no call."""
+        """Returns the text that is certain to be no call."""
         self._held += text
         if self._tools.forced:
             return ""
@@ -192,12 +192,12 @@ class Held:
         return text
 
     def finish(self) -> tuple[str, list[Call]]:
-        """What is left when the answer is complete."""
+        """Returns the text and the calls that are left when the answer is complete."""
         return self._tools.calls(self._held)
 
 
 def read_conversation(served: Served, body: Body) -> Rendered:
-    """What the model reads of a body. Raises RequestError for one that is no conversation."""
+    """Renders the conversation of a body. Raises RequestError for one that has none."""
     return _render(served, body, read_tools(body.list("tools"), body.value("tool_choice")))
 
 
@@ -267,7 +267,7 @@ def _form(body: Body, tools: Tools) -> str | None:
 
 
 def token_entries(entries: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
-    """What is told of tokens."""
+    """Describes tokens with their logprobs."""
     return [
         {
             **_token(entry.token, entry.logprob),

@@ -88,12 +88,12 @@ class Completion:
         return EventSource(self.served.replies(self.requests, self.wanted.writing), _Events(self))
 
     def usage(self) -> Usage:
-        """What has been read, and nothing answered yet."""
+        """Counts what has been read, before anything is answered."""
         step = self.wanted.n
         return Usage(prompt=sum(request.tokens_read for request in self.requests[::step]))
 
     def head(self) -> dict[str, Any]:
-        """What the answer and all its pieces begin with."""
+        """The fields with which the answer and all its pieces begin."""
         return {
             "id": self.id,
             "object": "text_completion",
@@ -120,7 +120,7 @@ class Completion:
 
 
 class _Events:
-    """What is told of an answer while it grows."""
+    """Tells of an answer while it grows."""
 
     def __init__(self, completion: Completion) -> None:
         self._completion, self._usage = completion, completion.usage()

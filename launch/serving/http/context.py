@@ -1,4 +1,4 @@
-"""What every endpoint works with."""
+"""A model, its requests and their answers, as every endpoint works with them."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -89,8 +89,8 @@ class Served:
         return self.service.limits.longest
 
     def choose(self, body: Body) -> Choice:
-        """What the body asks for; nothing at all is the model itself. Raises HTTPError for what
-        there is not."""
+        """Returns the model or adapter that the body names, by default the model. Raises HTTPError
+        for a name that there is not."""
         name = body.text("model", self.name)
         if name == self.name:
             return Choice(name, None)
@@ -127,7 +127,7 @@ class Served:
 
 @contextmanager
 def measured(metrics: Metrics, requests: Sequence[Request]) -> Iterator[list[Watch]]:
-    """What must be told of the pieces of each request, until the end of the block."""
+    """Yields, for each request, who must be told of its pieces until the block ends."""
     timers = [metrics.begin(request.tokens_read) for request in requests]
     try:
         yield [timer.piece for timer in timers]

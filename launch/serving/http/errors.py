@@ -57,9 +57,7 @@ def check_model(requested: str, served: str) -> None:
 
 
 RETRY_SECONDS = 1
-"""When a client may try again that came to a full queue."""
-
-
+"""The time after which a client may try again that came to a full queue."""
 MESSAGES = "/v1/messages"
 """The path of Anthropic's API."""
 _ANTHROPIC = {

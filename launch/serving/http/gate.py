@@ -102,9 +102,9 @@ def client_of(request: Request) -> str:
 
 
 def _own_names(config: ServerConfig) -> Collection[str]:
-    """What a browser may call this server. An address needs no name: only names can be made to
-    lead elsewhere."""
-    own = {"localhost", config.host, socket.gethostname(), socket.getfqdn()}
+    """Returns the names by which a browser may call this server. Addresses need none: only names
+    can be made to lead elsewhere."""
+    own = {"localhost", config.host, socket.gethostname()}
     return {name.lower() for name in (*own, *split_names("allowed_hosts", config.allowed_hosts))}
 
 

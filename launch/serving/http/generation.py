@@ -26,7 +26,7 @@ from launch.text import find_tokenizer
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """See `Recipe`."""
+    """The recipe of a language model."""
 
     name: str
     files: Path  # directory of tokenizer and chat template, if there are any
@@ -41,7 +41,7 @@ class LanguageModel:
     opening: Sequence[int] = ()  # of every answer, if an encoder reads the prompts
 
     def open(self, link: Link) -> Site:
-        """What is shown of a language model."""
+        """Makes the site of a language model."""
         served = self._served(link)
         endpoints = {"/v1/completions": Endpoint(partial(Completion.read, served))}
         if not self.opening:
@@ -99,7 +99,7 @@ async def metrics_of(service: Service, metrics: Metrics) -> bytes:
 
 
 async def load_of(service: Service) -> dict[str, Any]:
-    """How busy the engine is, for the page."""
+    """Tells the page how busy the engine is."""
     load, longest = await service.load(), service.limits.longest
     return {
         "facts": f"texts of up to {longest} tokens",

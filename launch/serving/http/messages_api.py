@@ -49,7 +49,7 @@ class Message:
         return EventSource(asked, _Events(self), event=b"%b", ending=b"")
 
     def head(self, usage: Usage) -> dict[str, Any]:
-        """Everything but the content and how it ends."""
+        """The fields of the answer but its content and its end."""
         return {
             "id": f"msg_{self.chat.requests[0].id}",
             "type": "message",
@@ -70,7 +70,7 @@ class Message:
 
 
 class _Events:
-    """What is told of an answer while it grows."""
+    """Tells of an answer while it grows."""
 
     def __init__(self, message: Message) -> None:
         self._message, self._usage = message, message.chat.usage()

@@ -1,4 +1,4 @@
-"""What a body says of drawing tokens, for both kinds of answers."""
+"""The fields of a body about drawing tokens, for both kinds of answers."""
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ MOST_CHOICES = 128  # answers to one body
 
 @dataclass(frozen=True)
 class Wanted:
-    """Everything about the answers but the prompts."""
+    """The wishes of a body about its answers, beside the prompts."""
 
     sampling: SamplingParameters
     max_tokens: int | None  # None = as many as fit

@@ -1,4 +1,4 @@
-"""What the endpoints of vectors and classes work with."""
+"""A model of whole texts, as the endpoints of vectors and classes work with it."""
 
 import uuid
 from collections.abc import Sequence
@@ -75,7 +75,7 @@ class Pooled:
         return [self.text(entry, parameter) for entry in value]
 
     async def compute(self, texts: Sequence[Text]) -> list[np.ndarray]:
-        """What the model makes of the texts; measured."""
+        """Computes the model's results for the texts, and measures that."""
         with self.metrics.measured(count_tokens(texts)):
             return await self.computing.compute(texts)
 

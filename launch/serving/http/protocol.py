@@ -16,7 +16,7 @@ _REFUSAL = (
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """What a connection may take before there is a request on it.
+    """The limits of connections before there is a request on them.
 
     Attributes:
       connections: at the same time; further ones get 503.

@@ -122,7 +122,7 @@ class Response:
 
 
 class _Events:
-    """What is told of an answer while it grows."""
+    """Tells of an answer while it grows."""
 
     def __init__(self, response: Response) -> None:
         self._response, self._usage = response, response.chat.usage()

@@ -33,7 +33,7 @@ class Service:
         return uuid.uuid4().hex
 
     async def load(self) -> Load:
-        """How busy the engine is. Raises ServingError if it has gone."""
+        """Tells how busy the engine is. Raises ServingError if it has gone."""
         load: Load = await self.link.call(AskLoad())
         return load
 
@@ -85,8 +85,8 @@ async def follow(answers: Growing, act: Callable[[int, Piece], None]) -> None:
 
 
 class Replies:
-    """See `Growing`. Entering the block asks for them, and leaving it early cancels what is
-    under way."""
+    """Answers to requests as they grow (`Growing`). Entering the block asks for them, and leaving
+    it early cancels what is under way."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the application needs of whatever is served, and what an endpoint is."""
+"""A served model as the application sees it, and its endpoints."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ JSON = "application/json"
 
 
 class Worker(Protocol):
-    """What computes the answers."""
+    """The worker that computes the answers."""
 
     draining: bool  # no new requests are taken
     failure: Exception | None  # why nothing is computed any more
@@ -55,7 +55,7 @@ class Stream(Protocol):
 
     @property
     def ending(self) -> bytes:
-        """What comes after all events."""
+        """The bytes behind all events."""
 
 
 class WholeAnswer:
@@ -77,7 +77,8 @@ async def parse_json(headers: Headers, data: bytes) -> Body:
 
 
 class Endpoint(NamedTuple):
-    """What is done with the bodies of a path. Both raise RequestError or HTTPError."""
+    """The treatment of a path's bodies: `parse`, then `read`. Both raise RequestError or
+    HTTPError."""
 
     read: Callable[[Body], Answer]
     parse: Callable[[Headers, bytes], Awaitable[Body]] = parse_json
@@ -85,8 +86,8 @@ class Endpoint(NamedTuple):
     needs_key: bool = False  # it changes the server, so that one without a key refuses it
 
     def read_all(self, body: Body) -> Answer:
-        """As `read`, and raises RequestError for a field that it did not look at. Long bodies are
-        read in a thread of their own."""
+        """Reads a body, and raises RequestError for a field that `read` did not look at. Long
+        bodies are read in a thread of their own."""
         answer = self.read(body)
         body.check_all_read()
         return answer
@@ -94,7 +95,7 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True)
 class Site:
-    """Everything that is shown of a model.
+    """A model as it is shown to clients.
 
     Attributes:
       name: of the model.
@@ -113,11 +114,11 @@ class Site:
 
 
 class Recipe(Protocol):
-    """What the process with the clients must know of a model. It can be pickled."""
+    """A model as the process with the clients must know it. It can be pickled."""
 
     def open(self, link: Link) -> Site:
-        """What is shown of the model, which is at the other end of the link. Raises LaunchError for
-        files that cannot be used."""
+        """Makes the site of the model at the other end of the link. Raises LaunchError for files
+        that cannot be used."""
 
 
 def model_entry(name: str, created: int, **facts: Any) -> dict[str, Any]:

@@ -71,8 +71,8 @@ class _Sender:
         self._waiting: asyncio.Future[None] | None = None  # for the client to read
 
     async def run(self, receive: Receive) -> None:
-        """Until all is sent or the client goes. Raises LaunchError if there is an error before the
-        first event."""
+        """Sends until all is sent or the client goes. Raises LaunchError if there is an error
+        before the first event."""
         watch = asyncio.ensure_future(_disconnect(receive))
         try:
             self._source.listen(self._send_news)

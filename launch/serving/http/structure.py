@@ -1,4 +1,4 @@
-"""What a body says of the form of its answers: OpenAI's `response_format`, and vLLM's
+"""The fields of a body about the form of its answers: OpenAI's `response_format`, and vLLM's
 `structured_outputs` with the older `guided_json`, `guided_regex`, `guided_choice` and
 `guided_grammar`."""
 

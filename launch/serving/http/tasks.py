@@ -1,4 +1,4 @@
-"""What the process with the clients is there for: to serve them, or to answer a file."""
+"""The tasks of the process with the clients: to serve them, or to answer a file."""
 
 import socket
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class Task(Protocol):
     """It can be pickled."""
 
     async def run(self, site: Site, link: Link) -> None:
-        """Until it is done. Raises LaunchError if it cannot be."""
+        """Works until the task is done. Raises LaunchError if it cannot be."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Serve:
     platform: str
 
     async def run(self, site: Site, link: Link) -> None:
-        """See Task."""
+        """Serves until it is told to end; as `Task.run`."""
         with socket.socket(fileno=self.listener) as listener:
             server = Server(make_app(site, self.config), link, self.config)
             host, port = listener.getsockname()[:2]
@@ -51,7 +51,7 @@ class AnswerFile:
     concurrency: int
 
     async def run(self, site: Site, link: Link) -> None:
-        """See Task."""
+        """Answers all lines; as `Task.run`."""
         with progress("answers", total=len(self.lines)) as bar:
             try:
                 await answer_all(

@@ -35,7 +35,7 @@ MOST_SAMPLES = 1 << 28  # of a file: silence takes few bytes, but its samples ta
 
 
 class Segment(NamedTuple):
-    """What is said in one window."""
+    """The text of one window of sound."""
 
     number: int
     start: float  # seconds
@@ -45,7 +45,7 @@ class Segment(NamedTuple):
 
 
 class Transcript(NamedTuple):
-    """What is said in a file."""
+    """The text of a file."""
 
     task: str
     language: str | None
@@ -131,7 +131,7 @@ class Transcription:
 
 
 class _Events:
-    """What is told of a text while it grows: in the order of the windows, whichever is transcribed
+    """Tells of a text while it grows, in the order of the windows, whichever is transcribed
     first."""
 
     def __init__(self, transcription: Transcription, answers: SpeechAnswers) -> None:
@@ -157,7 +157,8 @@ class _Events:
         return (_event("done", **_json(self._transcription.transcript(texts))),)
 
     def _news(self) -> Iterator[str]:
-        """What can be told now. Blanks at the ends of a window do not belong to its text."""
+        """Returns the text that can be told now. Blanks at the ends of a window do not belong to
+        it."""
         while True:
             text, self._texts[self._current] = self._texts[self._current], ""
             text = self._blank + text if self._has_begun else text.lstrip()
@@ -174,7 +175,7 @@ class _Events:
 
 @dataclass(frozen=True)
 class SpeechModel:
-    """See `Recipe`."""
+    """The recipe of a model of speech."""
 
     name: str
     files: Path
@@ -184,7 +185,7 @@ class SpeechModel:
     created: int  # Unix time of the start
 
     def open(self, link: Link) -> Site:
-        """What is shown of a model of speech."""
+        """Makes the site of a model of speech."""
         listener = open_listener(self.files, self.context, self.vocab_size)
         metrics, adapters = Metrics(self.limits, self.name), Registry(0, self.name)
         service = Service(link, self.limits, FileTokenizer(listener.tokenizer), adapters)

@@ -16,7 +16,7 @@ from launch.serving.scheduler.waiting import Waiting
 
 
 class Fit(NamedTuple):
-    """Where there is room for a sequence."""
+    """A place with room for a sequence."""
 
     group: int  # of slots
     known: Prefix  # what the cache holds of its text
@@ -201,8 +201,8 @@ class Placement:
         return sequence.number, pool.available, pool.known, self.slots.used_of(group)
 
     def _known(self, sequence: Sequence, group: int) -> Prefix:
-        """What the cache of a group of slots holds of a text. Its last token is never among that:
-        the model must see it to say what follows."""
+        """Returns the prefix of a text that the cache of a group of slots holds. Its last token is
+        never among that: the model must see it to say what follows."""
         pool, count = self.pools[group], (len(sequence.tokens) - 1) // self._size
         if sequence.scores_prompt:
             count = 0  # logits are kept nowhere
@@ -212,8 +212,8 @@ class Placement:
         return pool.prefix(keys)
 
     def _needed(self, sequence: Sequence, known: Prefix) -> list[int]:
-        """How many blocks a sequence gets with its slot, for each group of layers: those of the
-        whole text, or as many as it will hold at once."""
+        """Counts the blocks that a sequence gets with its slot, for each group of layers: those of
+        the whole text, or as many as it will hold at once."""
         length, pool = len(sequence.tokens), self.pools[0]
         held = blocks_of_text(self._windows, length, self._chunk, self._size)
         whole = -(-length // self._size)

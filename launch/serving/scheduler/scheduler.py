@@ -38,7 +38,7 @@ class _Steady(NamedTuple):
 
 
 class Scheduler:
-    """See the module."""
+    """A state machine of requests, steps and their tokens, as the module describes it."""
 
     def __init__(
         self,
@@ -80,12 +80,12 @@ class Scheduler:
 
     @property
     def waiting(self) -> int:
-        """How many sequences have no place in the batch."""
+        """The number of sequences without a place in the batch."""
         return len(self._waiting)
 
     @property
     def running(self) -> int:
-        """How many sequences have one."""
+        """The number of sequences with a place in the batch."""
         return self.slots.used
 
     @property
@@ -103,8 +103,8 @@ class Scheduler:
         self._waiting.enqueue(sequence)
 
     def known(self, text: Items[int], root: Key) -> Prefix:
-        """What the cache holds of the beginning of a text below a root, in the group of slots that
-        has most of it."""
+        """Returns the prefix of a text below a root that the cache holds, in the group of slots
+        that has most of it."""
         keys = self._keys(text, root)
         return max((pool.prefix(keys) for pool in self.pools), key=lambda prefix: prefix.length)
 
@@ -210,9 +210,9 @@ class Scheduler:
         return Progress(rows, sequences, new, finished)
 
     def repeatable(self, step: Step) -> int:
-        """How often this step of decoding, planned last, could be planned and completed again
-        before anything but one more token of each sequence happens, if no request comes and no
-        token ends a text."""
+        """Counts how often this step of decoding, planned last, could be planned and completed
+        again before anything but one more token of each sequence happens, if no request comes and
+        no token ends a text."""
         slots, where = self.slots, step.slots
         ready = slots.decodable()
         if (
@@ -285,7 +285,7 @@ class Scheduler:
         return step
 
     def _steps_left(self, step: Step) -> int:
-        """How many more steps like this one there can be before a text reaches its limit or the
+        """Counts the further steps like this one before a text reaches its limit or the
         bucket's."""
         slots, where = self.slots, step.slots
         reach = step.bucket.blocks * self.limits.block_size - int(slots.computed[where].max())
@@ -351,11 +351,11 @@ class Scheduler:
         return self._step(buckets.prefill(self._rows_for(where), width, blocks), where, counts)
 
     def _rows_for(self, slots: np.ndarray) -> int:
-        """How many rows a step of these slots needs at least."""
+        """Counts the rows that a step of these slots needs at least."""
         return self.slots.groups * self.slots.most_of_a_group(slots)
 
     def _blocks(self, lengths: np.ndarray) -> int:
-        """How many blocks the longest of these texts fills."""
+        """Counts the blocks that the longest of these texts fills."""
         return -(-int(lengths.max()) // self.limits.block_size)
 
     def _step(

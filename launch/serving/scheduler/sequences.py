@@ -71,7 +71,7 @@ class Sequence:
         return self.priority, self.number
 
     def keys(self, count: int, block_size: int) -> list[Key]:
-        """Of the first `count` blocks, whose tokens are known."""
+        """Returns the keys of the first `count` blocks, whose tokens are known."""
         there = len(self._keys)
         if there < count:
             parent = self._keys[-1] if self._keys else self.root
@@ -86,7 +86,7 @@ class Sequence:
 
 
 def root_of(request: Request) -> Key:
-    """What the keys of a request's text begin with."""
+    """Returns the key that the keys of a request's text begin with."""
     if len(request.source):
         return source_root(request.source)
     return ROOT if request.adapter is None else adapter_root(request.adapter.number)

@@ -54,26 +54,26 @@ class Slots:
         ]
 
     def sequence(self, slot: int) -> Sequence | None:
-        """Whose slot it is."""
+        """Returns the sequence of a slot, if it has one."""
         sequence: Sequence | None = self._sequences[slot]
         return sequence
 
     def sequences(self, slots: np.ndarray) -> list[Sequence]:
-        """Whose slots these are; all of them are somebody's."""
+        """Returns the sequences of slots that all have one."""
         sequences: list[Sequence] = self._sequences[slots].tolist()
         return sequences
 
     @property
     def used(self) -> int:
-        """How many sequences have a place."""
+        """The number of sequences that have a place."""
         return sum(map(self.used_of, range(self.groups)))
 
     def used_of(self, group: int) -> int:
-        """How many sequences of a group have a place."""
+        """Counts the sequences of a group that have a place."""
         return self._per_group - len(self._free[group])
 
     def free(self, group: int) -> int:
-        """How many places of a group are left."""
+        """Counts the places of a group that are left."""
         return len(self._free[group])
 
     def group(self, slot: int) -> int:
@@ -96,13 +96,13 @@ class Slots:
         return rows
 
     def most_of_a_group(self, slots: np.ndarray) -> int:
-        """How many of these slots the group with the most of them has."""
+        """Counts those of these slots that lie in the group with the most of them."""
         if self.groups == 1:
             return len(slots)
         return int(np.bincount(slots // self._per_group).max(initial=0))
 
     def sums_of_groups(self, slots: np.ndarray, counts: np.ndarray) -> list[int]:
-        """What these counts of slots [n, …] come to for each group."""
+        """Adds up these counts of slots [n, …] for each group."""
         if self.groups == 1:
             return [int(counts.sum())]
         sums = [0] * self.groups
@@ -111,7 +111,7 @@ class Slots:
         return sums
 
     def tokens_left(self) -> list[int]:
-        """How many tokens each group has yet to compute."""
+        """Counts the tokens that each group has yet to compute."""
         left = np.where(self.limit > 0, self.limit - self.computed, 0)
         tokens: list[int] = left.reshape(self.groups, -1).sum(axis=1).tolist()
         return tokens
@@ -157,8 +157,8 @@ class Slots:
         return sequence
 
     def short(self, slots: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """How many blocks the tables of these slots lack for texts of up to `ends` tokens [n],
-        int [n, tables]."""
+        """Counts the blocks that the tables of these slots lack for texts of up to `ends` tokens
+        [n], int [n, tables]."""
         blocks = -(-ends // self._block_size)
         lacking: np.ndarray = np.maximum(blocks[:, None] - self.last_blocks[slots], 0)
         return lacking

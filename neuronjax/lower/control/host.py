@@ -45,7 +45,7 @@ def lower(scope: Scope, op: Op) -> None:
 
 
 def _comparisons(op: Op) -> int:
-    """How often a sort compares two elements: n log2 n times in a row of n, about."""
+    """Counts the comparisons of a sort: about n log2 n in a row of n."""
     if op.name != "sort":
         return 0
     shape = op.operands[0].shape

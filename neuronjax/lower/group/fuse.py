@@ -104,7 +104,7 @@ class Fusion:
         return [group for group in self.groups if group.operations]
 
     def _would_wait(self, op: Op, users: Mapping[Value, Sequence[Op | None]]) -> int:
-        """How many operations join an operation's only user with it; 0: it is not to wait.
+        """Counts the operations that join an operation's only user with it; 0: it is not to wait.
 
         Nothing but arguments, and what waits already, decides its result.
         """

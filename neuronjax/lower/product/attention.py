@@ -133,7 +133,7 @@ def product_writer(
     buffers: Sequence[Buffer],
     version: int,
 ) -> ProductWriter:
-    """What writes a product whose sums an epilogue reads."""
+    """Returns the writer of a product whose sums an epilogue reads."""
     dtypes = [operand.dtype for operand in op.operands]
     depth = sides.product.count(sides.product.contracted)
     types = multiplied(dtypes, op.result.dtype, depth, version)

@@ -43,7 +43,7 @@ _TOGETHER = (4, 3, 2)
 
 @dataclass(frozen=True)
 class Weights:
-    """How the weights are an operand of the last product."""
+    """The weights as an operand of the last product."""
 
     #: Whether keys are columns of the first product, weights the left operand of the last one.
     keys_are_right: bool
@@ -95,7 +95,7 @@ class AttentionWriter:
         self.first_steps, self.last_steps = self.first.steps(), self.last.steps()
 
     def origin(self) -> Position:
-        """Where the writer begins in the first product."""
+        """Returns the position in the first product at which the writer begins."""
         position = dict.fromkeys(range(len(self.first.product.sizes)), ZERO)
         return shifted(position, self.start)
 
@@ -279,7 +279,7 @@ class AttentionWriter:
 
     @functools.cached_property
     def seen(self) -> Reference:
-        """What leaves PSUM: scores, or what their first operation makes of them."""
+        """Returns what leaves PSUM: scores, or the results of their first operation."""
         return Reference(0) if self._is_scaled() else Reference(0, is_input=True)
 
     @functools.cached_property
@@ -429,7 +429,7 @@ class AttentionWriter:
 
 
 def _origin(step: Step) -> dict[int, Affine]:
-    """Where the elements of a step begin, in the dimensions that it runs along."""
+    """Returns the first indices of a step, in the dimensions that it runs along."""
     axes = (*step.partitions, *step.inner, *step.loops)
     origin = dict.fromkeys([axis.dim for axis in axes] + [dim for dim, _ in step.base], ZERO)
     return shifted(origin, step.base)

@@ -1,4 +1,4 @@
-"""How a product is cut up: what is stationary, what stays in SBUF, in which order it runs.
+"""The blocks of a product: what is stationary, what stays in SBUF, in which order it runs.
 
 Bytes that move between HBM and SBUF decide, then columns that pass through the array. Rates are
 those of one core, and prices rough: only the order of alternatives matters.
@@ -31,7 +31,7 @@ _MEETING_NS = 5_600.0
 
 
 class Level(enum.IntEnum):
-    """Where the panel of an operand is loaded."""
+    """The loop in which the panel of an operand is loaded."""
 
     ONCE = 0
     OUTER = 1
@@ -41,7 +41,7 @@ class Level(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a core does in a nanosecond, and how many of them a descriptor takes."""
+    """The work of a core in a nanosecond, and the nanoseconds of a descriptor."""
 
     #: A column that passes through the array.
     column_ns: float

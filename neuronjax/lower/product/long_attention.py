@@ -178,7 +178,7 @@ class LongAttentionWriter(AttentionWriter):
                 self._multiply(row, values, panels[1], number, here)
 
     def _streamed(self, part: Block, at: Position, keys: bool, values: bool) -> Panels:
-        """What a sweep needs of the keys and values of a part."""
+        """Loads the keys and values of a part as a sweep needs them."""
         own: list[Panel] = []
         other: list[Panel] = []
         if keys:
@@ -253,7 +253,7 @@ class LongAttentionWriter(AttentionWriter):
             self.first.accumulate(alone, pair, tile, at, dst, ends, at)
 
     def _reduce(self, row: _Rows, values: Values, sweep: int, here: Position) -> None:
-        """What a sweep makes of one part of the keys, but for the weights."""
+        """Reduces one part of the keys, but for the weights."""
         program = self.first.emitter.program
         if row.kept is not None and sweep < len(self.sweeps.kept):
             kept = self.sweeps.kept[sweep]
@@ -298,7 +298,7 @@ class LongAttentionWriter(AttentionWriter):
         self.add_products(turned, panels, (column, there), row.sums, ends)
 
     def _closed(self, row: _Rows) -> None:
-        """What follows from complete sums."""
+        """Writes what follows from complete sums."""
         emitter = self.first.emitter
         box = self._box(row.work.tile, row.work.position)
         values = Values(emitter, box, {**row.inputs, **row.totals})

@@ -436,7 +436,7 @@ class ProductWriter(Loader):
         total: Access,
         known: Mapping[Reference, Access] = MappingProxyType({}),
     ) -> None:
-        """What follows from a tile of sums, and where it goes; `known` inputs are in tiles."""
+        """Writes what follows from a tile of sums, and stores it; `known` inputs are in tiles."""
         program = self.emitter.program
         box = Box(row, column, {d: position[d] for d in range(len(program.domain))})
         given = total if self.is_read_in_psum() else self.evicted(row, column, total)

@@ -73,7 +73,7 @@ class Cut:
         return replace(sides, product=_resized(sides.product, own))
 
     def start(self, segment: Segment) -> tuple[tuple[int, int], ...]:
-        """Where a segment begins in the first product."""
+        """Returns the indices in the first product at which a segment begins."""
         return (self.query, segment.first_query), (self.key, segment.first_key)
 
 
@@ -176,7 +176,7 @@ def _blocks(size: int, *, rows: bool) -> Range:
 
 @dataclass(frozen=True)
 class _Mask:
-    """What is known of the weights, and of what rows are reduced to."""
+    """The knowledge of the weights, and of what rows are reduced to."""
 
     rows: Rows
     query: int

@@ -144,7 +144,7 @@ class WideAttentionWriter(AttentionWriter):
         self.side_by_side(works)
 
     def _held(self, batches: Sequence[Batch], position: Position, same: Tiles) -> Tiles:
-        """What no iteration of some loops changes."""
+        """Holds what no iteration of some loops changes."""
         dims = {dim for batch in batches for dim, _ in batch.steps}
         held: dict[Reference, Access] = {}
         room = SHARED_BYTES

@@ -1,4 +1,4 @@
-"""What the engines do by themselves, where a program spells it out for other processors.
+"""Operations that engines do by themselves, where a program spells them out for other processors.
 
 * Products of numbers that were widened to FP32 are the same as of the narrow numbers, which the
   Tensor engine adds up in FP32: products of numbers of at most 12 significant bits are exact.

@@ -34,7 +34,7 @@ class Range:
 
 
 def unknown(dtype: np.dtype) -> Range:
-    """What is known of a value of which nothing else is."""
+    """Returns the range of a value of which nothing but its type is known."""
     if dtype == np.bool_:
         return Range.of(0, 1)
     if np.issubdtype(dtype, np.integer):
@@ -44,7 +44,7 @@ def unknown(dtype: np.dtype) -> Range:
 
 @dataclass
 class Bounds:
-    """Finds the ranges of values; `seen` is told the operand's range for each `reduce` it meets."""
+    """Finds the ranges of values, each once."""
 
     _known: dict[tuple[Value, tuple[int, ...]], Range] = field(default_factory=dict)
     #: Keeps the ranges alive whose identity is a key.

@@ -232,7 +232,7 @@ COLLECTIVES: Mapping[str, Callable[[Model, Point], float]] = {
 
 
 def predict(point: Point, model: Model) -> float:
-    """What the model says about a point, in the point's unit."""
+    """Predicts a point, in the point's unit."""
     if point.name in PREDICTIONS:
         return PREDICTIONS[point.name](model)
     return COLLECTIVES[point.name.split(" ", 1)[0]](model, point)

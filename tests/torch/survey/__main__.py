@@ -1,4 +1,4 @@
-"""Surveys which models of transformers, diffusers and timm run, and writes the table.
+"""Surveys which models of transformers and diffusers run, and writes the table.
 
 ``python -m tests.torch.survey transformers --out=runs/survey.json`` goes on where it was
 interrupted. Each model runs in a process of its own, forked from one that has the libraries.
