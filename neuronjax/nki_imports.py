@@ -8,41 +8,46 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-NAMES = ("nki", "neuronxcc")
-"""Packages that kernels import NKI from; the second is the older one."""
-
-_MODULES = {
-    "collectives": "collectives",
-    "compiler": "compiler",
-    "isa": "isa",
-    "isa.constants": "constants",
-    "language": "language",
-    "typing": "typing",
+_MODULES: Mapping[str, Mapping[str, str]] = {
+    "nki": {
+        "nki": "nki",
+        "nki.collectives": "nki.collectives",
+        "nki.compiler": "nki.compiler",
+        "nki.isa": "nki.isa",
+        "nki.isa.constants": "nki.constants",
+        "nki.language": "nki.language",
+        "nki.typing": "nki.typing",
+    },
+    "neuronxcc": {
+        "neuronxcc.nki": "nki.legacy",
+        "neuronxcc.nki.isa": "nki.legacy.isa",
+        "neuronxcc.nki.language": "nki.legacy.language",
+        "neuronxcc.nki.typing": "nki.legacy.typing",
+    },
 }
-"""Name in `nki` -> name in `neuronjax.nki`."""
+"""Package that kernels import NKI from, the second for NKI 0.x -> the modules that it has, and
+where these are in `neuronjax`."""
+
+NAMES = tuple(_MODULES)
 
 
 class _Loader(Loader):
-    """Puts `neuronjax.nki` and its modules where `import` looks for those of a name."""
+    """Puts modules of `neuronjax.nki` where `import` looks for those of a name."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        package = importlib.import_module("neuronjax.nki")
-        prefix = "nki"
+        for name, own in _MODULES[module.__name__].items():
+            sys.modules[name] = importlib.import_module(f"neuronjax.{own}")
         if module.__name__ == "neuronxcc":
-            prefix = "neuronxcc.nki"
             module.__path__ = []
-            vars(module)["nki"] = package
-        sys.modules[prefix] = package
-        for name, own in _MODULES.items():
-            sys.modules[f"{prefix}.{name}"] = importlib.import_module(f"neuronjax.nki.{own}")
+            vars(module)["nki"] = sys.modules["neuronxcc.nki"]
 
 
 class _Finder(MetaPathFinder):

@@ -16,8 +16,8 @@ RAN, RAISED = 0, 2
 
 _DESCRIPTION = """\
 Runs a script on the emulated machine, as `JAX_PLATFORMS=neuron python SCRIPT` does. Kernels in it
-that import `nki`, or the older `neuronxcc.nki`, find neuronjax.nki, unless another package of that
-name is installed.
+that import `nki`, or `neuronxcc.nki` for NKI 0.x, find neuronjax.nki, unless another package of
+that name is installed.
 
 Example: neuronjax run --target=trn2.48xlarge softmax.py
 """

@@ -42,7 +42,7 @@ REMOVED: Mapping[str, str] = {
 
 
 def install() -> None:
-    """Lets `import nki`, and the older `neuronxcc.nki`, find these modules.
+    """Lets `import nki` find these modules, and `neuronxcc.nki` those of NKI 0.x.
 
     Raises:
       ConfigurationError: another package `nki` is installed, which is left alone.

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from neuronjax.errors import OutOfBoundsError, UnsupportedProgramError
 from neuronjax.nki.constants import MemoryRegion
@@ -46,7 +46,7 @@ class Tensor(Views):
     #: The pattern that it walks by, which may lead out of the tensor as long as nothing uses it.
     walk: str = ""
 
-    def _with(self, **values: Any) -> Tensor:
+    def _with(self, **values: Any) -> Self:
         """It with other values in some fields, as ``dataclasses.replace`` makes it, but faster."""
         view = object.__new__(type(self))
         vars(view).update(vars(self), **values)

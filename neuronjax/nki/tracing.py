@@ -114,7 +114,7 @@ class Trace:
         Programs of a grid share arguments and results: the same name means the same tensor.
         """
         self.follow()
-        stem = re.sub(r"\W", "_", label) + "_" if label else kind.value
+        stem = re.sub(r"\W|^(?=\d)", "_", label) + "_" if label else kind.value
         name = f"{stem}{len(self.buffers)}"
         if kind in SHARED:
             name = f"{kind.value}{sum(buffer.kind is kind for buffer in self.buffers)}"

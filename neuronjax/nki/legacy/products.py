@@ -1,0 +1,41 @@
+"""Products of tiles of NKI 0.x of which a mask leaves a part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from neuronjax.nki.legacy.index import as_mask
+from neuronjax.nki.legacy.lives import lives
+from neuronjax.nki.legacy.operands import NOTHING, Nothing, made, plain, within
+from neuronjax.nki.tensor import Tensor
+
+
+def product(
+    function: Callable[..., Tensor], x: Any, y: Any, mask: Any = None, is_transposed: bool = False
+) -> Any:
+    """What a product makes of x [K, M], or [M, K] if it is transposed, and y [K, N], where a mask
+    of the columns of y and of what is summed over holds."""
+    lives().arrive()
+    if isinstance(x, Nothing) or isinstance(y, Nothing):
+        return NOTHING
+    depth, rows = (1, 0) if is_transposed else (0, 1)
+    full = (y.whole_shape[0], y.whole_shape[1])
+    ranges = as_mask(mask).ranges(full)
+    for operand, dims in ((x, ((depth, 0),)), (y, ((0, 0), (1, 1)))):
+        for dim, of in dims:
+            if operand.region:
+                start = operand.region[dim][0]
+                low, high = ranges[of]
+                ranges[of] = (max(low, start), min(high, start + operand.shape[dim]))
+    if any(low >= high for low, high in ranges):
+        return NOTHING
+    if ranges == [(0, size) for size in full] and not x.region and not y.region:
+        return made((x,), function(plain(x), plain(y)))
+    start, whole = x.region[rows] if x.region else (0, x.shape[rows])
+    own = [(start, start + x.shape[rows])] * 2
+    own[depth] = ranges[0]
+    sizes = [whole] * 2
+    sizes[depth] = full[0]
+    result = function(plain(within(x, own, sizes)), plain(within(y, ranges, full)))
+    return made((x,), result, (own[rows], ranges[1]), (whole, full[1]))

@@ -1,0 +1,87 @@
+"""Tensors of NKI 0.x: indices by expressions, arithmetic operators, values by assignment."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from neuronjax.nki import elementwise, isa, tiles
+from neuronjax.nki.constants import OPERATORS
+from neuronjax.nki.legacy.operands import applied
+from neuronjax.nki.legacy.walks import Walk
+from neuronjax.nki.legacy.writing import add_to, assign
+from neuronjax.nki.tensor import Tensor
+
+
+def _operator(name: str, swapped: bool = False) -> Any:
+    def compute(self: Tile, other: Any) -> Any:
+        return arithmetic(name, other, self) if swapped else arithmetic(name, self, other)
+
+    return compute
+
+
+def arithmetic(name: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Any:
+    """x op y of tiles of NKI 0.x and numbers, broadcast as numpy does."""
+    return applied(functools.partial(_arithmetic, name), x, y, mask=mask, dtype=dtype)
+
+
+def _arithmetic(name: str, x: Any, y: Any, dtype: Any = None) -> Tensor:
+    """The same of plain tensors: with a column, which is a scalar of each partition, by an
+    instruction of a tile and a scalar."""
+    if name == "divide":
+        return elementwise.divide(x, y, dtype)
+    if (
+        isinstance(x, Tensor)
+        and isinstance(y, Tensor)
+        and x.ndim == y.ndim
+        and x.shape[0] == y.shape[0]
+    ):
+        for column, other in ((y, x), (x, y)):
+            if (
+                column.size == column.shape[0]
+                and other.size > column.size
+                and column.dtype.name == "float32"
+            ):
+                result = tiles.ndarray(other.shape, dtype or x.dtype)
+                isa.tensor_scalar(result, other, OPERATORS[name], column, reverse0=column is x)
+                return result
+    return elementwise.binary(name, x, y, dtype)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Tile(Walk):
+    """A tensor of a kernel of NKI 0.x, or what an instruction returns: arithmetic operators make
+    tiles, and parts take values by assignment."""
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        target = self[index]
+        assign(target, value)
+
+    def broadcast_to(self, shape: Sequence[int]) -> Any:
+        """It, with dimensions of size 1 repeated."""
+        return applied(elementwise.broadcast_to, self, tuple(shape))
+
+    def astype(self, dtype: Any) -> Any:
+        """A copy with elements of another type."""
+        return applied(tiles.copy, self, dtype)
+
+    __add__, __radd__ = _operator("add"), _operator("add", True)
+    __sub__, __rsub__ = _operator("subtract"), _operator("subtract", True)
+    __mul__, __rmul__ = _operator("multiply"), _operator("multiply", True)
+    __truediv__, __rtruediv__ = _operator("divide"), _operator("divide", True)
+    __pow__, __rpow__ = _operator("power"), _operator("power", True)
+    __and__, __or__, __xor__ = map(_operator, ("bitwise_and", "bitwise_or", "bitwise_xor"))
+    __lt__, __le__ = _operator("less"), _operator("less_equal")
+    __gt__, __ge__ = _operator("greater"), _operator("greater_equal")
+    __hash__ = Tensor.__hash__
+    #: Numbers of numpy leave operators to it.
+    __array_ufunc__ = None  # type: ignore[assignment]
+
+    def __neg__(self) -> Any:
+        return arithmetic("multiply", self, -1.0)
+
+    def __iadd__(self, other: Any) -> Self:  # type: ignore[misc]
+        add_to(self, other)
+        return self

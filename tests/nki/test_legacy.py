@@ -1,0 +1,202 @@
+"""Kernels of NKI 0.x (`neuronxcc.nki`) beside numpy, and what is refused in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import neuronxcc.nki.typing as nt
+import numpy as np
+import pytest
+from neuronxcc.nki import trace as trace
+from neuronxcc.nki.language import par_dim
+
+import neuronjax.nki as present
+from neuronjax.errors import NeuronError
+from neuronjax.nki import language as present_nl
+
+ROWS = np.arange(12 * 24, dtype=np.float32).reshape(12, 24) / 64
+TALL = np.linspace(-1, 1, 200 * 16, dtype=np.float32).reshape(200, 16)
+SQUARE = np.linspace(-1, 1, 64 * 64, dtype=np.float32).reshape(64, 64)
+
+
+@nki.jit
+def blocks(x):
+    out = nl.ndarray((12, 24), dtype=np.float32, buffer=nl.shared_hbm)
+    tiles = nl.ndarray((3, 2, par_dim(4), 12), dtype=np.float32, buffer=nl.sbuf)
+    p, f = nl.arange(4)[:, None], nl.arange(12)[None, :]
+    for i in nl.affine_range(3):
+        for j in nl.affine_range(2):
+            tiles[i, j, p, f] = nl.load(x[4 * i + p, 12 * j + f], dtype=np.float32, mask=None)
+            tiles[i, j, p, f] = nisa.activation(op=nl.square, data=tiles[i, j, p, f], scale=2.0)
+    for i in nl.affine_range(3):
+        for j in nl.sequential_range(2):
+            nl.store(out[i * 4 + p, 12 * j + f], value=tiles[i, j, p, f] - 1.0)
+    return out
+
+
+@nki.jit
+def masked(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    i = nl.mgrid[0:128, 0:16]
+    for block in nl.affine_range(2):
+        mask = -128 * block - i.p + 199 >= 0
+        tile = nl.load(x[128 * block + i.p, i.x], mask=mask)
+        doubled = nl.add(tile, tile, mask=mask)
+        nl.store(out[128 * block + i.p, i.x], np.float32(0.5) * doubled + 1, mask=mask)
+    return out
+
+
+@nki.jit(mode="auto")
+def products(x):
+    p, f = nl.arange(32)[:, None], nl.arange(64)[None, :]
+    out = nl.ndarray((64, 64), dtype=np.float32, buffer=nl.shared_hbm)
+    total = nl.zeros((par_dim(64), 64), np.float32, buffer=nl.psum, lazy_initialization=True)
+    sums = nl.zeros((64, 64), nl.float32, buffer=nl.psum)
+    for k in nl.affine_range(2):
+        part = nl.load(x[32 * k + p, f])
+        total[nl.arange(64)[:, None], f] += nisa.nc_matmul(part, part, mask=None)
+        sums += nl.matmul(part, part, transpose_x=True)
+    nl.store(out, value=total + nl.copy(sums, dtype=np.float32))
+    return out
+
+
+@nki.jit
+def reduced(x):
+    out = nl.ndarray((4, 2), dtype=np.float32, buffer=nl.shared_hbm)
+    p, f = nl.arange(4)[:, None], nl.arange(8)[None, :]
+    part = nl.ndarray((3, 3, par_dim(4), 1), dtype=np.float32, buffer=nl.sbuf)
+    total = nl.ndarray((par_dim(4), 2), dtype=np.float32, buffer=nl.sbuf)
+    for i in nl.affine_range(3):
+        for j in nl.affine_range(3):
+            tile = nl.load(x[4 * i + p, 8 * j + f])
+            part[i, j, p, 0] = nisa.tensor_reduce(nl.max, data=tile, axis=[1])
+            total[p, 0] = nl.loop_reduce(part[i, j, p, 0], op=np.max, loop_indices=[i, j])
+    total[p, 1] = nl.exp(total[p, 0])
+    nl.store(out, total)
+    return out
+
+
+@nki.jit
+def large(x):
+    """Keeps 2 KiB of each of 160 tiles on every partition: more than there is."""
+    out = nl.ndarray((4, 512), dtype=np.float32, buffer=nl.shared_hbm)
+    p, f = nl.arange(4)[:, None], nl.arange(512)[None, :]
+    kept = nl.ndarray((160, par_dim(4), 512), dtype=np.float32, buffer=nl.sbuf)
+    total = nl.zeros((par_dim(4), 512), dtype=np.float32)
+    column = nl.load(x[p, nl.arange(1)[None, :]])
+    for i in nl.affine_range(160):
+        kept[i, p, f] = nl.broadcast_to(column, shape=(4, 512)) * 1.0
+    for i in nl.affine_range(160):
+        total[p, f] += kept[i, p, f]
+    nl.store(out, total)
+    return out
+
+
+@nki.jit
+def of_grid(x: nt.tensor):
+    out = nl.ndarray((12, 24), dtype=np.float32, buffer=nl.shared_hbm)
+    row, column = nl.program_id(0), nl.program_id(1)
+    part = nl.load(x[row * 4 : row * 4 + 4, column * 12 : column * 12 + 12])
+    nl.store(out[row * 4 : row * 4 + 4, column * 12 : column * 12 + 12], nl.negative(part))
+    return out
+
+
+@dataclass(frozen=True)
+class Case:
+    kernel: Any
+    array: np.ndarray
+    expected: Callable[[np.ndarray], np.ndarray]
+    notes: str = ""
+
+
+def _reduced(x: np.ndarray) -> np.ndarray:
+    greatest = x.reshape(3, 4, 24).max((0, 2))
+    return np.stack([greatest, np.exp(greatest)], 1)
+
+
+CASES = [
+    pytest.param(Case(blocks, ROWS, lambda x: 4 * x * x - 1), id="blocks"),
+    pytest.param(Case(masked, TALL, lambda x: x + 1), id="masks"),
+    pytest.param(Case(products, SQUARE, lambda x: 2 * x.T @ x), id="products"),
+    pytest.param(Case(reduced, ROWS, _reduced), id="loop_reduce"),
+    pytest.param(
+        Case(large, ROWS, lambda x: np.repeat(160 * x[:4, :1], 512, 1), "do not fit into SBUF"),
+        id="larger than SBUF",
+    ),
+    pytest.param(Case(of_grid[3, 2], ROWS, lambda x: -x, "6 programs of the grid"), id="grid"),
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_kernels_of_the_earlier_dialect(case: Case) -> None:
+    compiled = case.kernel.trace(case.array, target="trn1")
+    np.testing.assert_allclose(
+        compiled.run([case.array]), case.expected(case.array), rtol=1e-5, atol=1e-5
+    )
+    assert case.notes in " ".join(compiled.notes)
+
+
+def test_loops_over_blocks_stay_loops() -> None:
+    notes = blocks.trace(ROWS, target="trn1").notes
+    assert not [note for note in notes if "written out" in note]
+
+
+def test_decorators(capsys: pytest.CaptureFixture[str]) -> None:
+    measured = nki.benchmark(warmup=2, iters=5)(blocks)
+    np.testing.assert_allclose(measured(ROWS), 4 * ROWS * ROWS - 1, rtol=1e-5)
+    latency = measured.benchmark_result.nc_latency.get_latency_percentile(50)
+    assert f"{latency:.2f} us" in capsys.readouterr().out
+    assert latency > 1
+    simulated = nki.simulate_kernel(blocks, ROWS)
+    np.testing.assert_array_equal(nki.baremetal(blocks)(ROWS), simulated)
+
+
+def _aslant(x):
+    p, f = nl.arange(12)[:, None], nl.arange(24)[None, :]
+    nl.load(x[p, f], mask=(p < f))
+
+
+def _outside(x):
+    nl.load(x[nl.arange(13)[:, None], nl.arange(24)[None, :]])
+
+
+def _unsplit(x):
+    nl.ndarray((2, par_dim(4), 8), dtype=np.float32)[nl.arange(2)[:, None], 0, 0]
+
+
+def _mixed(x):
+    present_nl.exp(nl.load(x))
+
+
+def _products_of_indices(x):
+    nl.load(x[nl.arange(4)[:, None] * nl.arange(4)[:, None], 0])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "text"),
+    [
+        (_aslant, "nisa.affine_select"),
+        (_outside, "indices from 0 to 12 are out of bounds for dimension 0"),
+        (_unsplit, "block dimensions"),
+        (_mixed, "one of the dialects"),
+        (_products_of_indices, "indices are affine"),
+    ],
+)
+def test_what_is_refused_names_the_line(kernel: Callable[..., Any], text: str) -> None:
+    with pytest.raises(NeuronError, match=text) as caught:
+        nki.jit(kernel).trace(ROWS, target="trn1")
+    line = kernel.__code__.co_firstlineno
+    assert any(f"{__file__}:{line + step}:" in str(caught.value) for step in (1, 2))
+
+
+def test_a_present_kernel_takes_no_function_of_the_earlier_dialect() -> None:
+    def mixed(x):
+        return nl.load(x)
+
+    with pytest.raises(NeuronError, match="is NKI 0"):
+        present.jit(mixed).trace(ROWS, target="trn1")
