@@ -10,7 +10,7 @@ from neuronjax.machine.chips import CHIPS
 from neuronjax.machine.specs import Engine
 from neuronjax.nki import constants
 from neuronjax.nki.indices import walk
-from neuronjax.nki.tensor import Tensor
+from neuronjax.nki.tensor import Tensor, check_integers
 from neuronjax.nki.tracing import Trace
 from neuronjax.program.operand import Dim, Kind
 from neuronjax.program.operators import BITVECTOR, AluOp, DescriptorMode
@@ -112,6 +112,12 @@ def matmul(trace: Trace, arguments: Arguments) -> Arguments:
     trace.accumulated.add(destination)
     tile = {key: arguments.pop(key) or None for key in ("tile_position", "tile_size")}
     return {**arguments, **tile, "dst": destination, "start": not accumulate}
+
+
+def register_load(trace: Trace, arguments: Arguments) -> Arguments:
+    """The arguments of `register_load`, whose source has integers."""
+    check_integers(arguments["src"], "src of register_load")
+    return arguments
 
 
 def transpose(trace: Trace, arguments: Arguments) -> Arguments:

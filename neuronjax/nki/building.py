@@ -312,7 +312,7 @@ BUILDERS: Mapping[str, Builder] = {
     "core_barrier": Builder(gpsimd_engine.CoreBarrier, prepared.barrier),
     "sendrecv": Builder(dma.SendReceive),
     "register_move": Builder(control.RegisterMove),
-    "register_load": Builder(control.RegisterLoad),
+    "register_load": Builder(control.RegisterLoad, prepared.register_load),
     "register_store": Builder(control.RegisterStore),
 }
 """Function of `nki.isa` -> how."""

@@ -19,7 +19,7 @@ from neuronjax.nki.unknown_values import INSTEAD, refuse_truth
 from neuronjax.nki.views import Views
 from neuronjax.program.affine import Affine, affine
 from neuronjax.program.control import RegisterLoad
-from neuronjax.program.element_types import ElementType
+from neuronjax.program.element_types import ElementType, Integer
 from neuronjax.program.operand import Access, Buffer, Dim, Kind, Register, RegisterOffset
 
 
@@ -441,9 +441,19 @@ def _register(offset: Tensor | VirtualRegister) -> Register:
     if isinstance(offset, VirtualRegister):
         return offset.register
     trace = current()
+    check_integers(offset, "scalar_offset")
     register = trace.register()
     trace.add(RegisterLoad(dst=register, src=offset.access()))
     return register
+
+
+def check_integers(element: Tensor, what: str) -> None:
+    """UnsupportedProgramError: a tensor that a register is loaded from has no integers."""
+    if not isinstance(element.dtype, Integer):
+        raise UnsupportedProgramError(
+            f"{current().line()}: {what} is {element!r}, but registers have 32-bit integers; "
+            "convert it with nl.copy(tensor, nl.int32)."
+        )
 
 
 def whole(buffer: Buffer, dtype: ElementType | None = None) -> Tensor:

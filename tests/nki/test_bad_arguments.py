@@ -51,6 +51,14 @@ CALLS: dict[str, tuple[Callable[[Tensor, Tensor], Any], str]] = {
         "no src=VirtualRegister.*pass a tensor",
     ),
     "tile for a register": (lambda x, t: nisa.register_load(t, t), "no dst=.*pass a register"),
+    "numbers for a register": (
+        lambda x, t: nisa.register_alloc(t[0:1, 0:1]),
+        "src of register_load is .*float32.*have 32-bit integers",
+    ),
+    "numbers for an offset": (
+        lambda x, t: x.ap([[1, 1], [1, 1]], scalar_offset=t[0:1, 0:1]),
+        "scalar_offset is .*float32.*have 32-bit integers",
+    ),
     "array of the host": (lambda x, t: nisa.dma_copy(t, X), "no src=.*or.* nl.shared_constant"),
     "string for a number": (
         lambda x, t: nisa.tensor_scalar(t, t, nl.add, "1"),
