@@ -107,7 +107,13 @@ def _rows_agree(older: Group, group: Group, translation: Mapping[int, int]) -> b
 def _walked_alike(
     fusion: Fusion, older: Group, group: Group, translation: Mapping[int, int]
 ) -> bool:
-    """Whether the newer group sees every value of the older one in place, not through a view."""
+    """Whether the newer group sees every value of the older one in place, not through a view.
+
+    A product reads its operands from memory, before the rest of its group begins.
+    """
+    if not group.takes_reductions:
+        if any(fusion.of.get(root_of(operand)) is older for operand in group.root.operands):
+            return False
     for value, way in group.inputs:
         if fusion.of.get(value) is older and way != _translated(older.maps[value], translation):
             return False

@@ -283,15 +283,18 @@ class Fusion:
 
 def _early_first(operations: Sequence[Op]) -> list[Op]:
     """The operations, but small ones that only what is there from the start decides come first:
-    a bias that is converted between two operations of a chain does not cut it."""
-    early = {op for op in operations if _is_line(op)}
+    a bias that is converted between two operations of a chain does not cut it. Indices come before
+    all, as what is made of them may wait for a group of any number."""
+    lines = [op for op in operations if _is_line(op)]
+    early = set(lines)
     for op in operations:
         if is_elementwise(op) and math.prod(op.result.shape) <= SMALL:
             roots = [root_of(operand).producer for operand in op.operands]
             if all(root is None or root.name == "constant" or root in early for root in roots):
                 early.add(op)
     return [
-        *(op for op in operations if op in early),
+        *lines,
+        *(op for op in operations if op in early and not _is_line(op)),
         *(op for op in operations if op not in early),
     ]
 
