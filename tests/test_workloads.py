@@ -35,6 +35,7 @@ def test_a_token_reads_every_weight_and_its_cache(capsys: pytest.CaptureFixture[
     assert found["memory_bytes"] > weights + caches
 
 
+@pytest.mark.slow
 def test_training_splits_over_both_axes(capsys: pytest.CaptureFixture[str]) -> None:
     given = ("--set=sequence=128", "--mesh=data=1,model=2", "--target=trn2.3xlarge")
     found = estimate(capsys, "train", *given)

@@ -38,6 +38,7 @@ def sources(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_project_on_both_platforms(sources: Path, tmp_path: Path) -> None:
     """Its own choice of platform does not keep its tests from `neuron`."""
     (unit,) = ecosystem_projects.units(PYTEST, sources)

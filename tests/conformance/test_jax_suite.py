@@ -136,6 +136,7 @@ def test_a_file_is_given_up_after_too_many_crashes(run: Run, checkout: Path) -> 
     assert suite_runner.run_unit(few, unit(checkout, "lax_test.py")) == {"crashed": 2}
 
 
+@pytest.mark.slow
 def test_parts_of_a_file_add_up(run: Run, checkout: Path) -> None:
     (checkout / "tests" / "lax_test.py").write_text(
         "import pytest\n@pytest.mark.parametrize('n', range(9))\ndef test(n): pass\n"

@@ -135,6 +135,7 @@ def test_scalars_differ() -> None:
     assert "[1.0] instead of [2.0]" in difference(program, [np.float32(1)], [np.float32(2)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 103))
 def test_facts_hold(seed: int) -> None:
     """What is said of values without computing them is so."""

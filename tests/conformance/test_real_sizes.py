@@ -172,6 +172,7 @@ def test_windows_that_lie_apart_read_a_share() -> None:
     assert least(program).nbytes == 4 * (32 * 32 * 8 + 8 * 16 + 32 * 32 * 16)
 
 
+@pytest.mark.slow
 def test_ratios_are_a_table() -> None:
     entry = {"kinds": "norm", "machine": "trn1.2xlarge", "ns": 2e5, "ratio": 2.0}
     entries = [entry, {**entry, "ratio": 4.0}, {**entry, "ns": 200.0}, {"kinds": "norm"}]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.conformance import suite_deviations, suite_settings
 from tests.conformance.suite_deviations import CHANGES
 from tests.conformance.suite_runner import Run, Unit
@@ -33,6 +35,7 @@ REASONS = {
 }
 
 
+@pytest.mark.slow
 def test_reasons(tmp_path: Path) -> None:
     (tmp_path / "some_test.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")

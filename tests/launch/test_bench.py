@@ -223,6 +223,7 @@ def test_generation_by_hand_gives_the_same_tokens() -> None:
     np.testing.assert_array_equal(decoding.generating_by_hand(on, TINY)(), tokens[0])
 
 
+@pytest.mark.slow
 def test_the_step_by_hand_is_the_jobs() -> None:
     on, config = jax.devices("cpu")[:1], replace(TINY, max_seq_len=16)
     made = training.job(on, training.byte_level(config))

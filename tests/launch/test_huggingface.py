@@ -66,6 +66,7 @@ def text_of(
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_training_starts_from_the_weights_and_lowers_the_loss(trained: Path) -> None:
     values = [loss for _, loss in losses(trained)]
     assert values[-1] < values[0]
@@ -130,6 +131,7 @@ def test_conversion_there_and_back_gives_the_same_tensors(directory: Path, tmp_p
     ).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "fields"),
     [

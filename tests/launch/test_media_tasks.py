@@ -262,6 +262,7 @@ def write_sound(file: Path, samples: np.ndarray, rate: int = RATE, width: int = 
         sound.writeframes(samples.tobytes())
 
 
+@pytest.mark.slow
 def test_speech_recognition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """More windows than are heard at once; the mesh splits the model."""
     directory = write_speech(tmp_path / "model")

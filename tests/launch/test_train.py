@@ -47,6 +47,7 @@ def copy(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "copy"))
 
 
+@pytest.mark.slow
 def test_a_finished_run_trains_no_further(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = losses(copy)
     assert train(SOURCE, config(copy)) == 0
@@ -138,11 +139,13 @@ def test_checkpoint_is_the_same_on_another_mesh(devices: list[jax.Device], tmp_p
         jax.tree.map(lambda array, leaf: array.sharding == leaf.sharding or 1 / 0, got, target)
 
 
+@pytest.mark.slow
 def test_oldest_checkpoints_go(tmp_path: Path) -> None:
     assert train(SOURCE, config(tmp_path, steps=5, checkpoint_every=1, keep=2)) == 0
     assert checkpoints.steps(tmp_path) == [5, 4]
 
 
+@pytest.mark.slow
 def test_changed_schedule_is_reported_and_followed(
     copy: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -208,6 +211,7 @@ def test_refusals_change_nothing(copy: Path, changes: dict[str, object], message
     assert times(copy) == before
 
 
+@pytest.mark.slow
 def test_no_limit_of_gradients_and_smoothed_labels(tmp_path: Path) -> None:
     run = config(tmp_path, clip_norm=0.0, label_smoothing_factor=0.1, mesh="data=1", warmup_steps=0)
     assert train(SOURCE, run) == 0
@@ -237,6 +241,7 @@ def test_a_step_beyond_the_memory_is_refused(
     assert train(SOURCE, config(tmp_path, mesh="data=1", steps=1, check_memory=False)) == 0
 
 
+@pytest.mark.slow
 def test_a_run_that_is_to_stop_saves_without_evaluating_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,6 +258,7 @@ def test_a_run_that_is_to_stop_saves_without_evaluating_first(
     assert not [r for r in read_metrics(tmp_path / "metrics.jsonl") if "held_out_loss" in r]
 
 
+@pytest.mark.slow
 def test_divergence_is_an_error_and_is_not_saved(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match=r"gave loss .*Lower --learning_rate"):
         train(SOURCE, config(tmp_path, steps=9, learning_rate=1e30, checkpoint_every=9))

@@ -69,6 +69,7 @@ def shared(program: Program) -> Program:
     return with_buffers(program, {}, {id(kernel): placed})
 
 
+@pytest.mark.slow
 @given(programs(addressed=False))
 @settings(max_examples=300, deadline=None)
 def test_values_survive_until_they_are_read(program: Program) -> None:

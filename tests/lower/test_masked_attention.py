@@ -144,6 +144,7 @@ def test_masks_that_hide_most_are_not_made_as_a_whole(case: Any) -> None:
     assert is_in_one_kernel(program, 1536**2)
 
 
+@pytest.mark.slow
 def test_windows_take_the_longer_the_wider_they_are() -> None:
     shape = jax.ShapeDtypeStruct((1, 4096, 4, 64), jnp.bfloat16)
 

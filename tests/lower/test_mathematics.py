@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.numpy import fft
-from jax.scipy import linalg, signal, special
 from jax.scipy import fft as cosine_transforms
+from jax.scipy import linalg, signal, special
 
 from tests.lower.differential import Tolerance, check
 

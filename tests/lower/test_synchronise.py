@@ -80,6 +80,7 @@ def test_kernels_of_tiles_are_ordered_and_end(program: Program) -> None:
     assert [*semaphores(found), *deadlock(found)] == []
 
 
+@pytest.mark.slow
 @given(programs(addressed=True))
 @settings(max_examples=100, deadline=None)
 def test_kernels_of_tiles_over_each_other_are_ordered_and_end(program: Program) -> None:

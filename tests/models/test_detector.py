@@ -53,6 +53,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("platform", ["cpu", "neuron"])
 @pytest.mark.parametrize("sizes", [(1, 1), (2, 2)], ids=["alone", "2 x 2"])
 def test_objects_are_those_of_torchvision(

@@ -47,6 +47,7 @@ def platform(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_learnt_forecast_is_better_than_the_last_month_or_year(cell: str, platform: str) -> None:
     known, wanted = windows()

@@ -61,6 +61,7 @@ def test_the_same_text(name: str, way: str) -> None:
     np.testing.assert_array_equal(text(looped(model), WAYS[way]), text(model, WAYS[way]))
 
 
+@pytest.mark.slow
 def test_logits_on_a_mesh() -> None:
     model = decoder("LlamaForCausalLM 3, tied, biases")
     expected = merge(model.graph, model.parameters)(PROMPT)
@@ -74,6 +75,7 @@ def test_logits_on_a_mesh() -> None:
     np.testing.assert_allclose(logits, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_encoders() -> None:
     model = random_model({**FAMILIES["Bert"], "architectures": ["BertForMaskedLM"]})
     expected = merge(model.graph, model.parameters)(PROMPT, real=REAL)["logits"]

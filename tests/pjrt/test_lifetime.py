@@ -329,6 +329,7 @@ def test_small_values_that_another_thread_has_just_ended_are_no_concern() -> Non
     values.collect()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("native", [True, False], ids=["native", "python"])
 def test_everything_at_once(native: bool) -> None:
     """A few seconds of what `python -m tests.pjrt.stress` does for as long as one likes."""

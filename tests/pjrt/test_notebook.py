@@ -71,6 +71,7 @@ def test_the_cell_after_an_interrupted_one(notebook: Notebook) -> None:
         assert "42\n" in notebook.run(ANSWER)
 
 
+@pytest.mark.slow
 def test_a_cell_that_waits_for_an_interrupted_one_tells_so(notebook: Notebook) -> None:
     printed = notebook.run("long(values).block_until_ready()", interrupt_after=1.5)
     assert printed == "KeyboardInterrupt"

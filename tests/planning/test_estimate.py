@@ -184,6 +184,7 @@ def test_deep_models_follow_from_shallow_ones(mesh: str) -> None:
     assert line.hbm_traffic_bytes == pytest.approx(measured.hbm_traffic_bytes, rel=0.02)
 
 
+@pytest.mark.slow
 def test_depths_agree_but_for_orders_that_are_not_looked_for() -> None:
     """Which kernels are worth an order depends on their share of the program; those that are not
     promise `TOLERABLE` of its time at most, all together."""

@@ -100,6 +100,7 @@ def test_the_newer_chip_decodes_no_slower() -> None:
     assert newer <= older
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", [1, 3])
 def test_a_further_block_in_a_stage_is_never_faster(stage: int) -> None:
     """Of a residual network: its kernels are many, and of four sizes, so they are joined anew."""

@@ -103,6 +103,7 @@ def test_page_has_every_point_in_picture_and_table(found: Sweep) -> None:
     assert Counter(labels) == {point.label: 2 if point.estimate else 1 for point in found.points}
 
 
+@pytest.mark.slow
 def test_points_side_by_side_are_the_same(found: Sweep) -> None:
     grid = Grid(targets=["trn1.2xlarge"], meshes=["core=1", "model=3"], batches=[128])
     estimating = Estimating(factory=load(STACK), prices=PRICES, layers=2)

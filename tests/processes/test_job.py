@@ -53,6 +53,7 @@ def alone(neuron_devices: list[jax.Device]) -> dict[str, str]:
     return {name: task(neuron_devices) for name, task in job.TASKS.items()}
 
 
+@pytest.mark.slow
 def test_every_process_records_its_profile(tmp_path: Path, environment: dict[str, str]) -> None:
     """Programs with and without arguments, over the cores of two machines, with collectives."""
     environment |= {"NEURON_LOGICAL_NC_CONFIG": "2", "NEURONJAX_PROFILE_TO": str(tmp_path)}

@@ -165,6 +165,7 @@ def check_all(profiles: list[Profile], folder: Path) -> None:
             check(some[number], page)
 
 
+@pytest.mark.slow
 @needs_browser("the report page")
 def test_a_sample_is_drawn_as_it_runs(tmp_path: Path) -> None:
     profiles = [random_program(seed) for seed in range(5)] + [

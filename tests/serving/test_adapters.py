@@ -156,6 +156,7 @@ def load(server: Listening, name: str, path: Path) -> tuple[int, Any]:
     return ask(server, "/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(path)})
 
 
+@pytest.mark.slow
 def test_many_in_one_batch_answer_as_if_merged(models: Models, server: Listening) -> None:
     names = ["qwen", "all", "two"]
     expected = [models.texts(name) for name in names]

@@ -54,6 +54,7 @@ def greedy_tokens(model: Model, requests: Sequence[Request], answers: Sequence[A
         assert len(answer.tokens) == request.max_tokens
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(
     seed=st.integers(0, 1000),
@@ -81,6 +82,7 @@ def test_no_schedule_changes_an_answer(
     greedy_tokens(model, requests, answers)
 
 
+@pytest.mark.slow
 def test_layers_that_see_a_part_of_the_text() -> None:
     """Texts whose early blocks have gone to others meanwhile, in a cache that is too small for all
     of them: answers are those of whole texts, and nothing is left of them."""

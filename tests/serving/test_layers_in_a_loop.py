@@ -33,6 +33,7 @@ def answers(directory: Path, mesh: str, config: EngineConfig) -> list[Answer]:
         return ask(engine, clients, random_requests(8, 3, VOCAB))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mesh", "settings"),
     [

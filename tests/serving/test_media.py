@@ -57,6 +57,7 @@ def wav(samples: np.ndarray, form: str = "WAV", rate: int = RATE) -> tuple[str, 
     return f"sound.{form.lower()}", stream.getvalue()
 
 
+@pytest.mark.slow
 def test_speech_by_openais_client(speech_server: Listening, tmp_path: Path) -> None:
     sound = LONG  # more windows than the batch has places
     texts = transcripts("long, in German")
@@ -143,6 +144,7 @@ def test_what_is_no_form(
     assert (got, made["error"]["type"]) == (status, "invalid_request_error")
 
 
+@pytest.mark.slow
 def test_images_by_openais_client(tmp_path: Path) -> None:
     directory = write_pipeline(tmp_path / "painter", xl=False)
 

@@ -111,6 +111,7 @@ def unit(vector: np.ndarray) -> np.ndarray:
     return vector / np.linalg.norm(vector)
 
 
+@pytest.mark.slow
 def test_embeddings_by_openais_client(
     servers: dict[str, Listening], directories: dict[str, Path]
 ) -> None:

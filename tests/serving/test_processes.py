@@ -101,6 +101,7 @@ def rest(connection: socket.socket) -> bytes:
         return data
 
 
+@pytest.mark.slow
 def test_the_end_of_the_process_with_the_device(directory: Path) -> None:
     """Killed in the middle of a step: no client is left without an answer, and no process stays."""
     with started(directory) as server:

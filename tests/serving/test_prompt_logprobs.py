@@ -141,6 +141,7 @@ def test_scores_outlast_preemption(kind: str) -> None:
         np.testing.assert_allclose([entry.chosen for entry in rest], expected, atol=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_what_scores_prompts_is_compiled_with_the_rest(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:

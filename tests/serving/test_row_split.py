@@ -50,6 +50,7 @@ def alone(directory: Path) -> list[list[int]]:
     return [answer.tokens for answer in answers_of(loaded, SMALL)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [2, 4])
 def test_groups_answer_as_one_core(directory: Path, alone: list[list[int]], groups: int) -> None:
     config = replace(SMALL, attention_data_parallel_size=groups)

@@ -78,6 +78,7 @@ def runners(model: Model) -> dict[str, Runner]:
     return {name: model.runner(GUESSING, make(model)) for name, make in PROPOSERS.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROPOSERS)
 @settings(max_examples=2)
 @given(seed=st.integers(0, 1000), blocks=st.integers(14, 40), ahead=st.integers(0, 2))
@@ -106,6 +107,7 @@ def test_a_trained_head_is_right_more_often_than_chance(runners: dict[str, Runne
     assert counters.accepted_tokens > 2.5 / VOCABULARY * counters.draft_tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["draft model", "eagle"])
 def test_no_guess_changes_a_drawn_answer(runners: dict[str, Runner], name: str) -> None:
     """Also beside requests whose tokens are not guessed."""

@@ -60,10 +60,12 @@ def test_parts_of_the_softmax_add_up(with_sinks: bool) -> None:
     )
 
 
+@pytest.mark.slow
 def test_cores_that_divide_no_heads_answer_as_one(directory: Path, alone: list[Answer]) -> None:
     assert answers_of(load(Path("unused"), directory, "model=3", SMALL), SMALL) == alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 4])
 def test_four_cores_answer_as_one(directory: Path, alone: list[Answer], size: int) -> None:
     config = replace(SMALL, decode_context_parallel_size=size)

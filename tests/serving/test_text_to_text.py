@@ -104,6 +104,7 @@ async def ask_all(url: str) -> list[str]:
         return [answer.choices[0].text for answer in answers]
 
 
+@pytest.mark.slow
 def test_t5_by_openais_client(tmp_path: Path) -> None:
     """Requests beside each other, some of which lose their places, get what they would alone."""
     choice = write(tmp_path / "model", "T5ForConditionalGeneration")
@@ -117,6 +118,7 @@ def test_t5_by_openais_client(tmp_path: Path) -> None:
     assert status == 404
 
 
+@pytest.mark.slow
 def test_bart_from_a_file_of_requests(tmp_path: Path) -> None:
     choice = write(tmp_path / "model", "BartForConditionalGeneration")
     lines = [

@@ -85,6 +85,7 @@ def test_a_sound_that_is_too_short_is_refused(folder: Path) -> None:
         job(folder.parent / "model", folder)
 
 
+@pytest.mark.slow
 def test_vowels_are_bundled() -> None:
     records = [item for item in source_items(Path("vowels")) if isinstance(item, Record)]
     assert len(records) == 1000

@@ -139,6 +139,7 @@ def test_what_is_dropped_does_not_depend_on_the_mesh(
     np.testing.assert_allclose(got, on_one_core(config, dropout), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_both_kinds_change_the_losses_and_not_the_evaluation() -> None:
     kinds = [HIDDEN, DropoutSettings(attention_dropout=0.3), BOTH]
     first_losses = {on_one_core(CONFIG, kind)[0][0] for kind in kinds}

@@ -100,6 +100,7 @@ def test_a_run_with_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     np.testing.assert_allclose(held_out[1], held_out[0], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_an_estimate_has_the_kernels(tmp_path: Path) -> None:
     settings = config(tmp_path, kernels=NKI, mesh="data=1,model=1")
     found = estimate(language_work(ONE_LAYER, settings), settings, None, None)

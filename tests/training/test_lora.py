@@ -351,6 +351,7 @@ def train(mesh: str) -> Trained:
     return Trained(adapted, base, training, state, losses)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mesh", list(MESHES)[1:])
 def test_dropout_and_losses_do_not_depend_on_the_mesh(mesh: str) -> None:
     losses = train(mesh).losses
@@ -358,6 +359,7 @@ def test_dropout_and_losses_do_not_depend_on_the_mesh(mesh: str) -> None:
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.slow
 def test_the_base_keeps_every_bit_and_is_not_in_the_optimizer() -> None:
     adapted, base, _, state, _ = train("fsdp, tensor, accumulated")
     for path, value in base.items():

@@ -27,6 +27,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.slow
 def test_every_step_has_its_numbers(watched: Path) -> None:
     records = read_metrics(watched / "metrics.jsonl")
     steps = [record for record in records if "loss" in record]
@@ -88,6 +89,7 @@ def test_throughput_and_mfu_of_a_window(tmp_path: Path) -> None:
     monitor.close()
 
 
+@pytest.mark.slow
 def test_the_summary_has_what_was_reached(
     watched: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

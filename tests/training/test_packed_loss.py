@@ -55,6 +55,7 @@ def alone(batch: Batch) -> Batch:
     return arrays
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "packing"),
     [

@@ -241,6 +241,7 @@ def test_all_stages_run_the_same_code(name: str, neuron_devices: list[jax.Device
     assert not re.findall(r"stablehlo\.(?:case|if)\b", text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["interleaved", "ring, data, tensor", "capacity, data, tensor"])
 def test_one_devices_loss_in_evaluation(name: str, neuron_devices: list[jax.Device]) -> None:
     config, settings, _ = CASES[name]
@@ -257,6 +258,7 @@ def test_one_devices_loss_in_evaluation(name: str, neuron_devices: list[jax.Devi
     np.testing.assert_allclose(loss(shared), loss(alone), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_first_weights_do_not_depend_on_stacks(cpu_devices: list[jax.Device]) -> None:
     training = make(
         DEEP, Parallelism(**CASES["1F1B, unequal stages, tensor"].settings), cpu_devices
@@ -337,6 +339,7 @@ def test_no_core_keeps_weights_that_it_gathered() -> None:
     assert not whole & kept
 
 
+@pytest.mark.slow
 def test_blocks_one_after_the_other_gather_in_turn(neuron_devices: list[jax.Device]) -> None:
     """Memory beside the state grows by less than the weights of the blocks that are more."""
     memory, weights = [], []

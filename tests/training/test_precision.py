@@ -116,6 +116,7 @@ def reference_losses(precision: str, masters: Any, steps: int) -> list[float]:
     return losses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mixed_precision", "manual"])
 def test_losses_of_the_recipe(
     name: str, neuron_devices: list[jax.Device], cpu_devices: list[jax.Device]

@@ -107,6 +107,7 @@ def test_from_each_way_to_the_next(tmp_path: Path, optimizer: str, chain: tuple[
             np.testing.assert_array_equal(got[path], value, err_msg=f"{name}: {path}")
 
 
+@pytest.mark.slow
 def test_from_one_precision_to_another(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     devices = jax.devices("cpu")
     mixed = training(devices, Parallelism(), "fp8_delayed", ema_decay=0.9)

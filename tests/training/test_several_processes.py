@@ -178,6 +178,7 @@ def test_processes_train_like_one_on_every_mesh(
         np.testing.assert_array_max_ulp(steps_of_both, steps_of_one, maxulp=2)
 
 
+@pytest.mark.slow
 def test_an_error_of_the_first_process_ends_all(data: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     launcher = launch(tmp_path / "file" / "run", data)

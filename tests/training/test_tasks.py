@@ -109,6 +109,7 @@ def test_epochs_are_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert (runs / f"model-{steps}").is_dir()
 
 
+@pytest.mark.slow
 def test_what_has_no_adapter_keeps_every_bit_of_the_directory(tmp_path: Path) -> None:
     """A classifier of a masked language model: encoder as it was, adapters merged, head new."""
     films = CASES["text-classification"]

@@ -62,6 +62,7 @@ def training(
     return made, {name: np.asarray(value) for name, value in model.parameters.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", [1, 2])
 def test_statistics_are_those_of_the_whole_batch(
     neuron_devices: list[jax.Device], data: int

@@ -111,9 +111,9 @@ def _walked_alike(
 
     A product reads its operands from memory, before the rest of its group begins.
     """
-    if not group.takes_reductions:
-        if any(fusion.of.get(root_of(operand)) is older for operand in group.root.operands):
-            return False
+    read = () if group.takes_reductions else group.root.operands
+    if any(fusion.of.get(root_of(operand)) is older for operand in read):
+        return False
     for value, way in group.inputs:
         if fusion.of.get(value) is older and way != _translated(older.maps[value], translation):
             return False

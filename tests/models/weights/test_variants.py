@@ -170,6 +170,7 @@ def assert_equal(loaded: Pretrained, expected: Any) -> None:
         np.testing.assert_array_equal(loaded.parameters[name], value, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["fp8", "int8", "fp8 of one scale"])
 def test_quantised_weights_are_numbers_times_scales(tmp_path: Path, kind: str) -> None:
     """As DeepSeek-V3 and vLLM's compressor store them: the model is that of the products."""
@@ -216,6 +217,7 @@ def test_the_language_model_of_a_llama_that_sees_images(tmp_path: Path) -> None:
     assert "text_config" not in saved
 
 
+@pytest.mark.slow
 def test_experts_of_gpt_oss_are_blocks_of_four_bits(tmp_path: Path) -> None:
     """Two numbers in a byte, the first in its low half, as transformers' MXFP4 has them."""
     rng = np.random.default_rng(0)
