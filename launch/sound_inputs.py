@@ -11,7 +11,8 @@ from models.ast import features as ast
 from models.ast.model import ASTConfig
 from models.pretrained import Described
 from models.wav2vec2.config import SpeechConfig
-from models.wav2vec2.samples import PREPROCESSOR_FILE, Samples, normalised, read_samples
+from models.wav2vec2.samples import Samples, normalised, read_samples
+from models.weights.fields import has_processor
 from models.whisper import features as whisper
 
 Row = Mapping[str, Any]
@@ -146,4 +147,4 @@ def sound_input(base: Described, files: Path) -> SoundInput | None:
     of = INPUTS.get(base.architecture.family)
     if of is None:
         return None
-    return of(base.config, files if (files / PREPROCESSOR_FILE).is_file() else None)
+    return of(base.config, files if has_processor(files) else None)

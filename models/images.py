@@ -14,10 +14,8 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from models.errors import ConfigError, InputError
-from models.weights.fields import Fields, read_fields
+from models.weights.fields import Fields, read_processor
 
-PREPROCESSOR_FILE = "preprocessor_config.json"
-PROCESSOR_FILE = "processor_config.json"  # of transformers 5: several processors in one file
 _SUFFIXES = ("Fast", "Pil", "ImageProcessor", "FeatureExtractor")
 
 _STANDARD = ([0.5] * 3, [0.5] * 3)  # mean and standard deviation of channels
@@ -114,7 +112,7 @@ def read_preprocessing(directory: Path) -> Preprocessing:
 
     Raises ConfigError if they cannot be read or name a processor that is not supported.
     """
-    fields = _fields(directory)
+    fields = read_processor(directory, "image_processor")
     name = "image_processor_type" if "image_processor_type" in fields else "feature_extractor_type"
     kind_name = fields.text(name)
     for suffix in _SUFFIXES:
@@ -145,13 +143,6 @@ def clip_preprocessing(size: int) -> Preprocessing:
     """CLIP's own for images of this size, as the reference takes it where no file says another."""
     mean, std = _CLIP
     return Preprocessing(shortest_edge=size, crop=(size, size), mean=tuple(mean), std=tuple(std))
-
-
-def _fields(directory: Path) -> Fields:
-    processor = directory / PROCESSOR_FILE
-    if not (directory / PREPROCESSOR_FILE).is_file() and processor.is_file():
-        return read_fields(processor).object("image_processor")
-    return read_fields(directory / PREPROCESSOR_FILE)
 
 
 def _sizes(fields: Fields, kind: _Kind, kind_name: str) -> dict[str, Any]:

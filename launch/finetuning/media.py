@@ -11,8 +11,9 @@ from launch.finetuning.sounds import sound_row, with_room_for
 from launch.finetuning.spelling import Spelling
 from launch.finetuning.task_data import Finish
 from launch.sound_inputs import KaldiSpectrogram, SoundInput, Waveform, sound_input
-from models.images import PREPROCESSOR_FILE, Preprocessing
+from models.images import Preprocessing
 from models.pretrained import Described
+from models.weights.fields import PREPROCESSOR_FILE
 
 LETTERS = "ctc-speech-recognition"
 

@@ -14,14 +14,9 @@ from launch.errors import DataError
 from launch.finetuning.sounds import length_of_sound, sound_of, transcript_of
 from launch.finetuning.text_examples import Reading, Row
 from models.errors import ModelsError
-from models.images import (
-    PREPROCESSOR_FILE,
-    PROCESSOR_FILE,
-    Preprocessing,
-    open_image,
-    read_preprocessing,
-)
+from models.images import Preprocessing, open_image, read_preprocessing
 from models.images import pixels_of as pixels_of_image
+from models.weights.fields import has_processor
 
 _HALF = (0.5, 0.5, 0.5)
 
@@ -53,8 +48,7 @@ def image_row(row: Row, preprocessing: Preprocessing) -> Row:
 def preprocessing_for(directory: Path | None, config: Any) -> Preprocessing:
     """As the files of a checkpoint say; without them, resized to what the model takes, if it takes
     one size, with numbers from -1 to 1."""
-    files = (PREPROCESSOR_FILE, PROCESSOR_FILE)
-    if directory is not None and any((directory / name).is_file() for name in files):
+    if directory is not None and has_processor(directory):
         preprocessing = read_preprocessing(directory)
     else:
         preprocessing = Preprocessing(mean=_HALF, std=_HALF)

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from models.errors import ConfigError, InputError
-from models.weights.fields import read_fields
+from models.weights.fields import read_processor
 
-PREPROCESSOR_FILE = "preprocessor_config.json"
 _FRAME, _HOP = 0.025, 0.010  # seconds
 _PREEMPHASIS = 0.97
 _LOWEST = 20.0  # Hz: where the mel bands begin
@@ -53,11 +52,11 @@ class Spectrogram:
 
 
 def read_spectrogram(directory: Path) -> Spectrogram:
-    """The settings of a checkpoint's preprocessor_config.json.
+    """The settings of a checkpoint's preprocessor_config.json or processor_config.json.
 
     Raises ConfigError if it cannot be read or asks for something that is not supported.
     """
-    fields = read_fields(directory / PREPROCESSOR_FILE)
+    fields = read_processor(directory, "feature_extractor")
     fields.refuse(
         "feature_extractor_type",
         "ASTFeatureExtractor",

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from models.weights.fields import read_fields
+from models.weights.fields import read_processor
 
-PREPROCESSOR_FILE = "preprocessor_config.json"
 _FLOOR = 1e-7  # added to the variance
 
 
@@ -20,11 +19,11 @@ class Samples:
 
 
 def read_samples(directory: Path) -> Samples:
-    """The settings of a checkpoint's preprocessor_config.json.
+    """The settings of a checkpoint's preprocessor_config.json or processor_config.json.
 
     Raises ConfigError if it cannot be read or asks for something that is not supported.
     """
-    fields = read_fields(directory / PREPROCESSOR_FILE)
+    fields = read_processor(directory, "feature_extractor")
     fields.refuse(
         "feature_extractor_type",
         "Wav2Vec2FeatureExtractor",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from models.errors import WeightsError
+from models.weights.pickled import read_pickled
 from models.weights.safetensors import StoredTensor, read_header
 from models.weights.wrong_directories import held_instead
 
@@ -15,15 +16,17 @@ _VARIANT = re.compile(
     rf"(?:{'|'.join(STEMS.values())})\.(?:(\w+)\.safetensors|safetensors\.index\.(\w+)\.json)"
 )
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+_PYTORCH_STEMS = ("pytorch_model", STEMS["diffusers"])  # before `.bin`, of PyTorch's files
 
 
 def open_tensors(directory: Path) -> dict[str, StoredTensor]:
     """All tensors of the directory by name; only the headers are read.
 
     Looks for `<stem>.safetensors.index.json`, then `<stem>.safetensors`, where the stem is that of
-    transformers or of diffusers; then for the same of a variant, as `<stem>.fp16.safetensors`.
+    transformers or of diffusers; then for the same of a variant, as `<stem>.fp16.safetensors`; then
+    for PyTorch's `pytorch_model.bin` or its index, which are read without running what is in them.
     Raises WeightsError if there is none of them, or several variants, a shard is missing, or a file
-    is no sound safetensors file. Pickled files are never opened.
+    is not sound.
     """
     for stem in STEMS.values():
         index = directory / f"{stem}.safetensors.index.json"
@@ -34,7 +37,7 @@ def open_tensors(directory: Path) -> dict[str, StoredTensor]:
             return read_header(single)
     variants = _variants(directory)
     if not variants:
-        raise WeightsError(_nothing(directory))
+        return _pytorch(directory)
     if len(variants) > 1:
         raise WeightsError(
             f"{directory} has weights of the variants {', '.join(sorted(variants))} alone. Leave "
@@ -42,6 +45,16 @@ def open_tensors(directory: Path) -> dict[str, StoredTensor]:
         )
     (file,) = variants.values()
     return _sharded(directory, file) if file.suffix == ".json" else read_header(file)
+
+
+def _pytorch(directory: Path) -> dict[str, StoredTensor]:
+    for stem in _PYTORCH_STEMS:
+        index, single = directory / f"{stem}.bin.index.json", directory / f"{stem}.bin"
+        if index.is_file():
+            return _sharded(directory, index)
+        if single.is_file():
+            return read_pickled(single)
+    raise WeightsError(_nothing(directory))
 
 
 def _variants(directory: Path) -> dict[str, Path]:
@@ -61,9 +74,9 @@ def _nothing(directory: Path) -> str:
     pickles = sorted(file.name for pattern in PICKLES for file in directory.glob(pattern))
     if pickles:
         return (
-            f"the weights in {directory} are only in pickle files ({', '.join(pickles)}), which "
-            "are refused because opening one can run any code. Convert them to safetensors, or "
-            "download them in that format."
+            f"the weights in {directory} are only in pickle files ({', '.join(pickles)}), of which "
+            "only pytorch_model.bin is read. Convert them to safetensors, or download them in that "
+            "format."
         )
     return (
         f"{directory} has neither model.safetensors nor model.safetensors.index.json. Give the "
@@ -96,7 +109,7 @@ def _sharded(directory: Path, index: Path) -> dict[str, StoredTensor]:
         )
     tensors = {}
     for file in files:
-        stored = read_header(file)
+        stored = read_pickled(file) if file.suffix == ".bin" else read_header(file)
         claimed = {name for name, place in weight_map.items() if place == file.name}
         if not claimed <= set(stored):
             raise WeightsError(

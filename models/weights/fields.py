@@ -11,6 +11,8 @@ from models.weights.wrong_directories import held_instead
 
 CONFIG_FILE = "config.json"
 GENERATION_FILE = "generation_config.json"
+PREPROCESSOR_FILE = "preprocessor_config.json"
+PROCESSOR_FILE = "processor_config.json"  # of transformers 5: several processors in one file
 DTYPES = ("float32", "bfloat16", "float16")
 LONGEST = 200  # letters of a value in a message
 _REQUIRED: Any = object()
@@ -199,6 +201,23 @@ def read_fields(path: Path) -> Fields:
     if not isinstance(values, dict):
         raise ConfigError(f"{file} holds a {type(values).__name__}, but it must be a JSON object")
     return Fields(values, str(file))
+
+
+def has_processor(directory: Path) -> bool:
+    """Whether a directory says how images or sounds are prepared."""
+    return any((directory / name).is_file() for name in (PREPROCESSOR_FILE, PROCESSOR_FILE))
+
+
+def read_processor(directory: Path, part: str) -> Fields:
+    """The fields of a checkpoint's preprocessor_config.json, or, where there is none, of the part
+    of processor_config.json: "image_processor" or "feature_extractor".
+
+    Raises ConfigError as `read_fields` does.
+    """
+    file, several = directory / PREPROCESSOR_FILE, directory / PROCESSOR_FILE
+    if not file.is_file() and several.is_file():
+        return read_fields(several).object(part)
+    return read_fields(file)
 
 
 def read_dtype(fields: Fields) -> str:

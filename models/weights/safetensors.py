@@ -60,6 +60,8 @@ class StoredTensor:
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     offset: int  # of its first byte in the file
+    strides: tuple[int, ...] | None = None  # elements from one place of an axis to the next;
+    # None: the last axis lies together, then the one before it, and so on
 
     @property
     def nbytes(self) -> int:
@@ -73,15 +75,22 @@ class StoredTensor:
         if self.nbytes == 0:
             return np.zeros(self.shape, self.dtype)
         begin = self.offset - self.offset % mmap.ALLOCATIONGRANULARITY
+        spanned = self.nbytes
+        if self.strides is not None:
+            steps = zip(self.shape, self.strides, strict=True)
+            spanned = (sum((size - 1) * step for size, step in steps) + 1) * self.dtype.itemsize
         with self.file.open("rb") as stream:
             pages = mmap.mmap(
                 stream.fileno(),
-                self.offset + self.nbytes - begin,
+                self.offset + spanned - begin,
                 access=mmap.ACCESS_READ,
                 offset=begin,
             )
-        flat = np.frombuffer(pages, np.uint8, self.nbytes, self.offset - begin)
-        return flat.view(self.dtype).reshape(self.shape)
+        flat = np.frombuffer(pages, np.uint8, spanned, self.offset - begin).view(self.dtype)
+        if self.strides is None:
+            return flat.reshape(self.shape)
+        in_bytes = [step * self.dtype.itemsize for step in self.strides]
+        return np.lib.stride_tricks.as_strided(flat, self.shape, in_bytes, writeable=False)
 
 
 def read_header(file: Path) -> dict[str, StoredTensor]:

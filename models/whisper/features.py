@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from models.errors import ConfigError, InputError
-from models.weights.fields import Fields, read_fields
+from models.weights.fields import Fields, read_fields, read_processor
 
-PREPROCESSOR_FILE = "preprocessor_config.json"
 _HIGHEST = 8000.0  # Hz: where the mel bands end
 _FLOOR = 1e-10  # of the energy in a band
 _RANGE = 8.0  # decades below the loudest band that are kept
@@ -48,7 +47,7 @@ def read_spectrogram(path: Path) -> Spectrogram:
 
     Raises ConfigError if it cannot be read or asks for something that is not supported.
     """
-    fields = read_fields(path / PREPROCESSOR_FILE if path.is_dir() else path)
+    fields = read_processor(path, "feature_extractor") if path.is_dir() else read_fields(path)
     _refuse_others(fields)
     return Spectrogram(
         num_mels=fields.positive("feature_size", 80),

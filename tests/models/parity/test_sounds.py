@@ -31,6 +31,18 @@ def test_spectrogram_is_that_of_the_extractor(settings: dict[str, object], tmp_p
     np.testing.assert_allclose(log_mel(SOUND, read_spectrogram(tmp_path)), expected, atol=1e-4)
 
 
+def test_settings_lie_among_those_of_other_processors(tmp_path: Path) -> None:
+    """Transformers 5 writes what a processor consists of into one file."""
+    (tmp_path / "vocab.json").write_text(json.dumps({"<pad>": 0, "<unk>": 1, "|": 2, "A": 3}))
+    tokenizer = transformers.Wav2Vec2CTCTokenizer(str(tmp_path / "vocab.json"), pad_token="<pad>")
+    extractor = transformers.Wav2Vec2FeatureExtractor(do_normalize=True)
+    saved = tmp_path / "saved"
+    transformers.Wav2Vec2Processor(extractor, tokenizer).save_pretrained(saved)
+    assert not (saved / "preprocessor_config.json").exists()
+    expected = extractor(SOUND, sampling_rate=16_000, return_tensors="np")["input_values"][0]
+    np.testing.assert_allclose(normalised(SOUND, read_samples(saved)), expected, atol=1e-5)
+
+
 def test_what_does_not_suit_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "preprocessor_config.json"
     file.write_text('{"feature_extractor_type": "WhisperFeatureExtractor"}')

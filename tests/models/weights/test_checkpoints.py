@@ -1,7 +1,9 @@
 """Directories: loading into shardings, saving, and every way in which files do not suit."""
 
 import json
+import pickle
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -289,12 +291,39 @@ def test_a_directory_of_something_else_says_what_it_is(
         open_tensors(tmp_path)
 
 
-def test_pickles_are_refused_without_being_opened(copy: Path) -> None:
-    (copy / FILE).rename(copy / "pytorch_model.bin")
-    with pytest.raises(
-        WeightsError, match=r"only in pickle files \(pytorch_model\.bin\).* refused"
-    ):
+def test_pickles_by_other_names_are_not_opened(copy: Path) -> None:
+    (copy / FILE).rename(copy / "model.ckpt")
+    with pytest.raises(WeightsError, match=r"only in pickle files \(model\.ckpt\)"):
         pretrained.load(copy)
+
+
+class _Call:
+    """Pickled as a call of a function, which an ordinary reader would make."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Path.touch, (self.path,))
+
+
+@pytest.mark.parametrize("layout", ["archive", "sequence", "cut off", "no pickle"])
+def test_what_is_in_a_file_of_pytorch_is_not_run(copy: Path, layout: str) -> None:
+    (copy / FILE).unlink()
+    called, file = copy / "called", copy / "pytorch_model.bin"
+    data = pickle.dumps({"weight": _Call(called)})
+    if layout == "no pickle":
+        file.write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    elif layout == "sequence":
+        file.write_bytes(data)
+    else:
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("model/data.pkl", data)
+        if layout == "cut off":
+            file.write_bytes(file.read_bytes()[:-30])
+    with pytest.raises(WeightsError, match=r"pytorch_model\.bin cannot be read as a file of"):
+        pretrained.load(copy)
+    assert not called.exists()
 
 
 @pytest.mark.parametrize("name", [FILE, "config.json", INDEX, "model-00001-of-00002.safetensors"])
