@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from neuronjax.errors import UnsupportedProgramError
 from neuronjax.nki import elementwise, isa
 from neuronjax.nki.constants import OPERATORS, MemoryRegion, Operator
 from neuronjax.nki.legacy.lives import lives
@@ -15,6 +16,7 @@ from neuronjax.nki.legacy.walks import Walk, plain_view
 from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.tracing import current
 from neuronjax.program.dma import DmaInstruction
+from neuronjax.program.footprint import footprint
 from neuronjax.program.operand import Access
 from neuronjax.program.tensor_engine import Matmul, TensorTranspose
 
@@ -128,6 +130,8 @@ def add_to(target: Walk, value: Any) -> None:
         part.check_inside()
         view = plain_view(part)
         is_first = view.access() not in trace.accumulated
+        if is_first:
+            _refuse_other_part(view)
         if _redirected(plain_view(value), view):
             alive.take_zero(view)
             if not is_first:
@@ -140,6 +144,21 @@ def add_to(target: Walk, value: Any) -> None:
         isa.tensor_tensor(view, first, second, OPERATORS["add"])
     else:
         isa.tensor_scalar(view, view, OPERATORS["add"], operand)
+
+
+def _refuse_other_part(view: Tensor) -> None:
+    """A sum begins anew with the first product of a part, which must hold no other part's sum."""
+    trace, begun = current(), view.access()
+    touched = footprint(begun, {})
+    if any(
+        other.buffer is begun.buffer and touched.meets(footprint(other, {}))
+        for other in trace.accumulated
+    ):
+        raise UnsupportedProgramError(
+            f"{trace.line()}: a product is added to a part of `{view.storage.name}` that "
+            "meets, but is not, a part to which products were added before. Add them all up in the "
+            "same parts, or copy the tile to SBUF and add there."
+        )
 
 
 def _reduce_over_loop(target: Walk, reduced: LoopReduced) -> Tensor | None:
