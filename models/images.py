@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from models.errors import ConfigError, InputError
-from models.weights.fields import Fields, read_processor
+from models.weights.fields import CONFIG_FILE, Fields, read_fields, read_processor
 
 _SUFFIXES = ("Fast", "Pil", "ImageProcessor", "FeatureExtractor")
 
@@ -66,10 +66,12 @@ class _Kind:
     margin: float = 1.0  # by which a shortest edge is longer than the field says
 
 
+_CLIP_KIND = _Kind({"shortest_edge": 224}, Image.Resampling.BICUBIC, 224, _CLIP, True)
 _KINDS: Mapping[str, _Kind] = {
     "ViT": _Kind({"height": 224, "width": 224}, Image.Resampling.BILINEAR, None, _STANDARD, False),
     "DeiT": _Kind({"height": 256, "width": 256}, Image.Resampling.BICUBIC, 224, _STANDARD, False),
-    "CLIP": _Kind({"shortest_edge": 224}, Image.Resampling.BICUBIC, 224, _CLIP, True),
+    "Beit": _Kind({"height": 224, "width": 224}, Image.Resampling.BICUBIC, None, _STANDARD, False),
+    **dict.fromkeys(("Bit", "CLIP"), _CLIP_KIND),
     "ConvNext": _Kind({"shortest_edge": 384}, Image.Resampling.BICUBIC, None, _STANDARD, True),
     "MobileNetV2": _Kind({"shortest_edge": 256}, Image.Resampling.BILINEAR, 224, _STANDARD, True),
     "DPT": _Kind({"height": 384, "width": 384}, Image.Resampling.BICUBIC, None, _STANDARD, False),
@@ -106,6 +108,20 @@ _KINDS: Mapping[str, _Kind] = {
     ),
 }
 
+_OF_MODELS: Mapping[str, str] = {
+    **dict.fromkeys(("swin", "vit"), "ViT"),
+    **dict.fromkeys(("clip", "clip_vision_model"), "CLIP"),
+    **dict.fromkeys(("convnext", "convnextv2", "cvt", "resnet"), "ConvNext"),
+    "beit": "Beit",
+    "deit": "DeiT",
+    "dpt": "DPT",
+    "levit": "Levit",
+    "mobilenet_v2": "MobileNetV2",
+    "mobilevit": "MobileViT",
+    "yolos": "Yolos",
+}
+"""Model type -> the processor of files that name none, as those before transformers 4.10."""
+
 
 def read_preprocessing(directory: Path) -> Preprocessing:
     """The preprocessing that a checkpoint's files describe.
@@ -113,14 +129,7 @@ def read_preprocessing(directory: Path) -> Preprocessing:
     Raises ConfigError if they cannot be read or name a processor that is not supported.
     """
     fields = read_processor(directory, "image_processor")
-    name = "image_processor_type" if "image_processor_type" in fields else "feature_extractor_type"
-    kind_name = fields.text(name)
-    for suffix in _SUFFIXES:
-        kind_name = kind_name.removesuffix(suffix)
-    if kind_name not in _KINDS:
-        raise fields.fail(
-            name, f"this processor is not supported; choose one of {', '.join(_KINDS)}"
-        )
+    kind_name = _kind_of(fields, directory)
     if (
         kind_name != "Yolos" and not _KINDS[kind_name].tiles
     ):  # which pads images to the largest of them
@@ -137,6 +146,23 @@ def read_preprocessing(directory: Path) -> Preprocessing:
         std=tuple(fields.list("image_std", std)) if normalized else None,
         flipped=fields.flag("do_flip_channel_order", kind.flips),
     )
+
+
+def _kind_of(fields: Fields, directory: Path) -> str:
+    """The processor that the fields name, else that of the model type beside them."""
+    name = "image_processor_type" if "image_processor_type" in fields else "feature_extractor_type"
+    if name not in fields and (directory / CONFIG_FILE).is_file():
+        model_type = read_fields(directory).text("model_type", "")
+        if model_type in _OF_MODELS:
+            return _OF_MODELS[model_type]
+    kind_name = fields.text(name)
+    for suffix in _SUFFIXES:
+        kind_name = kind_name.removesuffix(suffix)
+    if kind_name not in _KINDS:
+        raise fields.fail(
+            name, f"this processor is not supported; choose one of {', '.join(_KINDS)}"
+        )
+    return kind_name
 
 
 def clip_preprocessing(size: int) -> Preprocessing:

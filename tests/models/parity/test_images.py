@@ -1,5 +1,6 @@
 """Preprocessing of images against the image processors of transformers."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,9 @@ PROCESSORS = [
     ("ViTImageProcessorPil", {"do_normalize": False, "rescale_factor": 0.5}),
     ("DeiTImageProcessorPil", {}),
     ("DeiTImageProcessorPil", {"do_resize": False, "crop_size": {"height": 33, "width": 80}}),
+    ("BeitImageProcessorPil", {}),
+    ("BeitImageProcessorPil", {"do_center_crop": True, "size": {"height": 30, "width": 40}}),
+    ("BitImageProcessorPil", {"size": {"shortest_edge": 40}}),
     ("CLIPImageProcessorPil", {}),
     ("CLIPImageProcessorPil", CLIP_SIZES),
     ("ConvNextImageProcessorPil", {}),
@@ -54,6 +58,23 @@ def test_pixels_are_those_of_the_processor(
     got = pixels_of(image, read_preprocessing(tmp_path))
     expected = np.moveaxis(expected.reshape(expected.shape[-3:]), 0, -1)  # Idefics3: some images
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "old_name"),
+    [("vit", "ViT"), ("swin", "ViT"), ("beit", "Beit"), ("cvt", "ConvNext"), ("deit", "DeiT")],
+)
+@pytest.mark.parametrize("is_named", [True, False])
+def test_older_files(model_type: str, old_name: str, is_named: bool, tmp_path: Path) -> None:
+    values = {"size": 30, "do_resize": True, "image_mean": [0.5] * 3, "image_std": [0.4] * 3}
+    named = {"feature_extractor_type": f"{old_name}FeatureExtractor"} if is_named else {}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(values | named))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (57, 40, 3), np.uint8))
+    processor = getattr(transformers, f"{old_name}ImageProcessorPil").from_pretrained(tmp_path)
+    expected = processor(image, return_tensors="np")["pixel_values"][0]
+    got = pixels_of(image, read_preprocessing(tmp_path))
+    np.testing.assert_allclose(got, np.moveaxis(expected, 0, -1), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
