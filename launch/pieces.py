@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tokenizers
-from tokenizers import AddedToken, decoders, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE, Unigram
 from tokenizers.processors import TemplateProcessing
 
 from launch.data.extras import library
+from launch.words import Settings, mark
 
-PIECE_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
+PIECE_FILES = ("tokenizer.model", "spiece.model", "spm.model", "sentencepiece.bpe.model")
 
 Pieces = Sequence[tuple[str, float]]  # each with its score, by number
-Settings = Mapping[str, Any]  # of tokenizer_config.json
-
 _SPACE = "▁"
 _CONTROL, _USER_DEFINED = 3, 4  # ModelProto.SentencePiece.Type
 
@@ -46,25 +45,25 @@ def _llama(model: Any, settings: Settings) -> tokenizers.Tokenizer:
     tokenizer = _pairs(model)
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(_SPACE, prepend_scheme=scheme, split=False)
     tokenizer.decoder = _bytes_decoder(strip=scheme != "never")
-    begin, end = _mark(settings, "bos_token", "<s>"), _mark(settings, "eos_token", "</s>")
+    begin, end = mark(settings, "bos_token", "<s>"), mark(settings, "eos_token", "</s>")
     return _with_marks(tokenizer, model, _decoder_marks(settings, begin, end))
 
 
 def _gemma(model: Any, settings: Settings) -> tokenizers.Tokenizer:
-    tokenizer = _pairs(model, unknown=_mark(settings, "unk_token", "<unk>"))
+    tokenizer = _pairs(model, unknown=mark(settings, "unk_token", "<unk>"))
     tokenizer.normalizer = normalizers.Replace(" ", _SPACE)
     tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     tokenizer.decoder = _bytes_decoder(strip=False)
-    begin, end = _mark(settings, "bos_token", "<bos>"), _mark(settings, "eos_token", "<eos>")
+    begin, end = mark(settings, "bos_token", "<bos>"), mark(settings, "eos_token", "<eos>")
     return _with_marks(tokenizer, model, _decoder_marks(settings, begin, end))
 
 
 def _t5(model: Any, settings: Settings) -> tokenizers.Tokenizer:
     sentinels = [f"<extra_id_{i}>" for i in range(settings.get("extra_ids", 100))]
     pieces = [*_scored(model), *((name, 0.0) for name in reversed(sentinels))]
-    tokenizer = _unigram(model, pieces, _mark(settings, "unk_token", "<unk>"))
-    end = _mark(settings, "eos_token", "</s>")
-    pad = _mark(settings, "pad_token", "<pad>")
+    tokenizer = _unigram(model, pieces, mark(settings, "unk_token", "<unk>"))
+    end = mark(settings, "eos_token", "</s>")
+    pad = mark(settings, "pad_token", "<pad>")
     return _with_marks(tokenizer, model, _Marks([], [end], [end]), (*sentinels, pad))
 
 
@@ -85,25 +84,47 @@ def _fairseq(
     pieces = [(name, -100.0 if name == "<unk>NOTUSED" else 0.0) for name in firsts]
     pieces += [*_scored(model)[spared:], ("<mask>", 0.0)]
     tokenizer = _unigram(model, pieces, "<unk>")
-    begin, end = _mark(settings, "bos_token", "<s>"), _mark(settings, "eos_token", "</s>")
+    begin, end = mark(settings, "bos_token", "<s>"), mark(settings, "eos_token", "</s>")
     tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True, normalized=False)])
     others = [name for name in firsts if name not in (begin, end)]
     return _with_marks(tokenizer, model, _Marks([begin], [end], [end, end]), others)
 
 
 def _albert(model: Any, settings: Settings) -> tokenizers.Tokenizer:
-    begin, end = _mark(settings, "cls_token", "[CLS]"), _mark(settings, "sep_token", "[SEP]")
+    begin, end = mark(settings, "cls_token", "[CLS]"), mark(settings, "sep_token", "[SEP]")
     first: list[Any] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
     if not settings.get("keep_accents", False):
         first += [normalizers.NFKD(), normalizers.StripAccents()]
     if settings.get("do_lower_case", True):
         first.append(normalizers.Lowercase())
-    unknown = _mark(settings, "unk_token", "<unk>")
+    unknown = mark(settings, "unk_token", "<unk>")
     tokenizer = _unigram(model, _scored(model), unknown, first)
-    mask = AddedToken(_mark(settings, "mask_token", "[MASK]"), lstrip=True, normalized=False)
+    mask = AddedToken(mark(settings, "mask_token", "[MASK]"), lstrip=True, normalized=False)
     tokenizer.add_special_tokens([mask])
     marks = _Marks([begin], [end], [end], second_type=1)
-    return _with_marks(tokenizer, model, marks, [_mark(settings, "pad_token", "<pad>")])
+    return _with_marks(tokenizer, model, marks, [mark(settings, "pad_token", "<pad>")])
+
+
+def _deberta_v2(model: Any, settings: Settings) -> tokenizers.Tokenizer:
+    begin, end = mark(settings, "cls_token", "[CLS]"), mark(settings, "sep_token", "[SEP]")
+    unknown = mark(settings, "unk_token", "[UNK]")
+    tokenizer = _unigram(model, _scored(model), unknown)
+    steps = [normalizers.Lowercase()] if settings.get("do_lower_case", False) else []
+    tokenizer.normalizer = normalizers.Sequence(
+        [
+            *steps,
+            normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "),
+            normalizers.NFC(),
+            normalizers.Strip(left=False, right=True),
+        ]
+    )
+    cuts = [pre_tokenizers.Punctuation("isolated")] if settings.get("split_by_punct") else []
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [*cuts, pre_tokenizers.Metaspace(_SPACE, prepend_scheme="always")]
+    )
+    pad, mask = mark(settings, "pad_token", "[PAD]"), mark(settings, "mask_token", "[MASK]")
+    tokenizer.add_special_tokens([AddedToken(mask, normalized=False)])
+    return _with_marks(tokenizer, model, _Marks([begin], [end], [end], second_type=1), [pad])
 
 
 Make = Callable[[Any, Settings], tokenizers.Tokenizer]
@@ -114,6 +135,7 @@ CLASSES: Mapping[str, Make] = {
     "XLMRobertaTokenizer": _xlm_roberta,
     "CamembertTokenizer": _camembert,
     "AlbertTokenizer": _albert,
+    "DebertaV2Tokenizer": _deberta_v2,
 }
 """Name of a tokenizer's class -> makes it of a ModelProto."""
 
@@ -178,11 +200,6 @@ def _decoder_marks(settings: Settings, begin: str, end: str) -> _Marks:
     begins = [begin] if settings.get("add_bos_token", True) else []
     ends = [end] if settings.get("add_eos_token", False) else []
     return _Marks(begins, ends, [*ends, *begins], second_type=1)
-
-
-def _mark(settings: Settings, key: str, otherwise: str) -> str:
-    value = settings.get(key) or otherwise
-    return str(value["content"] if isinstance(value, Mapping) else value)
 
 
 def _with_marks(

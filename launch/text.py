@@ -11,25 +11,16 @@ import tokenizers
 from tokenizers.decoders import DecodeStream
 
 from launch.errors import DataError
-from launch.vocabulary import (
-    ADDED_FILE,
-    MERGES_FILE,
-    OTHER_FILES,
-    SETTINGS_FILE,
-    VOCABULARY_FILE,
-    read_vocabulary,
-)
+from launch.vocabulary import ADDED_FILE, FILES, MARKS_FILE, SETTINGS_FILE, read_vocabulary
 from models.weights.fields import GENERATION_FILE
 
 TOKENIZER_FILE = "tokenizer.json"
 COMPANIONS = (
     TOKENIZER_FILE,
     SETTINGS_FILE,
-    "special_tokens_map.json",
+    MARKS_FILE,
     ADDED_FILE,
-    VOCABULARY_FILE,
-    MERGES_FILE,
-    *OTHER_FILES,
+    *FILES,
     "chat_template.jinja",
     "preprocessor_config.json",
     "processor_config.json",
@@ -134,19 +125,19 @@ def open_tokenizer(file: Path) -> tokenizers.Tokenizer:
         raise DataError(f"{file} cannot be used as a tokenizer: {error}") from error
 
 
-def read_tokenizer(directory: Path) -> tokenizers.Tokenizer | None:
+def read_tokenizer(directory: Path, otherwise: str | None = None) -> tokenizers.Tokenizer | None:
     """The tokenizer from a directory's tokenizer.json, or else from its vocabulary; None if it has
-    none.
+    none. `otherwise` is the tokenizer's class where the directory names none.
 
     Raises DataError if the files cannot be used.
     """
     file = directory / TOKENIZER_FILE
-    return open_tokenizer(file) if file.is_file() else read_vocabulary(directory)
+    return open_tokenizer(file) if file.is_file() else read_vocabulary(directory, otherwise)
 
 
-def needed_tokenizer(directory: Path) -> tokenizers.Tokenizer:
+def needed_tokenizer(directory: Path, otherwise: str | None = None) -> tokenizers.Tokenizer:
     """The tokenizer that `read_tokenizer` finds. Raises DataError if there is none."""
-    tokenizer = read_tokenizer(directory)
+    tokenizer = read_tokenizer(directory, otherwise)
     if tokenizer is None:
         raise DataError(
             f"{directory} holds no {TOKENIZER_FILE}. Put the model's {TOKENIZER_FILE} there."

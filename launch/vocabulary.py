@@ -1,128 +1,115 @@
-"""Tokenizers of directories without a tokenizer.json: `vocab.json` and `merges.txt`, or pieces.
+"""Tokenizers of directories without a tokenizer.json, by the class that they name."""
 
-The former hold byte-level pairs (Radford et al., "Language Models are Unsupervised Multitask
-Learners", 2019); how a text is cut into words before that is in the code of the tokenizer's class,
-whose name tokenizer_config.json or the model type of config.json gives.
-"""
-
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
-from tokenizers.models import BPE
-from tokenizers.processors import RobertaProcessing
+from tokenizers import AddedToken
 
 from launch.errors import DataError
 from launch.pieces import CLASSES, PIECE_FILES, read_pieces
-
-VOCABULARY_FILE, MERGES_FILE = "vocab.json", "merges.txt"
-SETTINGS_FILE, ADDED_FILE = "tokenizer_config.json", "added_tokens.json"
-OTHER_FILES = (*PIECE_FILES, "vocab.txt")
-"""Files of other tokenizers, some of which only the reference library can read."""
-
-_QWEN2_WORDS = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
-    r"\s*[\r\n]+|\s+(?!\S)|\s+"
+from launch.words import (
+    BYTE_PAIRS,
+    LIST_FILE,
+    MERGES_FILE,
+    VOCABULARY_FILE,
+    WORD_LISTS,
+    read_object,
 )
-_CLASSES = {
-    "gpt2": "GPT2Tokenizer",
-    "roberta": "RobertaTokenizer",
-    **dict.fromkeys(("qwen2", "qwen3", "qwen3_moe"), "Qwen2Tokenizer"),
+
+SETTINGS_FILE, ADDED_FILE = "tokenizer_config.json", "added_tokens.json"
+MARKS_FILE = "special_tokens_map.json"
+FILES = (VOCABULARY_FILE, MERGES_FILE, LIST_FILE, *PIECE_FILES)
+"""Files that hold a vocabulary, each of some classes."""
+
+_ALIKE: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            "ConvBertTokenizer",
+            "DistilBertTokenizer",
+            "ElectraTokenizer",
+            "MobileBertTokenizer",
+        ),
+        "BertTokenizer",
+    ),
+    **dict.fromkeys(("BartTokenizer", "LongformerTokenizer"), "RobertaTokenizer"),
+    "CodeGenTokenizer": "GPT2Tokenizer",
+    "MT5Tokenizer": "T5Tokenizer",
+}
+"""Class -> another that cuts texts in the same way."""
+
+_CLASSES: Mapping[str, str] = {
+    **dict.fromkeys(("bert", "convbert", "distilbert", "electra", "mobilebert"), "BertTokenizer"),
+    **dict.fromkeys(("clip", "clip_text_model"), "CLIPTokenizer"),
+    **dict.fromkeys(("gpt2", "granite", "phi"), "GPT2Tokenizer"),
     **dict.fromkeys(("llama", "mistral", "mixtral", "phi3"), "LlamaTokenizer"),
-    "gemma3_text": "GemmaTokenizer",
-    "t5": "T5Tokenizer",
-    "xlm-roberta": "XLMRobertaTokenizer",
-    "camembert": "CamembertTokenizer",
+    **dict.fromkeys(("qwen2", "qwen3", "qwen3_moe"), "Qwen2Tokenizer"),
+    **dict.fromkeys(("bart", "roberta"), "RobertaTokenizer"),
+    **dict.fromkeys(("mt5", "t5"), "T5Tokenizer"),
     "albert": "AlbertTokenizer",
+    "camembert": "CamembertTokenizer",
+    "deberta": "DebertaTokenizer",
+    "deberta-v2": "DebertaV2Tokenizer",
+    "esm": "EsmTokenizer",
+    "gemma3_text": "GemmaTokenizer",
+    "mpnet": "MPNetTokenizer",
+    "whisper": "WhisperTokenizer",
+    "xlm-roberta": "XLMRobertaTokenizer",
 }
 """Model type -> the class of its tokenizer, for directories that do not name it."""
 
 
-def read_vocabulary(directory: Path) -> tokenizers.Tokenizer | None:
-    """The tokenizer from a directory's vocabulary and merges, or from its SentencePiece file; None
-    if it has no tokenizer at all.
+def read_vocabulary(directory: Path, otherwise: str | None = None) -> tokenizers.Tokenizer | None:
+    """The tokenizer from a directory's vocabulary and merges, from its list of pieces, or from its
+    SentencePiece file; None if it has no tokenizer at all. `otherwise` is the class where the
+    directory names none.
 
     Raises DataError if the files are of another kind or cannot be used.
     """
-    is_there = [(directory / name).is_file() for name in (VOCABULARY_FILE, MERGES_FILE)]
-    others = [name for name in OTHER_FILES if (directory / name).is_file()]
-    if not any(is_there) and not others:
+    there = [name for name in FILES if (directory / name).is_file()]
+    if not there:
         return None
-    settings = _object(directory / SETTINGS_FILE)
-    name = str(
-        settings.get("tokenizer_class")
-        or _CLASSES.get(str(_object(directory / "config.json").get("model_type")))
-    ).removesuffix("Fast")
-    pieces = [directory / file for file in others if file in PIECE_FILES]
-    by_pieces = bool(pieces) and name in CLASSES
-    if not by_pieces and (not all(is_there) or name not in _FINISH):
-        files = [
-            f for f in (VOCABULARY_FILE, MERGES_FILE, *OTHER_FILES) if (directory / f).is_file()
-        ]
-        raise DataError(
-            f"{directory} holds the tokenizer files {', '.join(files)} ({name}), but no "
-            f"tokenizer.json. {VOCABULARY_FILE} with {MERGES_FILE} is supported for "
-            f"{', '.join(_FINISH)}, and SentencePiece files for {', '.join(CLASSES)}. For others, "
-            "write tokenizer.json with transformers: "
-            "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)."
-        )
+    settings = read_object(directory / MARKS_FILE) | read_object(directory / SETTINGS_FILE)
+    name = _class_of(directory, settings, otherwise)
     try:
-        if not by_pieces:
-            return _tokenizer(directory, name, settings)
-        tokenizer = read_pieces(pieces[0], name, settings)
-        _add_tokens(tokenizer, settings, _object(directory / ADDED_FILE))
-        return tokenizer
+        tokenizer = _made(directory, there, name, settings)
+        if tokenizer is not None:
+            _add_tokens(tokenizer, settings, read_object(directory / ADDED_FILE))
     except DataError:
         raise
     except Exception as error:  # the library raises nothing more precise
         raise DataError(f"the tokenizer of {directory} cannot be used: {error}") from error
-
-
-def _tokenizer(directory: Path, name: str, settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
-    vocabulary = _object(directory / VOCABULARY_FILE)
-    lines = (directory / MERGES_FILE).read_text(encoding="utf-8").splitlines()
-    pairs = [line.split() for line in lines if line and not line.startswith("#version")]
-    tokenizer = tokenizers.Tokenizer(BPE(vocabulary, [(left, right) for left, right in pairs]))
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(
-        add_prefix_space=bool(settings.get("add_prefix_space", False))
-    )
-    _FINISH[name](tokenizer, vocabulary)
-    _add_tokens(tokenizer, settings, _object(directory / ADDED_FILE))
+    if tokenizer is None:
+        raise DataError(
+            f"{directory} holds the tokenizer files {', '.join(there)} ({name}), but no "
+            f"tokenizer.json. {VOCABULARY_FILE} with {MERGES_FILE} is supported for "
+            f"{', '.join(BYTE_PAIRS)}, {LIST_FILE} for {', '.join(WORD_LISTS)}, and SentencePiece "
+            f"files for {', '.join(CLASSES)}. For others, write tokenizer.json with transformers: "
+            "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)."
+        )
     return tokenizer
 
 
-def _finish_gpt2(tokenizer: tokenizers.Tokenizer, vocabulary: Mapping[str, int]) -> None:
-    tokenizer.add_special_tokens([name for name in ("<|endoftext|>",) if name in vocabulary])
+def _class_of(directory: Path, settings: Mapping[str, Any], otherwise: str | None) -> str:
+    model_type = str(read_object(directory / "config.json").get("model_type"))
+    named = settings.get("tokenizer_class") or _CLASSES.get(model_type) or otherwise
+    name = str(named).removesuffix("Fast")
+    return _ALIKE.get(name, name)
 
 
-def _finish_roberta(tokenizer: tokenizers.Tokenizer, vocabulary: Mapping[str, int]) -> None:
-    tokenizer.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>"])
-    tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True)])
-    tokenizer.post_processor = RobertaProcessing(
-        ("</s>", vocabulary["</s>"]), ("<s>", vocabulary["<s>"]), add_prefix_space=False
-    )
-
-
-def _finish_qwen2(tokenizer: tokenizers.Tokenizer, vocabulary: Mapping[str, int]) -> None:
-    _finish_gpt2(tokenizer, vocabulary)
-    tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(_QWEN2_WORDS), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-
-
-_FINISH: Mapping[str, Callable[[tokenizers.Tokenizer, Mapping[str, int]], None]] = {
-    "GPT2Tokenizer": _finish_gpt2,
-    "RobertaTokenizer": _finish_roberta,
-    "Qwen2Tokenizer": _finish_qwen2,
-}
+def _made(
+    directory: Path, there: Sequence[str], name: str, settings: Mapping[str, Any]
+) -> tokenizers.Tokenizer | None:
+    """The tokenizer of a class; None if the files that are there are of others."""
+    pieces = [directory / file for file in there if file in PIECE_FILES]
+    if pieces and name in CLASSES:
+        return read_pieces(pieces[0], name, settings)
+    if {VOCABULARY_FILE, MERGES_FILE} <= set(there) and name in BYTE_PAIRS:
+        return BYTE_PAIRS[name](directory, settings)
+    if LIST_FILE in there and name in WORD_LISTS:
+        return WORD_LISTS[name](directory, settings)
+    return None
 
 
 def _add_tokens(
@@ -144,16 +131,3 @@ def _add_tokens(
         special([token])
         if tokenizer.token_to_id(token.content) != number:
             raise ValueError(f"the token {token.content!r} cannot have the ID {number}")
-
-
-def _object(file: Path) -> dict[str, Any]:
-    """The JSON object of a file; empty if there is none."""
-    if not file.is_file():
-        return {}
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{file} cannot be read: {error}") from error
-    if not isinstance(values, dict):
-        raise DataError(f"{file} is not a JSON object")
-    return values

@@ -36,6 +36,11 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "T5Tokenizer": ("spiece.model", {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}),
     "XLMRobertaTokenizer": ("sentencepiece.bpe.model", {}),
     "CamembertTokenizer": ("sentencepiece.bpe.model", {}),
+    "DebertaV2Tokenizer": (
+        "spm.model",
+        {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3, "pad_piece": "[PAD]"}
+        | {"bos_piece": "[CLS]", "eos_piece": "[SEP]", "unk_piece": "[UNK]"},
+    ),
     "AlbertTokenizer": (
         "spiece.model",
         {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3, "pad_piece": "<pad>"}

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,26 +30,93 @@ def test_tokens_are_those_of_transformers(length: int, tmp_path: Path) -> None:
     np.testing.assert_array_equal(got, expected["input_ids"])
 
 
-WORDS = [
+MIXED = [
     "A cat's  12 cats",
     " größer ≠ kleiner",
     "",
-    "\n\n zebra\tcat <s> <|endoftext|>",
-    "e\u0301",
+    "\n\n zebra\tcat <s> <|endoftext|> </s>",
+    "e\u0301 ＦＵＬＬ width, ﬁne 12,345",
+    "東京タワー 漢字かな 안녕하세요 नमस्ते สวัสดี",
+    "привет, мир! مرحبا שלום",
+    "the [MASK] and the <mask>, [CLS] [SEP]",
+    "🙂 zero\u200bwidth\u00a0space \u0000control",
+    "MKT<mask>LAYX  VG",
 ]
-MARKS = ["<|endoftext|>", "<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+LETTERS = "<cls> <pad> <eos> <unk> L A G V S E R T I D P K Q N F Y M H W C X B U Z O . - <mask>"
 
 
-@pytest.mark.parametrize("name", ["GPT2Tokenizer", "RobertaTokenizer", "Qwen2Tokenizer"])
-def test_vocabularies_with_merges_are_read_as_transformers_does(name: str, tmp_path: Path) -> None:
+def byte_pairs(directory: Path, *marks: str) -> None:
     trained = tokenizers.ByteLevelBPETokenizer()
-    trained.train_from_iterator([*WORDS, "cats cats größer zebra"] * 3, 330, special_tokens=MARKS)
-    trained.save_model(str(tmp_path))
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
-    theirs = getattr(transformers, name).from_pretrained(tmp_path)
-    ours = find_tokenizer(tmp_path, 400)
-    for text in WORDS:
+    trained.train_from_iterator(MIXED * 3, 500, special_tokens=list(marks))
+    trained.save_model(str(directory))
+
+
+def clip_pairs(directory: Path) -> None:
+    write_words(directory)
+
+
+def word_pieces(directory: Path, *marks: str) -> None:
+    trained = tokenizers.BertWordPieceTokenizer(lowercase=False)
+    trained.train_from_iterator(MIXED * 3, 400, min_frequency=1, special_tokens=list(marks))
+    trained.save_model(str(directory))
+
+
+def letters(directory: Path) -> None:
+    (directory / "vocab.txt").write_text("\n".join(LETTERS.split()))
+
+
+def spoken_pairs(directory: Path) -> None:
+    byte_pairs(directory, "<|endoftext|>")
+    size = len(json.loads((directory / "vocab.json").read_text()))
+    names = ["<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>"]
+    added = {name: size + number for number, name in enumerate(names)}
+    (directory / "added_tokens.json").write_text(json.dumps(added))
+
+
+BERT, ROBERTA = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), ("<s>", "<pad>", "</s>", "<unk>")
+# Class -> what writes its files, and the special tokens that these have, the mask last.
+FILES = {
+    "GPT2Tokenizer": (byte_pairs, ("<|endoftext|>",)),
+    "CodeGenTokenizer": (byte_pairs, ("<|endoftext|>",)),
+    "RobertaTokenizer": (byte_pairs, (*ROBERTA, "<mask>")),
+    "BartTokenizer": (byte_pairs, (*ROBERTA, "<mask>")),
+    "DebertaTokenizer": (byte_pairs, BERT),
+    "Qwen2Tokenizer": (byte_pairs, ("<|endoftext|>",)),
+    "WhisperTokenizer": (spoken_pairs, ()),
+    "CLIPTokenizer": (clip_pairs, ()),
+    "BertTokenizer": (word_pieces, BERT),
+    "DistilBertTokenizer": (word_pieces, BERT),
+    "ElectraTokenizer": (word_pieces, BERT),
+    "ConvBertTokenizer": (word_pieces, BERT),
+    "MobileBertTokenizer": (word_pieces, BERT),
+    "MPNetTokenizer": (word_pieces, ("<s>", "<pad>", "</s>", "[UNK]", "<mask>")),
+    "EsmTokenizer": (letters, ()),
+}
+MASKS = {"RobertaTokenizer": "<mask>", "BartTokenizer": "<mask>", "DebertaTokenizer": "[MASK]"}
+CASED = {"do_lower_case": False}
+
+
+@pytest.mark.parametrize("settings", [{}, CASED], ids=["plain", "cased"])
+@pytest.mark.parametrize("name", FILES)
+def test_vocabularies_are_read_as_transformers_does(
+    name: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    write, marks = FILES[name]
+    write(tmp_path, *marks)
+    values = {"tokenizer_class": name, **settings}
+    if name in MASKS:  # published files say what the classes of transformers 5 leave out
+        values["mask_token"] = {"content": MASKS[name], "lstrip": True, "__type": "AddedToken"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(values))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    ours = find_tokenizer(tmp_path, 1000)
+    assert ours.size == len(theirs)
+    for text in MIXED:
         assert ours.encode(text, marks=True).tolist() == theirs(text)["input_ids"], text
+        pair = ours.spans(text, "other", marks=True)
+        expected = theirs(text, "other")
+        assert pair.tokens.tolist() == expected["input_ids"], text
+        if "token_type_ids" in expected:
+            assert pair.types.tolist() == expected["token_type_ids"], text
 
 
 @pytest.mark.parametrize("name", KINDS)
