@@ -1,5 +1,6 @@
 """Loads weights with a progress bar."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ def load_with_progress(
     mesh: Any,
     *,
     dtype: str | None = None,
+    tasks: Sequence[str] = (),
     pad: bool = False,
     scan_layers: bool = False,
 ) -> Pretrained:
@@ -28,6 +30,7 @@ def load_with_progress(
             mesh,
             dtype=dtype,
             param_dtype=dtype,
+            tasks=tasks,
             pad=pad,
             on_plan=bar.reset,
             on_tensor=bar.update,

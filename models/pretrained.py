@@ -1,6 +1,6 @@
 """Models with the weights of a Hugging Face directory."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from models.layers.attention import add_cache_scales
 from models.layers.narrow import Storage, make_narrow
 from models.parameters import AxisNames, Parameters, axis_names_of, split_abstract
 from models.published.table import PUBLISHED
-from models.registry import architecture_of, text_fields
+from models.registry import architecture_of, named_class, text_fields
 from models.sharding import RULES, AxisRules, parameter_shardings
 from models.weights.directory import STEMS, open_tensors
 from models.weights.fields import Fields, read_fields
@@ -57,20 +57,26 @@ class Pretrained(NamedTuple):
         return axis_names_of(self.graph, self.parameters)
 
 
-def describe(path: Path, *, dtype: str | None = None, param_dtype: str | None = None) -> Described:
+def describe(
+    path: Path,
+    *,
+    dtype: str | None = None,
+    param_dtype: str | None = None,
+    tasks: Sequence[str] = (),
+) -> Described:
     """The architecture and config of a directory, of a config.json, or of a published name such as
     "Qwen/Qwen3-8B" (a key of models.published.table.PUBLISHED) if there is no such directory.
 
     `dtype` is the dtype of activations, `param_dtype` that of the weights in memory; both default
-    to the file's. Raises ConfigError if the file cannot be read or asks for something that is not
-    supported.
+    to the file's. `tasks` as in `architecture_of`. Raises ConfigError if the file cannot be read or
+    asks for something that is not supported.
     """
     name = path.as_posix()
     if name in PUBLISHED and not path.exists():
         fields = Fields(PUBLISHED[name], name)
     else:
         fields = read_fields(path)
-    return describe_fields(fields, dtype=dtype, param_dtype=param_dtype)
+    return describe_fields(fields, dtype=dtype, param_dtype=param_dtype, tasks=tasks)
 
 
 def config(name: str, *, dtype: str | None = None) -> Any:
@@ -84,11 +90,15 @@ def config(name: str, *, dtype: str | None = None) -> Any:
 
 
 def describe_fields(
-    fields: Fields, *, dtype: str | None = None, param_dtype: str | None = None
+    fields: Fields,
+    *,
+    dtype: str | None = None,
+    param_dtype: str | None = None,
+    tasks: Sequence[str] = (),
 ) -> Described:
     """The architecture and config that these fields describe."""
     fields = text_fields(fields)
-    architecture = architecture_of(fields)
+    architecture = architecture_of(fields, tasks)
     config = architecture.config_of(fields)
     config = replace(
         config, dtype=dtype or config.dtype, param_dtype=param_dtype or config.param_dtype
@@ -102,6 +112,7 @@ def load(
     *,
     dtype: str | None = None,
     param_dtype: str | None = None,
+    tasks: Sequence[str] = (),
     rules: AxisRules = RULES,
     pad: bool = False,
     on_tensor: OnTensor | None = None,
@@ -111,15 +122,19 @@ def load(
     device.
 
     With `pad`, sizes that the mesh does not divide are padded with zeros, if the architecture
-    supports it; the config then has the larger sizes. Do not save such a model.
+    supports it; the config then has the larger sizes. Do not save such a model. `tasks` as in
+    `architecture_of`: where the model is of another class than config.json names, the tensors of
+    other heads are left out.
     `on_plan` is called once with the bytes of all parameters, `on_tensor` with the bytes of each
     tensor that was read. Raises ConfigError, ShardingError or WeightsError; see there.
     """
-    described = describe(directory, dtype=dtype, param_dtype=param_dtype)
+    described = describe(directory, dtype=dtype, param_dtype=param_dtype, tasks=tasks)
     tensors = open_tensors(directory)
     config = described.architecture.refine(described.config, tensors)
     described = described._replace(config=config)
     table = described.architecture.keys(config)
+    if described.architecture.name != named_class(described.fields):
+        table = replace(table, spares_heads=True)
     storage = read_storage(described.fields)
     if storage is None:
         graph, abstract = described.architecture.abstract(config)

@@ -2,7 +2,7 @@
 
 import functools
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from models.architecture import Architecture
 from models.errors import ArchitectureError
@@ -68,6 +68,16 @@ ARCHITECTURES: Mapping[str, Architecture] = Registry(MODULES)
 LANGUAGE_MODELS: Mapping[str, str] = {"Llama4ForConditionalGeneration": "Llama4ForCausalLM"}
 """Architecture that sees images too -> that of its `text_config`, which alone is supported."""
 
+_STAND_INS: Mapping[str, tuple[str, ...]] = {
+    "ElectraForPreTraining": ("ElectraModel",),  # its head tells real tokens from others
+    "ForPreTraining": ("ForMaskedLM", "Model"),
+    "ForNextSentencePrediction": ("Model",),
+    "ForMaskedImageModeling": ("Model",),
+    "WithLMHeadModel": ("ForConditionalGeneration",),  # T5's old name
+}
+"""Ending of a class that is not supported -> endings of those that a checkpoint has weights for
+besides, the best first."""
+
 _OF_BOTH = ("dtype", "torch_dtype", "quantization_config")  # may stand beside `text_config`
 
 
@@ -83,24 +93,55 @@ def text_fields(fields: Fields) -> Fields:
     return Fields({**outside, **own, "architectures": [LANGUAGE_MODELS[names[0]]]}, fields.where)
 
 
-def architecture_of(fields: Fields) -> Architecture:
-    """The architecture of a config.json: by the first of `architectures` or by `_class_name`, else
-    by `model_type`.
-
-    Raises ArchitectureError, which lists the supported ones, if it is not supported.
-    """
-    names = fields.texts("architectures", [])
+def named_class(fields: Fields) -> str | None:
+    """The class that a config.json names: by the first of `architectures` or by `_class_name`."""
     if "_class_name" in fields:  # of diffusers
-        names = (fields.text("_class_name"),)
-    if names and names[0] in ARCHITECTURES:
-        return ARCHITECTURES[names[0]]
+        return fields.text("_class_name")
+    return next(iter(fields.texts("architectures", [])), None)
+
+
+def sibling(architecture: Architecture, task: str) -> Architecture | None:
+    """The architecture of the same family whose head is for a task, if there is one."""
+    modules = [name for name in MODULES if name.startswith(f"models.{architecture.family}.")]
+    rows = [row for module in modules for row in _rows(module).values()]
+    alike = (architecture.model_type, task)
+    return next((row for row in rows if (row.model_type, row.task) == alike), None)
+
+
+def architecture_of(fields: Fields, tasks: Sequence[str] = ()) -> Architecture:
+    """The architecture of a config.json: by the class that it names, else by `model_type`; with
+    `tasks`, that of the same family for the first of them that the family has a head for.
+
+    A class for training alone is read as the one that it holds besides its own head. Raises
+    ArchitectureError, which lists the supported ones, if it is not supported.
+    """
+    named = _named(fields)
+    for task in tasks:
+        headed = named if task == named.task else sibling(named, task)
+        if headed is not None:
+            return headed
+    return named
+
+
+def _named(fields: Fields) -> Architecture:
+    name = named_class(fields)
+    if name is not None:
+        for known in (name, *_stand_ins(name)):
+            if known in ARCHITECTURES:
+                return ARCHITECTURES[known]
     by_type = [
         row for row in ARCHITECTURES.values() if row.model_type == fields.values.get("model_type")
     ]
-    if not names and by_type:
+    if name is None and by_type:
         return by_type[0]
-    asked = names[0] if names else f"model_type {fields.values.get('model_type')!r}"
+    asked = name or f"model_type {fields.values.get('model_type')!r}"
     raise ArchitectureError(
         f"{fields.where} asks for {asked}, which is not supported. Supported are "
         f"{', '.join(sorted(ARCHITECTURES))}."
     )
+
+
+def _stand_ins(name: str) -> Iterator[str]:
+    ending = next((ending for ending in _STAND_INS if name.endswith(ending)), None)
+    if ending is not None:
+        yield from (name.removesuffix(ending) + other for other in _STAND_INS[ending])

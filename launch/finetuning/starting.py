@@ -16,7 +16,7 @@ from models import pretrained
 from models.architecture import Architecture
 from models.parameters import Parameters, split
 from models.pretrained import Described, describe, describe_fields
-from models.registry import ARCHITECTURES
+from models.registry import ARCHITECTURES, sibling
 from models.weights.directory import open_tensors
 from models.weights.fields import Fields
 
@@ -65,18 +65,14 @@ def described_for(
 
 
 def _sibling(architecture: Architecture, head: str, path: Path) -> Architecture:
-    siblings = [
-        known
-        for known in ARCHITECTURES.values()
-        if (known.model_type, known.task) == (architecture.model_type, head)
-    ]
-    if not siblings:
+    headed = sibling(architecture, head)
+    if headed is None:
         there = sorted(known.name for known in ARCHITECTURES.values() if known.task == head)
         raise ModelError(
             f"--model={path} is {architecture.name}, whose family has no model for {head}. Choose "
             f"one of {', '.join(there)}."
         )
-    return siblings[0]
+    return headed
 
 
 def first_parameters(

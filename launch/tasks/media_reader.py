@@ -21,7 +21,7 @@ def open_model(request: Request) -> Pretrained:
 
     Raises MeshError, ConfigError, ShardingError or WeightsError for what does not fit.
     """
-    described = describe(request.directory)
+    described = describe(request.directory, tasks=request.tasks)
     mesh = mesh_of(request)
     say(f"{described.architecture.name} of {request.directory} on mesh {dict(mesh.shape)}")
     return load_requested(request, mesh)
@@ -30,7 +30,11 @@ def open_model(request: Request) -> Pretrained:
 def load_requested(request: Request, mesh: Mesh) -> Pretrained:
     """The model in the request's directory, on a mesh."""
     return load_with_progress(
-        request.directory, mesh, dtype=request.dtype, scan_layers=request.scan_layers
+        request.directory,
+        mesh,
+        dtype=request.dtype,
+        tasks=request.tasks,
+        scan_layers=request.scan_layers,
     )
 
 

@@ -17,7 +17,7 @@ from models.pretrained import describe
 
 def forecast(request: Request) -> None:
     """Prints the next values of each series, one line per time step."""
-    config = describe(request.directory).config
+    config = describe(request.directory, tasks=request.tasks).config
     known = read_series(Path(request.input), config.context, config.num_channels)
     model = open_model(request)
     values = np.asarray(_forecast(model.graph, model.parameters, known[None]))[0]

@@ -72,7 +72,7 @@ def extract_speaker(request: Request) -> None:
 
 def _sound(request: Request) -> np.ndarray:
     """What the model of the request takes, a batch of one."""
-    architecture, config, _ = describe(request.directory)
+    architecture, config, _ = describe(request.directory, tasks=request.tasks)
     of = INPUTS.get(architecture.family)
     if of is None:
         raise ConfigError(f"{architecture.name} does not accept sound on its own")

@@ -1,6 +1,7 @@
 """Every task by its name."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -38,14 +39,16 @@ TASKS: Mapping[str, Task] = {
     )
 }
 
-ALIASES: Mapping[str, str] = {
-    **dict.fromkeys(("summarization", "translation"), text_to_text.TASK.name),
-    "embed": sentences.NAME,
+_FEATURES = ("feature-extraction", "image-feature-extraction", "audio-feature-extraction")
+ALIASES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("summarization", "translation"), (text_to_text.TASK.name,)),
+    "embed": (sentences.NAME,),
+    "automatic-speech-recognition": ("automatic-speech-recognition", "ctc-speech-recognition"),
+    "feature-extraction": _FEATURES,
+    "semantic-segmentation": ("image-segmentation",),
+    "inpaint": (INPAINTING,),
 }
-"""What transformers calls a task when its input says more."""
-
-KINDS: Mapping[str, str] = {"ctc-speech-recognition": "automatic-speech-recognition"}
-"""Task of an architecture -> another task, whose name users may give for both."""
+"""Names of transformers, optimum and diffusers -> the tasks that they may mean."""
 
 ALSO: Mapping[str, tuple[str, ...]] = {
     TEXT_TO_IMAGE: (IMAGE_TO_IMAGE, INPAINTING),
@@ -72,8 +75,9 @@ def run_checkpoint(request: Request, task: str | None) -> None:
 
     Raises LaunchError or ModelsError, which name what is missing, if it cannot.
     """
-    made = made_for(request.directory)
+    made = made_for(request.directory, task)
     chosen = task_for(made, task)
+    request = replace(request, task=chosen.name)
     given = [flag for name, flag in OF_PIPELINES.items() if getattr(request, name)]
     if given and chosen not in painting.TASKS:
         raise ModelError(
@@ -93,13 +97,13 @@ class Made(Protocol):
     def task(self) -> str: ...
 
 
-def made_for(directory: Path) -> Made:
-    """The kind of the checkpoint in a directory."""
+def made_for(directory: Path, task: str | None = None) -> Made:
+    """The kind of the checkpoint in a directory; where its family has one for the task, that."""
     if (directory / INDEX_FILE).is_file():
         return kind_of(directory)
     if is_sentence_directory(directory):
         return sentences.SentenceDirectory()
-    return describe(directory).architecture
+    return describe(directory, tasks=_meant(task)).architecture
 
 
 def task_for(architecture: Made, requested: str | None, tasks: Mapping[str, Task] = TASKS) -> Task:
@@ -107,17 +111,22 @@ def task_for(architecture: Made, requested: str | None, tasks: Mapping[str, Task
 
     Raises ModelError if there is no such task, or if the architecture is made for another.
     """
-    name = ALIASES.get(requested, requested) if requested else architecture.task
-    if name == KINDS.get(architecture.task):
-        name = architecture.task
+    able = (architecture.task, *ALSO.get(architecture.task, ()))
+    meant = _meant(requested or architecture.task)
+    name = next((name for name in meant if name in able), meant[0])
     if name not in tasks:
         raise ModelError(
             f"{architecture.name} does not support the task {name!r}; its tasks: "
             f"{', '.join(sorted(tasks)) or 'none'}"
         )
-    if name not in (architecture.task, *ALSO.get(architecture.task, ())):
+    if name not in able:
         raise ModelError(
             f"{architecture.name} is made for {architecture.task}, not for {name}. Leave --task "
             "out, or give a checkpoint with another head."
         )
     return tasks[name]
+
+
+def _meant(task: str | None) -> tuple[str, ...]:
+    """The tasks that a name may mean."""
+    return () if task is None else ALIASES.get(task, (task,))

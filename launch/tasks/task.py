@@ -28,6 +28,7 @@ class Request:
       control: the conditioning image; control_scale: the ControlNet's conditioning scale.
       ip_adapter: file of an IP-Adapter; image_prompt: the image that it adds to the prompt;
         image_prompt_scale: how much that counts.
+      task: the name of the task, which decides the model's head; None = that of the checkpoint.
       strength: how much of an image to change, up to 1; None = the model's default.
     """
 
@@ -49,6 +50,12 @@ class Request:
     image_prompt: Path | None = None
     image_prompt_scale: float = 1.0
     given: Mapping[str, Any] = field(default_factory=dict)
+    task: str | None = None
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The task as `models.pretrained.describe` takes it."""
+        return () if self.task is None else (self.task,)
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def open_reader(request: Request) -> Reader:
     Raises DataError, MeshError, ConfigError or WeightsError for what does not fit.
     """
     tokenizer = _tokenizer(request.directory)
-    described = describe(request.directory)
+    described = describe(request.directory, tasks=request.tasks)
     mesh = choose_mesh(request.mesh, described.config, batch_size=jax.device_count())
     say(f"{described.architecture.name} of {request.directory} on mesh {dict(mesh.shape)}")
     has_types = reads_token_types(request.directory, described.config)

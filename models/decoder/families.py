@@ -382,17 +382,28 @@ _LANGUAGE_MODELS = (
     _architecture("PhiForCausalLM", "phi", _phi, PHI_FIELDS, PHI_LAYOUT, LAYER_NORM_NAME),
 )
 
-_CLASSIFIERS = (  # what the names of their classes begin with, and their keys
-    ("GPT2LMHeadModel", "GPT2", GPT2_LAYOUT),
-    ("PhiForCausalLM", "Phi", PHI_LAYOUT),
-    ("Qwen3ForCausalLM", "Qwen3", LLAMA_LAYOUT),
+_CLASSIFIERS = (  # what the names of their classes begin with, their keys, and their heads
+    ("LlamaForCausalLM", "Llama", LLAMA_LAYOUT, HEADS),
+    ("MistralForCausalLM", "Mistral", LLAMA_LAYOUT, HEADS),
+    ("Qwen2ForCausalLM", "Qwen2", LLAMA_LAYOUT, HEADS),
+    ("Qwen3ForCausalLM", "Qwen3", LLAMA_LAYOUT, HEADS),
+    ("GraniteForCausalLM", "Granite", LLAMA_LAYOUT, HEADS[:1]),
+    ("Phi3ForCausalLM", "Phi3", Layout(PHI3), HEADS),
+    ("SmolLM3ForCausalLM", "SmolLM3", LLAMA_LAYOUT, HEADS),
+    ("Gemma3ForCausalLM", "Gemma3Text", Layout(GEMMA3), HEADS[:2]),
+    ("MixtralForCausalLM", "Mixtral", Layout(MIXTRAL), HEADS),
+    ("Qwen3MoeForCausalLM", "Qwen3Moe", Layout(QWEN3_MOE), HEADS),
+    ("GPT2LMHeadModel", "GPT2", GPT2_LAYOUT, HEADS),
+    ("GPTNeoXForCausalLM", "GPTNeoX", GPT_NEOX_LAYOUT, HEADS),
+    ("GptOssForCausalLM", "GptOss", Layout(GPT_OSS), HEADS),
+    ("PhiForCausalLM", "Phi", PHI_LAYOUT, HEADS),
 )
 _BY_NAME = {architecture.name: architecture for architecture in _LANGUAGE_MODELS}
 ARCHITECTURES = (
     *_LANGUAGE_MODELS,
     *(
         _with_head(_BY_NAME[name], classes, task, layout)
-        for name, classes, layout in _CLASSIFIERS
-        for task in HEADS
+        for name, classes, layout, tasks in _CLASSIFIERS
+        for task in tasks
     ),
 )

@@ -24,7 +24,8 @@ class ViTConfig(PatchConfig):
     relative_positions: bool = False  # BEiT: a bias of the scores in every block
     shared_positions: bool = False  # BEiT: a bias of the scores for all blocks
     layer_scale: float | None = None  # BEiT: what the parts of a block are multiplied by at first
-    pooling: str | None = None  # BEiT: "first" or "mean" pools; None = a pooler with a layer
+    # BEiT: "first" or "mean" pools, "none" neither pools nor norms; None = a pooler with a layer
+    pooling: str | None = None
     distilled: bool = False  # a second token in front of the patches, which learns from a teacher
     pooler_dim: int | None = None  # width of the pooled output; None = no pooler
     pooler_act: str = setting(None, "activation of the pooler", ACTIVATION, default="tanh")

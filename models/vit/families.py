@@ -44,7 +44,10 @@ def _beit(fields: Fields) -> Mapping[str, Any]:
 def _without_missing_pooler(config: ViTConfig, tensors: Mapping[str, Any]) -> ViTConfig:
     """Some backbones, such as DINO's, were saved without a pooler, and no field says so."""
     has_pooler = any("pooler." in name for name in tensors)
-    return config if has_pooler else replace(config, pooler_dim=None)
+    if has_pooler:
+        return config
+    pooling = "none" if config.pooling == "mean" else config.pooling  # its norm is the pooler's
+    return replace(config, pooler_dim=None, pooling=pooling)
 
 
 _BEIT: Mapping[str, Any] = {

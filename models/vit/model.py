@@ -41,7 +41,7 @@ class ViT(nnx.Module):
         self.relative = nnx.List([bias() for _ in range(biases)])
         self.shared_relative = bias() if config.shared_positions else None
         self.blocks = nnx.List([Block(config.block, rngs=rngs) for _ in range(config.num_layers)])
-        self.norm = config.block.norm()
+        self.norm = None if config.pooling == "none" else config.block.norm()
         self.pooler = make.classifier(dim, config.pooler_dim)
         labels = config.num_labels
         self.classifier = make.classifier(dim, labels)
@@ -67,6 +67,8 @@ class ViT(nnx.Module):
         """The features of pixels [B, H, W, C], which have the config's size."""
         config = self.config
         x = self.block_outputs(pixels)[-1]
+        if self.norm is None:
+            return ImageFeatures(x, None)
         if config.pooling == "mean":
             mean = jnp.mean(x[:, 1:].astype(jnp.float32), axis=1)
             return ImageFeatures(x, self.norm(mean.astype(x.dtype)))

@@ -43,18 +43,20 @@ _BODY: tuple[Row, ...] = (
 )
 
 
-def body_rows(norm: str = "layernorm") -> tuple[Row, ...]:
-    """Everything but heads; `norm` is what the last norm is called."""
-    return (*_BODY, *norm_rows(norm, "norm"), *dense_rows("pooler.dense", "pooler"))
+def body_rows(norm: str | None = "layernorm") -> tuple[Row, ...]:
+    """Everything but heads; `norm` is what the last norm is called, if there is one."""
+    norms = () if norm is None else norm_rows(norm, "norm")
+    return (*_BODY, *norms, *dense_rows("pooler.dense", "pooler"))
 
 
 def backbone(prefix: str, config: ViTConfig) -> Backbone:
     """The rows of one config. A pooler that the model does not have may be stored, and so may the
     token of masked patches."""
     is_mean = config.pooling == "mean"
+    norm = None if config.pooling == "none" else "layernorm"
     unread = () if is_mean or config.pooler_dim is not None else (r".*pooler\..*",)
     return Backbone(
         prefix,
-        body_rows("pooler.layernorm" if is_mean else "layernorm"),
+        body_rows("pooler.layernorm" if is_mean else norm),
         (r".*(embeddings\.mask_token|relative_position_index)", *unread),
     )

@@ -93,12 +93,14 @@ class KeyTable:
       ignored: regular expressions of whole keys that hold no parameter, such as constant tables.
       substitutes: (key, other) pairs by the names of the rows: where the first is not stored, the
         second is what it would be, such as one of two tied tables.
+      spares_heads: whether keys are left out whose first part no row has: those of other heads.
     """
 
     rows: tuple[Row, ...]
     renames: tuple[tuple[str, str], ...] = ()
     ignored: tuple[str, ...] = ()
     substitutes: tuple[tuple[str, str], ...] = ()
+    spares_heads: bool = False
 
     def canonical(self, key: str) -> str:
         """The key by the names of the rows."""
@@ -117,4 +119,10 @@ class KeyTable:
 
     def ignores(self, key: str) -> bool:
         spellings = (key, self.canonical(key))
+        if self.spares_heads and spellings[1].split(".")[0] not in self._first_parts:
+            return True
         return any(re.fullmatch(pattern, name) for pattern in self.ignored for name in spellings)
+
+    @cached_property
+    def _first_parts(self) -> frozenset[str]:
+        return frozenset(key.text.split(".")[0] for row in self.rows for key in row.keys)

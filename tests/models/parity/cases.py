@@ -205,14 +205,27 @@ DECODERS = (
 )
 
 # Decoders with the heads of encoders.
+_HEADS = ("Model", "ForSequenceClassification", "ForTokenClassification")
+_EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 CLASSIFIERS = tuple(
     Case(family + head, config=config | {"num_labels": 3})
-    for family, config in (
-        ("GPT2", GPT2 | {"pad_token_id": 0}),
-        ("Phi", DECODER),
-        ("Qwen3", DECODER | {"head_dim": 16}),
+    for family, config, heads in (
+        ("GPT2", GPT2 | {"pad_token_id": 0}, _HEADS),
+        ("GPTNeoX", NEOX, _HEADS),
+        *((family, DECODER, _HEADS) for family in ("Llama", "Mistral", "Phi", "Phi3", "Qwen2")),
+        ("Qwen3", DECODER | {"head_dim": 16}, _HEADS),
+        ("SmolLM3", DECODER, _HEADS),
+        ("Granite", DECODER, _HEADS[:1]),
+        ("Gemma3Text", DECODER | {"head_dim": 16}, _HEADS[:2]),
+        ("Mixtral", DECODER | _EXPERTS, _HEADS),
+        (
+            "Qwen3Moe",
+            DECODER | {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
+            _HEADS,
+        ),
+        ("GptOss", DECODER | _EXPERTS | {"head_dim": 16}, _HEADS),
     )
-    for head in ("Model", "ForSequenceClassification", "ForTokenClassification")
+    for head in heads
 )
 
 SIGLIP = {
