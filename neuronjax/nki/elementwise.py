@@ -192,12 +192,12 @@ def dropout(x: Tensor, rate: Operand, dtype: DType = None) -> Tensor:
     return result if dtype is None else copy(result, dtype)
 
 
-_BINARY = {op.value for op in AluOp} - {op.value for op in UNARY}
+BINARY = {op.value for op in AluOp} - {op.value for op in UNARY}
 _UNARY = {function.value for function in Activation} - {"copy", "prelu", "reciprocal"}
 _OTHERS: Mapping[str, Callable[..., Tensor]] = {"reciprocal": _reciprocal, "invert": _invert}
 
 FUNCTIONS: Mapping[str, Any] = {
-    **{name: Function(name, functools.partial(binary, name)) for name in sorted(_BINARY)},
+    **{name: Function(name, functools.partial(binary, name)) for name in sorted(BINARY)},
     **{name: Function(name, functools.partial(unary, name)) for name in sorted(_UNARY)},
     **{name: Function(name, compute) for name, compute in _OTHERS.items()},
     "copy": Function("copy", copy),

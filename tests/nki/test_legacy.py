@@ -18,6 +18,8 @@ from neuronxcc.nki.language import par_dim
 import neuronjax.nki as present
 from neuronjax.errors import NeuronError
 from neuronjax.nki import language as present_nl
+from neuronjax.program.vector_engine import TensorTensor
+from neuronjax.program.walk import instructions
 
 ROWS = np.arange(12 * 24, dtype=np.float32).reshape(12, 24) / 64
 TALL = np.linspace(-1, 1, 200 * 16, dtype=np.float32).reshape(200, 16)
@@ -80,6 +82,33 @@ def halves(x):
 
 
 @nki.jit
+def filled(x):
+    """Begins with values that are read, added to, or stay."""
+    out = nl.ndarray((3, 64, 64), dtype=np.float32, buffer=nl.shared_hbm)
+    p, half = nl.arange(64)[:, None], nl.arange(32)[None, :]
+    whole = nl.load(x)
+    kept = nl.ndarray((64, 64), dtype=np.float32, init_value=3.0)
+    kept[p, half] = nl.load(x[p, half])
+    twos = nl.full((64, 64), 2.0, np.float32, buffer=nl.psum)
+    twos += nl.matmul(whole, whole, transpose_x=True)
+    zeros = nl.zeros((64, 64), np.float32, buffer=nl.psum)
+    nl.copy(zeros[p, half])
+    for part, tile in enumerate((kept, twos, zeros)):
+        nl.store(out[part], nl.copy(tile))
+    return out
+
+
+@nki.jit
+def compared(x):
+    out = nl.ndarray(x.shape, dtype=np.float32, buffer=nl.shared_hbm)
+    p, f = nl.arange(12)[:, None], nl.arange(24)[None, :]
+    tile = nl.zeros((12, 24), np.float32)
+    tile[p, f] = nl.load(x[p, f], mask=(f == 5))
+    nl.store(out, nl.where(tile == 0.0, 7.0, tile))
+    return out
+
+
+@nki.jit
 def reduced(x):
     out = nl.ndarray((4, 2), dtype=np.float32, buffer=nl.shared_hbm)
     p, f = nl.arange(4)[:, None], nl.arange(8)[None, :]
@@ -128,6 +157,15 @@ class Case:
     notes: str = ""
 
 
+def _filled(x: np.ndarray) -> np.ndarray:
+    kept = np.where(np.arange(64) < 32, x, 3)
+    return np.stack([kept, 2 + x.T @ x, np.zeros_like(x)])
+
+
+def _compared(x: np.ndarray) -> np.ndarray:
+    return np.where((np.arange(24) == 5) & (x != 0), x, 7)
+
+
 def _reduced(x: np.ndarray) -> np.ndarray:
     greatest = x.reshape(3, 4, 24).max((0, 2))
     return np.stack([greatest, np.exp(greatest)], 1)
@@ -138,6 +176,8 @@ CASES = [
     pytest.param(Case(masked, TALL, lambda x: x + 1), id="masks"),
     pytest.param(Case(products, SQUARE, lambda x: 2 * x.T @ x), id="products"),
     pytest.param(Case(halves, SQUARE, lambda x: 2 * x.T @ x), id="sums of parts"),
+    pytest.param(Case(filled, SQUARE, _filled), id="values at first"),
+    pytest.param(Case(compared, ROWS, _compared), id="comparisons"),
     pytest.param(Case(reduced, ROWS, _reduced), id="loop_reduce"),
     pytest.param(
         Case(large, ROWS, lambda x: np.repeat(160 * x[:4, :1], 512, 1), "do not fit into SBUF"),
@@ -159,6 +199,25 @@ def test_kernels_of_the_earlier_dialect(case: Case) -> None:
 def test_loops_over_blocks_stay_loops() -> None:
     notes = blocks.trace(ROWS, target="trn1").notes
     assert not [note for note in notes if "written out" in note]
+
+
+@nki.jit
+def summed(x):
+    out = nl.ndarray((2, 64, 64), dtype=np.float32, buffer=nl.shared_hbm)
+    p, f = nl.arange(64)[:, None], nl.arange(64)[None, :]
+    sums = nl.zeros((2, par_dim(64), 64), nl.float32, buffer=nl.psum)
+    tile = nl.load(x)
+    for block in nl.affine_range(2):
+        for _ in nl.affine_range(3):
+            sums[block, p, f] += nl.matmul(tile, tile, transpose_x=True)
+        nl.store(out[block], nl.copy(sums[block, p, f]))
+    return out
+
+
+def test_products_are_added_up_by_the_tensor_engine() -> None:
+    compiled = summed.trace(SQUARE, target="trn1")
+    np.testing.assert_allclose(compiled.run([SQUARE])[0], 3 * SQUARE.T @ SQUARE, rtol=1e-5)
+    assert not [i for _, i in instructions(compiled.program) if isinstance(i, TensorTensor)]
 
 
 def test_decorators(capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,6 +258,18 @@ def _sums_over_each_other(x):
     sums += nl.matmul(row, row, transpose_x=True)
 
 
+def _unequal(x):
+    p, f = nl.arange(12)[:, None], nl.arange(24)[None, :]
+    nl.load(x[p, f], mask=(f != 5))
+
+
+def _zeros_beside_a_sum(x):
+    sums, row = nl.zeros((24, 24), nl.float32, buffer=nl.psum), nl.load(x)
+    part = sums[nl.arange(24)[:, None], nl.arange(12)[None, :]]
+    part += nl.matmul(row, nl.load(x[0:12, 0:12]), transpose_x=True)
+    nl.copy(sums)
+
+
 @pytest.mark.parametrize(
     ("kernel", "text", "line"),
     [
@@ -208,6 +279,8 @@ def _sums_over_each_other(x):
         (_mixed, "one of the dialects", 1),
         (_products_of_indices, "indices are affine", 1),
         (_sums_over_each_other, "meets, but is not, a part", 4),
+        (_unequal, "a mask of !=", 2),
+        (_zeros_beside_a_sum, "the rest has the zeros of nl.zeros", 4),
     ],
 )
 def test_what_is_refused_names_the_line(kernel: Callable[..., Any], text: str, line: int) -> None:

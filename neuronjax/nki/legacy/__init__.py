@@ -14,7 +14,7 @@ from typing import Any
 from neuronjax.errors import KernelError, did_you_mean
 from neuronjax.nki.kernel import simulate
 from neuronjax.nki.legacy import isa, language, typing
-from neuronjax.nki.legacy.kernel import LegacyKernel, marked
+from neuronjax.nki.legacy.kernel import LegacyKernel, mark_kernel
 from neuronjax.nki.legacy.measures import baremetal, benchmark, profile
 
 __all__ = [
@@ -45,7 +45,7 @@ def jit(
         return benchmark(function)
     if mode == "profile":
         return profile(function)
-    return marked(function, mode, platform_target)
+    return mark_kernel(function, mode, platform_target)
 
 
 def trace(function: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -55,6 +55,6 @@ def trace(function: Callable[..., Any] | None = None, **options: Any) -> Any:
 
 def simulate_kernel(kernel: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     """The results of a kernel for arrays of numpy, by the emulator."""
-    return simulate(marked(kernel) if not isinstance(kernel, LegacyKernel) else kernel)(
+    return simulate(mark_kernel(kernel) if not isinstance(kernel, LegacyKernel) else kernel)(
         *arguments, **keywords
     )

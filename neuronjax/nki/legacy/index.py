@@ -18,7 +18,7 @@ from neuronjax.nki.tracing import current
 Sizes = tuple[int, ...]
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Index:
     """base + Σ factor · place: an array of indices of the shape `shape`, as numpy would make it."""
 
@@ -84,6 +84,17 @@ class Index:
     def __lt__(self, other: object) -> Mask:
         return Mask((-self + other - 1,))
 
+    def __eq__(self, other: object) -> Mask:  # type: ignore[override]
+        return Mask((self - other, -self + other))
+
+    def __ne__(self, other: object) -> Mask:  # type: ignore[override]
+        raise UnsupportedProgramError(
+            f"{current().line()}: a mask of != holds for no range of places; write what lies "
+            "before and what lies behind apart, with < and >."
+        )
+
+    __hash__ = object.__hash__
+
     def at(self, values: Iterable[int]) -> int:
         """Its value at a place."""
         return self.base + sum(f * v for f, v in zip(self.factors, values, strict=True))
@@ -126,7 +137,7 @@ class Index:
     __rfloordiv__ = __rmod__ = __rtruediv__ = __rpow__ = _not_affine
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mask:
     """A predicate about places: all of its expressions are at least 0."""
 

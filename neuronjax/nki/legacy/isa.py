@@ -24,7 +24,7 @@ from neuronjax.nki.isa import oob_mode as oob_mode
 from neuronjax.nki.isa import reduce_cmd as reduce_cmd
 from neuronjax.nki.legacy.index import Index
 from neuronjax.nki.legacy.lives import lives
-from neuronjax.nki.legacy.operands import applied
+from neuronjax.nki.legacy.operands import apply_masked
 from neuronjax.nki.legacy.products import product
 from neuronjax.nki.legacy.tile import Tile
 from neuronjax.nki.refusal import misfit, unknown
@@ -142,7 +142,7 @@ def _function(name: str) -> Callable[..., Any]:
         if name == "nc_matmul":
             return _product(is_given, mask)
         write = functools.partial(_written, name, dtype, known)
-        result = applied(write, mask=mask, **is_given)
+        result = apply_masked(write, mask=mask, **is_given)
         return given["dst"] if takes_dst else result
 
     call.__name__ = call.__qualname__ = name
@@ -236,7 +236,7 @@ def affine_select(
         )  # fmt: skip
         return result
 
-    return applied(select, on_true_tile, mask=mask)
+    return apply_masked(select, on_true_tile, mask=mask)
 
 
 def __getattr__(name: str) -> Any:

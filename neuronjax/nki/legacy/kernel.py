@@ -50,7 +50,7 @@ class LegacyKernel(Kernel[Any]):
         return super().__call__(*arguments, **keywords)
 
 
-def marked(function: Callable[..., Any], mode: str = "auto", target: str | None = None) -> Any:
+def mark_kernel(function: Callable[..., Any], mode: str = "auto", target: str | None = None) -> Any:
     """A function as a kernel of NKI 0.x."""
     if isinstance(function, LegacyKernel):
         return dataclasses.replace(function, mode=mode)
@@ -64,7 +64,7 @@ def _traceable(function: Callable[..., Any], grid: tuple[int, ...]) -> Callable[
     @functools.wraps(function)
     def traced(*arguments: Any, **keywords: Any) -> Any:
         trace = current()
-        begin = _Begin(trace)
+        begin = _Beginning(trace)
         given, named = jax.tree.map(_as_tile, (arguments, keywords))
         lives = Lives(trace, grid=grid)
         returned = _run(function, given, named, lives)
@@ -88,13 +88,13 @@ def _as_tile(value: Any) -> Any:
 
 
 def _run(function: Callable[..., Any], arguments: Any, keywords: Any, lives: Lives) -> Any:
-    token = living.begun(lives)
+    token = living.set_lives(lives)
     try:
         if not lives.grid:
             return function(*arguments, **keywords)
         return _run_programs(function, arguments, keywords, lives)
     finally:
-        living.ended(token)
+        living.reset_lives(token)
 
 
 def _run_programs(function: Callable[..., Any], arguments: Any, keywords: Any, lives: Lives) -> Any:
@@ -124,7 +124,7 @@ def _note(trace: Trace, lives: Lives, plan: Plan) -> None:
     ] = None
 
 
-class _Begin:
+class _Beginning:
     """What a trace had before the kernel."""
 
     def __init__(self, trace: Trace) -> None:

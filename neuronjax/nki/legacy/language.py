@@ -18,7 +18,7 @@ from neuronjax.nki.legacy.blocks import Blocks
 from neuronjax.nki.legacy.index import Mgrid
 from neuronjax.nki.legacy.index import arange as arange
 from neuronjax.nki.legacy.lives import lives
-from neuronjax.nki.legacy.operands import Nothing, applied, operator_of
+from neuronjax.nki.legacy.operands import Nothing, apply_masked, operator_of
 from neuronjax.nki.legacy.products import product
 from neuronjax.nki.legacy.tile import Tile, arithmetic
 from neuronjax.nki.legacy.writing import LoopReduced
@@ -104,7 +104,8 @@ def ndarray(
     **options: Any,
 ) -> Any:
     """A tensor; sizes before `nl.par_dim(…)`, or before the first one, are of blocks."""
-    return _declared(shape, dtype, buffer, name, None)
+    fill = None if init_value is None else float(init_value)
+    return _declared(shape, dtype, buffer, name, fill)
 
 
 def full(
@@ -214,7 +215,7 @@ def shared_constant(constant: Any, dtype: DType = None, **options: Any) -> Tile:
 
 def load(src: Any, *, mask: Any = None, dtype: DType = None, **options: Any) -> Any:
     """A tile of SBUF with the values of a tensor in HBM."""
-    return applied(_load, src, mask=mask, dtype=dtype)
+    return apply_masked(_load, src, mask=mask, dtype=dtype)
 
 
 def _load(src: Tensor, dtype: DType = None) -> Tensor:
@@ -225,7 +226,7 @@ def _load(src: Tensor, dtype: DType = None) -> Tensor:
 
 def store(dst: Any, value: Any, *, mask: Any = None, **options: Any) -> None:
     """Writes a tile to a tensor in HBM."""
-    applied(_store, dst, value, mask=mask)
+    apply_masked(_store, dst, value, mask=mask)
 
 
 def _store(dst: Tensor, value: Any) -> None:
@@ -242,7 +243,7 @@ def _store(dst: Tensor, value: Any) -> None:
 
 def copy(src: Any, *, mask: Any = None, dtype: DType = None, **options: Any) -> Any:
     """A tile of SBUF with the values of a tile."""
-    return applied(tiles.copy, src, mask=mask, dtype=dtype)
+    return apply_masked(tiles.copy, src, mask=mask, dtype=dtype)
 
 
 def loop_reduce(
@@ -277,22 +278,22 @@ def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None) -> An
 
 def transpose(x: Any, *, dtype: DType = None, mask: Any = None) -> Any:
     """The transpose of a tile, in PSUM."""
-    return applied(reductions.transpose, x, mask=mask, dtype=dtype)
+    return apply_masked(reductions.transpose, x, mask=mask, dtype=dtype)
 
 
 def broadcast_to(src: Any, *, shape: Sequence[int]) -> Any:
     """A tile with dimensions of size 1 repeated."""
-    return applied(elementwise.broadcast_to, src, tuple(shape))
+    return apply_masked(elementwise.broadcast_to, src, tuple(shape))
 
 
 def where(condition: Any, x: Any, y: Any, *, dtype: DType = None, mask: Any = None) -> Any:
     """x where the condition is not 0, else y."""
-    return applied(elementwise.where, condition, x, y, mask=mask, dtype=dtype)
+    return apply_masked(elementwise.where, condition, x, y, mask=mask, dtype=dtype)
 
 
 def device_print(prefix: str, x: Any, *, mask: Any = None) -> None:
     """Prints the values of a tensor when the kernel gets there."""
-    applied(functools.partial(tiles.device_print, prefix), x, mask=mask)
+    apply_masked(functools.partial(tiles.device_print, prefix), x, mask=mask)
 
 
 @dataclass(frozen=True, repr=False)
@@ -314,11 +315,11 @@ def _binary(
 def _elementwise(
     function: Callable[..., Any], *operands: Any, mask: Any = None, **options: Any
 ) -> Any:
-    return applied(function, *operands, mask=mask, **options)
+    return apply_masked(function, *operands, mask=mask, **options)
 
 
 _REDUCTIONS = {"max": "maximum", "min": "minimum", "sum": "add", "prod": "multiply"}
-_TWO = {name for name, function in elementwise.FUNCTIONS.items() if name in elementwise._BINARY}
+_TWO = {name for name, function in elementwise.FUNCTIONS.items() if name in elementwise.BINARY}
 
 
 def _function(name: str) -> Any:

@@ -18,6 +18,7 @@ from neuronjax.errors import KernelError, UnsupportedProgramError
 from neuronjax.machine.chips import CHIPS
 from neuronjax.nki import isa, tiles
 from neuronjax.nki.constants import MemoryRegion
+from neuronjax.nki.legacy.psum import Sums
 from neuronjax.nki.loop_marks import LoopMarks, Mark
 from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.tracing import Trace, current, is_tracing
@@ -97,8 +98,8 @@ class Lives:
     fills: dict[int, float] = field(default_factory=dict)
     #: Blocks with a place.
     placed: dict[tuple[int, Block], Tensor] = field(default_factory=dict)
-    #: Sums in PSUM that begin with zero, by buffer and offset, until something is written there.
-    zeroed: set[tuple[str, int]] = field(default_factory=set)
+    #: What tiles of PSUM hold.
+    sums: Sums = field(default_factory=Sums)
     #: Tensors of shared memory that programs of a grid have declared, in order.
     shared: list[Tensor] = field(default_factory=list)
     shared_so_far: int = 0
@@ -182,13 +183,15 @@ class Lives:
         made = tiles.ndarray((rows, len(blocks), *free), entry.dtype, entry.buffer, entry.name)
         plan_fill = self.plan.fills.get(entry.number) if self.plan else None
         fill = entry.fill if plan_fill is None else plan_fill
-        if fill is not None and entry.buffer is not MemoryRegion.psum:
+        in_psum = entry.buffer is MemoryRegion.psum
+        is_written = fill is not None and not (in_psum and fill == 0.0)
+        if is_written:
             isa.memset(made, fill)
         for number, block in enumerate(blocks):
             view = made[:, number : number + 1].squeeze_dim(1) if free else made[:, number]
             self.placed[entry.number, block] = view
-            if fill is not None and entry.buffer is MemoryRegion.psum:
-                self.zeroed.add((view.storage.name, view.offset))
+            if in_psum and not is_written:
+                self.sums.declare(view, has_zeros=fill is not None)
 
     def block(self, entry: Declaration, block: Block) -> Tensor:
         """The tile of a block, which is used here."""
@@ -209,15 +212,6 @@ class Lives:
                 "it depend on its arguments alone."
             )
         return known
-
-    def take_zero(self, view: Tensor) -> bool:
-        """Whether a sum in PSUM still has the zeros that it was declared with, which it has not
-        afterwards."""
-        name = view.storage.name
-        known = [key for key in self.zeroed if key[0] == name and key[1] <= view.offset]
-        if known:
-            self.zeroed.discard(max(known))
-        return bool(known)
 
     def planned(self) -> Plan:
         """Where tiles are to lie, by what this trace has shown."""
@@ -317,13 +311,13 @@ def _begin_later(loops: Sequence[LoopMarks], begun: Mark, now: Mark) -> None:
 _LIVES: ContextVar[Lives] = ContextVar("lives")
 
 
-def begun(lives: Lives) -> object:
-    """Makes `lives` the current one; returns the token for `ended`."""
+def set_lives(lives: Lives) -> object:
+    """Makes `lives` the current one; returns the token for `reset_lives`."""
     return _LIVES.set(lives)
 
 
-def ended(token: object) -> None:
-    """Restores what was current before `begun`."""
+def reset_lives(token: object) -> None:
+    """Restores what was current before `set_lives`."""
     _LIVES.reset(token)  # type: ignore[arg-type]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from neuronjax.nki import profiling
 from neuronjax.nki.kernel import simulate
-from neuronjax.nki.legacy.kernel import LegacyKernel, marked
+from neuronjax.nki.legacy.kernel import LegacyKernel, mark_kernel
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class BenchmarkResult:
 
 
 def _kernel(function: Callable[..., Any]) -> LegacyKernel:
-    kernel: LegacyKernel = marked(function, getattr(function, "mode", "auto"))
+    kernel: LegacyKernel = mark_kernel(function, getattr(function, "mode", "auto"))
     return kernel
 
 
@@ -39,7 +39,7 @@ def baremetal(function: Callable[..., Any] | None = None, **options: Any) -> Any
     """A kernel whose calls with arrays of numpy return such."""
     if function is None:
         return functools.partial(baremetal, **options)
-    return marked(function, "baremetal")
+    return mark_kernel(function, "baremetal")
 
 
 class Measured:

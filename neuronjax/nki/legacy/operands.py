@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from neuronjax.errors import UnsupportedProgramError
-from neuronjax.nki import isa
 from neuronjax.nki.constants import OPERATORS, Operator
 from neuronjax.nki.legacy.index import as_mask
 from neuronjax.nki.legacy.lives import lives
@@ -41,8 +40,7 @@ def plain(operand: Any) -> Any:
         return operator_of(operand)
     operand.check_inside()
     view = plain_view(operand)
-    if lives().take_zero(view):
-        isa.memset(view, 0.0)
+    lives().sums.read(view)
     return view
 
 
@@ -66,7 +64,7 @@ _NUMPY_NAMES = {
 """Function of numpy -> the operator that it is, where names differ."""
 
 
-def applied(
+def apply_masked(
     function: Callable[..., Any], *arguments: Any, mask: Any = None, **keywords: Any
 ) -> Any:
     """What a function of the present dialect makes of tiles where a mask holds.
@@ -80,7 +78,7 @@ def applied(
     mask = as_mask(mask)
     if not mask.conditions and not any(operand.region for operand in operands):
         given = [plain(value) for value in arguments]
-        return made(
+        return as_tile(
             operands, function(*given, **{key: plain(value) for key, value in keywords.items()})
         )
     rank = max(operand.ndim for operand in operands)
@@ -98,7 +96,7 @@ def applied(
     result = function(
         *map(narrow, arguments), **{key: narrow(value) for key, value in keywords.items()}
     )
-    return made(operands, result, ranges, full)
+    return as_tile(operands, result, ranges, full)
 
 
 def _common_ranges(
@@ -122,7 +120,7 @@ def within(operand: Walk, ranges: Sequence[tuple[int, int]], full: Sequence[int]
     return operand.narrowed(own)
 
 
-def made(
+def as_tile(
     operands: Sequence[Walk],
     result: Any,
     ranges: Sequence[tuple[int, int]] = (),

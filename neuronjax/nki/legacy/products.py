@@ -7,7 +7,7 @@ from typing import Any
 
 from neuronjax.nki.legacy.index import as_mask
 from neuronjax.nki.legacy.lives import lives
-from neuronjax.nki.legacy.operands import NOTHING, Nothing, made, plain, within
+from neuronjax.nki.legacy.operands import NOTHING, Nothing, as_tile, plain, within
 from neuronjax.nki.tensor import Tensor
 
 
@@ -31,11 +31,11 @@ def product(
     if any(low >= high for low, high in ranges):
         return NOTHING
     if ranges == [(0, size) for size in full] and not x.region and not y.region:
-        return made((x,), function(plain(x), plain(y)))
+        return as_tile((x,), function(plain(x), plain(y)))
     start, whole = x.region[rows] if x.region else (0, x.shape[rows])
     own = [(start, start + x.shape[rows])] * 2
     own[depth] = ranges[0]
     sizes = [whole] * 2
     sizes[depth] = full[0]
     result = function(plain(within(x, own, sizes)), plain(within(y, ranges, full)))
-    return made((x,), result, (own[rows], ranges[1]), (whole, full[1]))
+    return as_tile((x,), result, (own[rows], ranges[1]), (whole, full[1]))

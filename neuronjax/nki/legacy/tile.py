@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+import numpy as np
+
 from neuronjax.nki import elementwise, isa, tiles
 from neuronjax.nki.constants import OPERATORS
-from neuronjax.nki.legacy.operands import applied
+from neuronjax.nki.legacy.operands import apply_masked
 from neuronjax.nki.legacy.walks import Walk
 from neuronjax.nki.legacy.writing import add_to, assign
 from neuronjax.nki.tensor import Tensor
@@ -22,9 +24,19 @@ def _operator(name: str, swapped: bool = False) -> Any:
     return compute
 
 
+def _equality(name: str) -> Any:
+    """Tiles and numbers are compared element by element; anything else, such as None, is not."""
+
+    def compute(self: Tile, other: Any) -> Any:
+        is_compared = isinstance(other, Tensor | int | float | np.number)
+        return arithmetic(name, self, other) if is_compared else NotImplemented
+
+    return compute
+
+
 def arithmetic(name: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Any:
     """x op y of tiles of NKI 0.x and numbers, broadcast as numpy does."""
-    return applied(functools.partial(_arithmetic, name), x, y, mask=mask, dtype=dtype)
+    return apply_masked(functools.partial(_arithmetic, name), x, y, mask=mask, dtype=dtype)
 
 
 def _arithmetic(name: str, x: Any, y: Any, dtype: Any = None) -> Tensor:
@@ -61,11 +73,11 @@ class Tile(Walk):
 
     def broadcast_to(self, shape: Sequence[int]) -> Any:
         """It, with dimensions of size 1 repeated."""
-        return applied(elementwise.broadcast_to, self, tuple(shape))
+        return apply_masked(elementwise.broadcast_to, self, tuple(shape))
 
     def astype(self, dtype: Any) -> Any:
         """A copy with elements of another type."""
-        return applied(tiles.copy, self, dtype)
+        return apply_masked(tiles.copy, self, dtype)
 
     __add__, __radd__ = _operator("add"), _operator("add", True)
     __sub__, __rsub__ = _operator("subtract"), _operator("subtract", True)
@@ -75,6 +87,7 @@ class Tile(Walk):
     __and__, __or__, __xor__ = map(_operator, ("bitwise_and", "bitwise_or", "bitwise_xor"))
     __lt__, __le__ = _operator("less"), _operator("less_equal")
     __gt__, __ge__ = _operator("greater"), _operator("greater_equal")
+    __eq__, __ne__ = _equality("equal"), _equality("not_equal")
     __hash__ = Tensor.__hash__
     #: Numbers of numpy leave operators to it.
     __array_ufunc__ = None  # type: ignore[assignment]

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from neuronjax.errors import UnsupportedProgramError
-from neuronjax.nki import elementwise, isa
+from neuronjax.nki import elementwise, isa, tiles
 from neuronjax.nki.constants import OPERATORS, MemoryRegion, Operator
 from neuronjax.nki.legacy.lives import lives
 from neuronjax.nki.legacy.operands import Nothing, plain
@@ -16,7 +15,6 @@ from neuronjax.nki.legacy.walks import Walk, plain_view
 from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.tracing import current
 from neuronjax.program.dma import DmaInstruction
-from neuronjax.program.footprint import footprint
 from neuronjax.program.operand import Access
 from neuronjax.program.tensor_engine import Matmul, TensorTranspose
 
@@ -52,12 +50,12 @@ def assign(target: Walk, value: Any) -> Tensor | None:
         return view
     if value.region:
         target = target.narrowed(ranges_of(value, target.shape))
-    view = _destination(target)
-    source = plain_view(value)
+    source, there = plain_view(value), plain_view(target)
     if (source.storage, source.offset, source.partition, source.strides) == (
-        view.storage, view.offset, view.partition, view.strides,
+        there.storage, there.offset, there.partition, there.strides,
     ):  # fmt: skip
-        return view
+        return there  # what `+=` has made, which Python assigns to where it lies
+    view = _destination(target)
     if _redirected(source, view):
         return view
     source = plain(value)
@@ -73,9 +71,9 @@ def assign(target: Walk, value: Any) -> Tensor | None:
 def _destination(target: Walk) -> Tensor:
     target.check_inside()
     view = plain_view(target)
-    lives().take_zero(view)
+    lives().sums.write(view)
     if view.buffer is MemoryRegion.psum:
-        current().accumulated.add(view.access())
+        current().accumulated.discard(view.access())
     return view
 
 
@@ -129,36 +127,21 @@ def add_to(target: Walk, value: Any) -> None:
     if isinstance(last, Matmul) and part.buffer is MemoryRegion.psum and isinstance(value, Walk):
         part.check_inside()
         view = plain_view(part)
-        is_first = view.access() not in trace.accumulated
-        if is_first:
-            _refuse_other_part(view)
-        if _redirected(plain_view(value), view):
-            alive.take_zero(view)
-            if not is_first:
-                trace.instructions[-1] = dataclasses.replace(last, dst=view.access(), start=False)
+        begins = alive.sums.begins(view)
+        is_sum = view.access() in trace.accumulated
+        if (begins or is_sum) and _redirected(plain_view(value), view):
+            alive.sums.write(view)
+            trace.instructions[-1] = dataclasses.replace(last, dst=view.access(), start=begins)
             return
-    view = plain(part)
-    operand = plain(value)
+    plain(part)
+    view, operand = _destination(part), plain(value)
     if isinstance(operand, Tensor):
+        if operand.buffer is view.buffer is MemoryRegion.psum:  # Vector reads one of them from SBUF
+            operand = tiles.copy(operand)
         first, second = elementwise.broadcast_operands(view, operand)
         isa.tensor_tensor(view, first, second, OPERATORS["add"])
     else:
         isa.tensor_scalar(view, view, OPERATORS["add"], operand)
-
-
-def _refuse_other_part(view: Tensor) -> None:
-    """A sum begins anew with the first product of a part, which must hold no other part's sum."""
-    trace, begun = current(), view.access()
-    touched = footprint(begun, {})
-    if any(
-        other.buffer is begun.buffer and touched.meets(footprint(other, {}))
-        for other in trace.accumulated
-    ):
-        raise UnsupportedProgramError(
-            f"{trace.line()}: a product is added to a part of `{view.storage.name}` that "
-            "meets, but is not, a part to which products were added before. Add them all up in the "
-            "same parts, or copy the tile to SBUF and add there."
-        )
 
 
 def _reduce_over_loop(target: Walk, reduced: LoopReduced) -> Tensor | None:
