@@ -16,7 +16,7 @@ _VARIANT = re.compile(
     rf"(?:{'|'.join(STEMS.values())})\.(?:(\w+)\.safetensors|safetensors\.index\.(\w+)\.json)"
 )
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
-_PYTORCH_STEMS = ("pytorch_model", STEMS["diffusers"])  # before `.bin`, of PyTorch's files
+_PYTORCH_STEMS = ("pytorch_model", STEMS["diffusers"])  # what stands before `.bin`
 
 
 def open_tensors(directory: Path) -> dict[str, StoredTensor]:
@@ -37,7 +37,7 @@ def open_tensors(directory: Path) -> dict[str, StoredTensor]:
             return read_header(single)
     variants = _variants(directory)
     if not variants:
-        return _pytorch(directory)
+        return _open_pytorch(directory)
     if len(variants) > 1:
         raise WeightsError(
             f"{directory} has weights of the variants {', '.join(sorted(variants))} alone. Leave "
@@ -47,7 +47,7 @@ def open_tensors(directory: Path) -> dict[str, StoredTensor]:
     return _sharded(directory, file) if file.suffix == ".json" else read_header(file)
 
 
-def _pytorch(directory: Path) -> dict[str, StoredTensor]:
+def _open_pytorch(directory: Path) -> dict[str, StoredTensor]:
     for stem in _PYTORCH_STEMS:
         index, single = directory / f"{stem}.bin.index.json", directory / f"{stem}.bin"
         if index.is_file():

@@ -10,6 +10,7 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from os import SEEK_END
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -87,7 +88,9 @@ def _tensor(storage: Any, begin: Any, shape: Any, strides: Any) -> _Tensor:
     if not isinstance(storage, _Storage) or len(sizes) != len(steps):
         raise pickle.UnpicklingError("a tensor has no storage, or no stride for each axis")
     if not all(type(number) is int and number >= 0 for number in numbers):
-        raise pickle.UnpicklingError(f"a tensor has the sizes {numbers}")
+        raise pickle.UnpicklingError(
+            f"a tensor has sizes or strides that are no numbers: {numbers}"
+        )
     end = begin + sum((size - 1) * step for size, step in zip(sizes, steps, strict=True)) + 1
     if 0 not in sizes and end > storage.length:
         raise pickle.UnpicklingError(
@@ -122,23 +125,29 @@ Offset = Callable[[_Storage], int]
 def _archive(stream: BinaryIO) -> tuple[dict[str, Any], Offset]:
     archive = zipfile.ZipFile(stream)
     members = {info.filename: info for info in archive.infolist()}
-    pickled = next(name for name in members if name.endswith("/data.pkl"))
+    pickled = next((name for name in members if name.endswith("/data.pkl")), None)
+    if pickled is None:
+        raise ValueError("it is an archive without data.pkl")
     root = pickled.removesuffix("data.pkl")
     if f"{root}byteorder" in members and archive.read(f"{root}byteorder") != b"little":
         raise ValueError("its numbers are big-endian")
     with archive.open(pickled) as data:
         values = _named(_Reader(data).load())
     offsets = {}
+    length = stream.seek(0, SEEK_END)
     for name, info in members.items():
         if name.startswith(f"{root}data/") and info.compress_type == zipfile.ZIP_STORED:
             stream.seek(info.header_offset)
             lengths = np.frombuffer(stream.read(_LOCAL_HEADER_BYTES)[_NAME_LENGTHS], "<u2")
             begin = info.header_offset + _LOCAL_HEADER_BYTES + int(lengths.sum(dtype=np.int64))
-            offsets[name.removeprefix(f"{root}data/")] = (begin, info.file_size)
+            end = min(begin + info.file_size, length)  # whatever the directory of the file says
+            offsets[name.removeprefix(f"{root}data/")] = (begin, end)
 
     def offset(storage: _Storage) -> int:
-        begin, held = offsets[storage.key]
-        if held < storage.length * DTYPES[storage.dtype].itemsize:
+        if storage.key not in offsets:
+            raise ValueError(f"storage {storage.key} is missing, or compressed")
+        begin, end = offsets[storage.key]
+        if end - begin < storage.length * DTYPES[storage.dtype].itemsize:
             raise ValueError(f"storage {storage.key} is cut off")
         return begin
 
@@ -154,7 +163,7 @@ def _sequence(stream: BinaryIO) -> tuple[dict[str, Any], Offset]:
     values = _named(reader.load())
     keys = _Reader(stream).load()
     end = stream.tell()
-    length = stream.seek(0, 2)
+    length = stream.seek(0, SEEK_END)
     offsets = {}
     for key in map(str, keys):
         stream.seek(end)
