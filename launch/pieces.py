@@ -14,7 +14,7 @@ from tokenizers.models import BPE, Unigram
 from tokenizers.processors import TemplateProcessing
 
 from launch.data.extras import library
-from launch.words import Settings, mark
+from launch.words import Settings, token_of
 
 PIECE_FILES = ("tokenizer.model", "spiece.model", "spm.model", "sentencepiece.bpe.model")
 
@@ -45,25 +45,31 @@ def _llama(model: Any, settings: Settings) -> tokenizers.Tokenizer:
     tokenizer = _pairs(model)
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(_SPACE, prepend_scheme=scheme, split=False)
     tokenizer.decoder = _bytes_decoder(strip=scheme != "never")
-    begin, end = mark(settings, "bos_token", "<s>"), mark(settings, "eos_token", "</s>")
+    begin, end = (
+        token_of(settings, "bos_token", "<s>"),
+        token_of(settings, "eos_token", "</s>"),
+    )
     return _with_marks(tokenizer, model, _decoder_marks(settings, begin, end))
 
 
 def _gemma(model: Any, settings: Settings) -> tokenizers.Tokenizer:
-    tokenizer = _pairs(model, unknown=mark(settings, "unk_token", "<unk>"))
+    tokenizer = _pairs(model, unknown=token_of(settings, "unk_token", "<unk>"))
     tokenizer.normalizer = normalizers.Replace(" ", _SPACE)
     tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     tokenizer.decoder = _bytes_decoder(strip=False)
-    begin, end = mark(settings, "bos_token", "<bos>"), mark(settings, "eos_token", "<eos>")
+    begin, end = (
+        token_of(settings, "bos_token", "<bos>"),
+        token_of(settings, "eos_token", "<eos>"),
+    )
     return _with_marks(tokenizer, model, _decoder_marks(settings, begin, end))
 
 
 def _t5(model: Any, settings: Settings) -> tokenizers.Tokenizer:
     sentinels = [f"<extra_id_{i}>" for i in range(settings.get("extra_ids", 100))]
     pieces = [*_scored(model), *((name, 0.0) for name in reversed(sentinels))]
-    tokenizer = _unigram(model, pieces, mark(settings, "unk_token", "<unk>"))
-    end = mark(settings, "eos_token", "</s>")
-    pad = mark(settings, "pad_token", "<pad>")
+    tokenizer = _unigram(model, pieces, token_of(settings, "unk_token", "<unk>"))
+    end = token_of(settings, "eos_token", "</s>")
+    pad = token_of(settings, "pad_token", "<pad>")
     return _with_marks(tokenizer, model, _Marks([], [end], [end]), (*sentinels, pad))
 
 
@@ -84,30 +90,39 @@ def _fairseq(
     pieces = [(name, -100.0 if name == "<unk>NOTUSED" else 0.0) for name in firsts]
     pieces += [*_scored(model)[spared:], ("<mask>", 0.0)]
     tokenizer = _unigram(model, pieces, "<unk>")
-    begin, end = mark(settings, "bos_token", "<s>"), mark(settings, "eos_token", "</s>")
+    begin, end = (
+        token_of(settings, "bos_token", "<s>"),
+        token_of(settings, "eos_token", "</s>"),
+    )
     tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True, normalized=False)])
     others = [name for name in firsts if name not in (begin, end)]
     return _with_marks(tokenizer, model, _Marks([begin], [end], [end, end]), others)
 
 
 def _albert(model: Any, settings: Settings) -> tokenizers.Tokenizer:
-    begin, end = mark(settings, "cls_token", "[CLS]"), mark(settings, "sep_token", "[SEP]")
+    begin, end = (
+        token_of(settings, "cls_token", "[CLS]"),
+        token_of(settings, "sep_token", "[SEP]"),
+    )
     first: list[Any] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
     if not settings.get("keep_accents", False):
         first += [normalizers.NFKD(), normalizers.StripAccents()]
     if settings.get("do_lower_case", True):
         first.append(normalizers.Lowercase())
-    unknown = mark(settings, "unk_token", "<unk>")
+    unknown = token_of(settings, "unk_token", "<unk>")
     tokenizer = _unigram(model, _scored(model), unknown, first)
-    mask = AddedToken(mark(settings, "mask_token", "[MASK]"), lstrip=True, normalized=False)
+    mask = AddedToken(token_of(settings, "mask_token", "[MASK]"), lstrip=True, normalized=False)
     tokenizer.add_special_tokens([mask])
     marks = _Marks([begin], [end], [end], second_type=1)
-    return _with_marks(tokenizer, model, marks, [mark(settings, "pad_token", "<pad>")])
+    return _with_marks(tokenizer, model, marks, [token_of(settings, "pad_token", "<pad>")])
 
 
 def _deberta_v2(model: Any, settings: Settings) -> tokenizers.Tokenizer:
-    begin, end = mark(settings, "cls_token", "[CLS]"), mark(settings, "sep_token", "[SEP]")
-    unknown = mark(settings, "unk_token", "[UNK]")
+    begin, end = (
+        token_of(settings, "cls_token", "[CLS]"),
+        token_of(settings, "sep_token", "[SEP]"),
+    )
+    unknown = token_of(settings, "unk_token", "[UNK]")
     tokenizer = _unigram(model, _scored(model), unknown)
     steps = [normalizers.Lowercase()] if settings.get("do_lower_case", False) else []
     tokenizer.normalizer = normalizers.Sequence(
@@ -122,7 +137,10 @@ def _deberta_v2(model: Any, settings: Settings) -> tokenizers.Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [*cuts, pre_tokenizers.Metaspace(_SPACE, prepend_scheme="always")]
     )
-    pad, mask = mark(settings, "pad_token", "[PAD]"), mark(settings, "mask_token", "[MASK]")
+    pad, mask = (
+        token_of(settings, "pad_token", "[PAD]"),
+        token_of(settings, "mask_token", "[MASK]"),
+    )
     tokenizer.add_special_tokens([AddedToken(mask, normalized=False)])
     return _with_marks(tokenizer, model, _Marks([begin], [end], [end], second_type=1), [pad])
 

@@ -11,7 +11,7 @@ import tokenizers
 from launch.errors import DataError
 from launch.text import needed_tokenizer
 from launch.vocabulary import SETTINGS_FILE
-from launch.words import mark, read_object
+from launch.words import read_object, token_of
 
 BEGIN, END = "<|startoftext|>", "<|endoftext|>"
 _T5_PAD = "<pad>"
@@ -68,4 +68,4 @@ def open_clip_text(directory: Path) -> PromptText:
 
 def _pad_name(directory: Path) -> str:
     """The padding token of tokenizer_config.json, as a text or as an object with its text."""
-    return mark(read_object(directory / SETTINGS_FILE), "pad_token", END)
+    return token_of(read_object(directory / SETTINGS_FILE), "pad_token", END)

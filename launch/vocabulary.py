@@ -73,7 +73,7 @@ def read_vocabulary(directory: Path, otherwise: str | None = None) -> tokenizers
     settings = read_object(directory / MARKS_FILE) | read_object(directory / SETTINGS_FILE)
     name = _class_of(directory, settings, otherwise)
     try:
-        tokenizer = _made(directory, there, name, settings)
+        tokenizer = _make_tokenizer(directory, there, name, settings)
         if tokenizer is not None:
             _add_tokens(tokenizer, settings, read_object(directory / ADDED_FILE))
     except DataError:
@@ -98,7 +98,7 @@ def _class_of(directory: Path, settings: Mapping[str, Any], otherwise: str | Non
     return _ALIKE.get(name, name)
 
 
-def _made(
+def _make_tokenizer(
     directory: Path, there: Sequence[str], name: str, settings: Mapping[str, Any]
 ) -> tokenizers.Tokenizer | None:
     """The tokenizer of a class; None if the files that are there are of others."""

@@ -45,7 +45,7 @@ def read_object(file: Path) -> dict[str, Any]:
     return values
 
 
-def mark(settings: Settings, key: str, otherwise: str) -> str:
+def token_of(settings: Settings, key: str, otherwise: str) -> str:
     """The text of a special token, such as "mask_token"."""
     value = settings.get(key) or otherwise
     return str(value["content"] if isinstance(value, Mapping) else value)
@@ -100,26 +100,32 @@ def _qwen2(directory: Path, settings: Settings) -> tokenizers.Tokenizer:
 def _roberta(directory: Path, settings: Settings) -> tokenizers.Tokenizer:
     tokenizer = _pairs(directory, settings)
     _add_known(tokenizer, "<s>", "<pad>", "</s>", "<unk>")
-    _add_mask(tokenizer, mark(settings, "mask_token", "<mask>"))
-    begin, end = mark(settings, "cls_token", "<s>"), mark(settings, "sep_token", "</s>")
+    _add_mask(tokenizer, token_of(settings, "mask_token", "<mask>"))
+    begin, end = (
+        token_of(settings, "cls_token", "<s>"),
+        token_of(settings, "sep_token", "</s>"),
+    )
     tokenizer.post_processor = RobertaProcessing(
-        _numbered(tokenizer, end), _numbered(tokenizer, begin), add_prefix_space=False
+        _with_number(tokenizer, end), _with_number(tokenizer, begin), add_prefix_space=False
     )
     return tokenizer
 
 
 def _deberta(directory: Path, settings: Settings) -> tokenizers.Tokenizer:
     tokenizer = _pairs(directory, settings)
-    begin, end = mark(settings, "cls_token", "[CLS]"), mark(settings, "sep_token", "[SEP]")
+    begin, end = (
+        token_of(settings, "cls_token", "[CLS]"),
+        token_of(settings, "sep_token", "[SEP]"),
+    )
     _add_known(tokenizer, begin, end, "[UNK]", "[PAD]")
-    _add_mask(tokenizer, mark(settings, "mask_token", "[MASK]"))
+    _add_mask(tokenizer, token_of(settings, "mask_token", "[MASK]"))
     _surround(tokenizer, [begin], [end], [end, end])
     return tokenizer
 
 
 def _clip(directory: Path, settings: Settings) -> tokenizers.Tokenizer:
-    begin = mark(settings, "bos_token", "<|startoftext|>")
-    end = mark(settings, "eos_token", "<|endoftext|>")
+    begin = token_of(settings, "bos_token", "<|startoftext|>")
+    end = token_of(settings, "eos_token", "<|endoftext|>")
     tokenizer = _pairs(directory, settings, end_of_word_suffix="</w>", unk_token=end)
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
@@ -132,8 +138,8 @@ def _clip(directory: Path, settings: Settings) -> tokenizers.Tokenizer:
     )
     _add_known(tokenizer, begin, end)
     tokenizer.post_processor = RobertaProcessing(
-        _numbered(tokenizer, end),
-        _numbered(tokenizer, begin),
+        _with_number(tokenizer, end),
+        _with_number(tokenizer, begin),
         add_prefix_space=False,
         trim_offsets=False,
     )
@@ -151,15 +157,15 @@ BYTE_PAIRS: Mapping[str, Make] = {
 """Name of a tokenizer's class -> makes it of `vocab.json` and `merges.txt`."""
 
 
-def _listed(directory: Path) -> dict[str, int]:
+def _read_list(directory: Path) -> dict[str, int]:
     lines = (directory / LIST_FILE).read_text(encoding="utf-8").split("\n")
     lines = lines[:-1] if lines[-1] == "" else lines
     return {line.rstrip("\r"): number for number, line in enumerate(lines)}
 
 
-def _pieces_of_words(directory: Path, settings: Settings, unknown: str) -> tokenizers.Tokenizer:
+def _word_pieces(directory: Path, settings: Settings, unknown: str) -> tokenizers.Tokenizer:
     lower = bool(settings.get("do_lower_case", True))
-    tokenizer = tokenizers.Tokenizer(WordPiece(_listed(directory), unk_token=unknown))
+    tokenizer = tokenizers.Tokenizer(WordPiece(_read_list(directory), unk_token=unknown))
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=bool(settings.get("tokenize_chinese_chars", True)),
@@ -172,31 +178,46 @@ def _pieces_of_words(directory: Path, settings: Settings, unknown: str) -> token
 
 
 def _bert(directory: Path, settings: Settings) -> tokenizers.Tokenizer:
-    begin, end = mark(settings, "cls_token", "[CLS]"), mark(settings, "sep_token", "[SEP]")
-    unknown, pad = mark(settings, "unk_token", "[UNK]"), mark(settings, "pad_token", "[PAD]")
-    tokenizer = _pieces_of_words(directory, settings, unknown)
-    _add_known(tokenizer, begin, end, unknown, pad, mark(settings, "mask_token", "[MASK]"))
+    begin, end = (
+        token_of(settings, "cls_token", "[CLS]"),
+        token_of(settings, "sep_token", "[SEP]"),
+    )
+    unknown, pad = (
+        token_of(settings, "unk_token", "[UNK]"),
+        token_of(settings, "pad_token", "[PAD]"),
+    )
+    tokenizer = _word_pieces(directory, settings, unknown)
+    _add_known(tokenizer, begin, end, unknown, pad, token_of(settings, "mask_token", "[MASK]"))
     _surround(tokenizer, [begin], [end], second_type=1)
     return tokenizer
 
 
 def _mpnet(directory: Path, settings: Settings) -> tokenizers.Tokenizer:
-    begin, end = mark(settings, "cls_token", "<s>"), mark(settings, "sep_token", "</s>")
-    unknown, pad = mark(settings, "unk_token", "[UNK]"), mark(settings, "pad_token", "<pad>")
-    tokenizer = _pieces_of_words(directory, settings, unknown)
+    begin, end = (
+        token_of(settings, "cls_token", "<s>"),
+        token_of(settings, "sep_token", "</s>"),
+    )
+    unknown, pad = (
+        token_of(settings, "unk_token", "[UNK]"),
+        token_of(settings, "pad_token", "<pad>"),
+    )
+    tokenizer = _word_pieces(directory, settings, unknown)
     _add_known(tokenizer, begin, end, unknown, pad)
-    _add_mask(tokenizer, mark(settings, "mask_token", "<mask>"))
+    _add_mask(tokenizer, token_of(settings, "mask_token", "<mask>"))
     tokenizer.post_processor = RobertaProcessing(
-        _numbered(tokenizer, end), _numbered(tokenizer, begin), add_prefix_space=False
+        _with_number(tokenizer, end), _with_number(tokenizer, begin), add_prefix_space=False
     )
     return tokenizer
 
 
 def _esm(directory: Path, settings: Settings) -> tokenizers.Tokenizer:
     """Every entry of the list is cut out of the text, whatever stands beside it."""
-    vocabulary = {text.strip(): number for text, number in _listed(directory).items()}
-    begin, end = mark(settings, "cls_token", "<cls>"), mark(settings, "eos_token", "<eos>")
-    unknown = mark(settings, "unk_token", "<unk>")
+    vocabulary = {text.strip(): number for text, number in _read_list(directory).items()}
+    begin, end = (
+        token_of(settings, "cls_token", "<cls>"),
+        token_of(settings, "eos_token", "<eos>"),
+    )
+    unknown = token_of(settings, "unk_token", "<unk>")
     tokenizer = tokenizers.Tokenizer(WordLevel(vocabulary, unk_token=unknown))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     marks = [begin, end, unknown, "<pad>", "<mask>"]
@@ -226,7 +247,7 @@ def _add_mask(tokenizer: tokenizers.Tokenizer, name: str) -> None:
         tokenizer.add_special_tokens([AddedToken(name, lstrip=True, normalized=False)])
 
 
-def _numbered(tokenizer: tokenizers.Tokenizer, name: str) -> tuple[str, int]:
+def _with_number(tokenizer: tokenizers.Tokenizer, name: str) -> tuple[str, int]:
     number = tokenizer.token_to_id(name)
     if number is None:
         raise ValueError(f"its vocabulary lacks the token {name!r}")
@@ -246,5 +267,5 @@ def _surround(
     tokenizer.post_processor = TemplateProcessing(
         single=[*begin, "$A", *end],
         pair=[*begin, "$A", *between, f"$B:{second_type}", *after],
-        special_tokens=[_numbered(tokenizer, name) for name in sorted({*begin, *end, *between})],
+        special_tokens=[_with_number(tokenizer, name) for name in sorted({*begin, *end, *between})],
     )

@@ -103,7 +103,7 @@ def made_for(directory: Path, task: str | None = None) -> Made:
         return kind_of(directory)
     if is_sentence_directory(directory):
         return sentences.SentenceDirectory()
-    return describe(directory, tasks=_meant(task)).architecture
+    return describe(directory, tasks=_tasks_of(task)).architecture
 
 
 def task_for(architecture: Made, requested: str | None, tasks: Mapping[str, Task] = TASKS) -> Task:
@@ -112,7 +112,7 @@ def task_for(architecture: Made, requested: str | None, tasks: Mapping[str, Task
     Raises ModelError if there is no such task, or if the architecture is made for another.
     """
     able = (architecture.task, *ALSO.get(architecture.task, ()))
-    meant = _meant(requested or architecture.task)
+    meant = _tasks_of(requested or architecture.task)
     name = next((name for name in meant if name in able), meant[0])
     if name not in tasks:
         raise ModelError(
@@ -127,6 +127,6 @@ def task_for(architecture: Made, requested: str | None, tasks: Mapping[str, Task
     return tasks[name]
 
 
-def _meant(task: str | None) -> tuple[str, ...]:
+def _tasks_of(task: str | None) -> tuple[str, ...]:
     """The tasks that a name may mean."""
     return () if task is None else ALIASES.get(task, (task,))
