@@ -25,6 +25,9 @@ import numpy as np
 
 from neuronjax.errors import UnknownFormatError
 
+EXACT_INTEGERS = 1 << 24
+"""FP32 counts to this number exactly, and so do sums of integers that engines add up."""
+
 
 class Specials(enum.Enum):
     """Which codes are not numbers."""

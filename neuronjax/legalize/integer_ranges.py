@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from neuronjax.formats import EXACT_INTEGERS
 from neuronjax.hlo.calls import CallGraph, Path, callee_of, is_carried_unchanged, terminator
 from neuronjax.hlo.constants import direction, number, numbers
 from neuronjax.hlo.module import ELEMENT_TYPES
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.emit import element_type, shape
 
-OUTSIDE = 1 << 24
+OUTSIDE = EXACT_INTEGERS
 _BEYOND = 1 << 70
 """Represents all numbers that no type holds."""
 _MAX_DEPTH = 100

@@ -8,7 +8,8 @@ from neuronjax.lower.chain.elementwise import fill
 from neuronjax.lower.operations import number_of
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.view import View, walk
-from neuronjax.lower.write.builder import PARTITIONS, KernelBuilder, tile_access
+from neuronjax.lower.write.builder import KernelBuilder, tile_access
+from neuronjax.machine.specs import PARTITIONS
 from neuronjax.program.affine import Affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.operand import Buffer, Immediate

@@ -53,6 +53,7 @@ from neuronjax.lower.schedule.interleave import Orders, interleaved
 from neuronjax.lower.sync.ahead import ahead
 from neuronjax.lower.sync.overlapping import overlapping
 from neuronjax.lower.sync.synchronise import Semaphores, synchronise
+from neuronjax.lower.tuning import DEFAULT, Tuning
 from neuronjax.program import text
 from neuronjax.program.program import Program, Target
 from neuronjax.program.verify import UNORDERED, Finding, verify, verify_assembled
@@ -81,6 +82,8 @@ class Setting:
     """Donated argument -> the result that is to take its memory; None: any."""
     prices: Callable[[Program], Prices] | None = None
     """What instructions cost where the program runs; None: they stay in their order."""
+    tuning: Tuning = DEFAULT
+    """The numbers that the compiler is free to choose."""
     known: Known = field(default_factory=Known)
     """What earlier programs have found."""
     check_memory: bool = True
@@ -114,7 +117,7 @@ def _read(module: ir.Module, setting: Setting) -> Graph:
 
 
 def _rewritten(graph: Graph, setting: Setting, *, rules: Mapping[str, Rewrite]) -> Graph:
-    rewrite(graph, rules)
+    rewrite(graph, rules, setting.tuning)
     return graph
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.hlo.module import TensorSpec
+from neuronjax.lower.tuning import DEFAULT, Tuning
 
 IS_USUAL = "is_usual"
 """Attribute of an `if` whose second branch is for values that hardly occur, such as NaN."""
@@ -25,7 +26,12 @@ class Writer:
 
     source: str
     scope: str
+    tuning: Tuning = DEFAULT
     operations: list[Op] = field(default_factory=list)
+
+    def branch(self) -> Writer:
+        """Returns a writer of other operations, such as those of a region, in the same place."""
+        return Writer(self.source, self.scope, self.tuning)
 
     def add(
         self,
@@ -107,7 +113,7 @@ class Writer:
     def reduce(self, name: str, value: Value, init: Value, dimensions: Sequence[int]) -> Value:
         """Combined over dimensions by an operation of two operands."""
         parameters = tuple(Value(TensorSpec((), value.dtype)) for _ in range(2))
-        inner = Writer(self.source, self.scope)
+        inner = self.branch()
         total = inner.add(name, *parameters)
         shape = [n for dim, n in enumerate(value.shape) if dim not in dimensions]
         return self.add(
@@ -126,32 +132,32 @@ def is_finite(writer: Writer, value: Value) -> Value:
 Rewrite = Callable[[Writer, Op], Sequence[Value] | None]
 
 
-def rewrite(graph: Graph, rules: Mapping[str, Rewrite]) -> None:
+def rewrite(graph: Graph, rules: Mapping[str, Rewrite], tuning: Tuning) -> None:
     """Replaces operations that have a rule, in regions as well, until none is left; in place."""
     operations: list[Op] = []
     for op in graph.operations:
-        operations += _rewritten(op, rules)
+        operations += _rewritten(op, rules, tuning)
     graph.operations[:] = operations
 
 
-def _rewritten(op: Op, rules: Mapping[str, Rewrite]) -> list[Op]:
+def _rewritten(op: Op, rules: Mapping[str, Rewrite], tuning: Tuning) -> list[Op]:
     for region in op.regions:
-        rewrite(region, rules)
+        rewrite(region, rules, tuning)
     rule = rules.get(op.name)
-    writer = Writer(op.source, op.scope)
+    writer = Writer(op.source, op.scope, tuning)
     values = rule(writer, op) if rule else None
     if values is None:
         return [op]
     if len(values) == 1 and writer.operations and _is_last(writer, values[0], op.result):
         last = writer.operations[-1]
         last.results, op.result.producer = (op.result,), last
-        return [op for made in writer.operations for op in _rewritten(made, rules)]
+        return [op for made in writer.operations for op in _rewritten(made, rules, tuning)]
     for result, value in zip(op.results, values, strict=True):
         same = writer.add("reshape", value, shape=result.shape)
         producer = same.producer
         assert producer is not None
         producer.results, result.producer = (result,), producer
-    return [op for made in writer.operations for op in _rewritten(made, rules)]
+    return [op for made in writer.operations for op in _rewritten(made, rules, tuning)]
 
 
 def _is_last(writer: Writer, value: Value, result: Value) -> bool:

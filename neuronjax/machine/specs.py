@@ -20,6 +20,11 @@ GIB = 1 << 30
 GIGA = 10**9
 TERA = 10**12
 
+PARTITIONS = 128
+"""Partitions of SBUF and PSUM in every generation whose memories are published."""
+MOVING_COLUMNS = 512
+"""Most columns of a moving matrix, in every generation: what one bank of PSUM takes in FP32."""
+
 
 class Engine(enum.Enum):
     """The engines of a NeuronCore that run instruction streams."""
@@ -186,6 +191,12 @@ class CoreSpec:
     dma: DmaSpec
     #: Hardware descriptor-generation engines.
     descriptor_engines: int
+
+    def __post_init__(self) -> None:
+        if self.is_published:
+            _check(self.sbuf.partitions == self.psum.partitions == PARTITIONS, "partitions")
+            _check(self.tensor.rows == self.tensor.columns == PARTITIONS, "rows of the array")
+            _check(self.psum.bank_bytes == 4 * MOVING_COLUMNS, "columns of a moving matrix")
 
     @property
     def vector(self) -> EngineSpec:

@@ -17,13 +17,16 @@ from dataclasses import dataclass
 
 from neuronjax.machine.specs import KIB, MIB
 
+INSTRUCTION_CYCLES = 64
+"""Least cycles between two instructions of an engine, in every generation (guide: MIN_II)."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineTimings:
     """Limits of instruction streams, in cycles of the engine."""
 
-    #: Least cycles between two instructions of an engine (guide: MIN_II).
-    minimum_interval_cycles: int = 64
+    #: Least cycles between two instructions of an engine.
+    minimum_interval_cycles: int = INSTRUCTION_CYCLES
     #: Cycles from asking SBUF or PSUM to the first element, partly hidden (guide).
     access_cycles: int = 60
     #: Cycles that reading an accumulator register takes (guide: ActReadAccumulator).

@@ -12,6 +12,7 @@ from neuronjax.hlo.expansions import expansion
 from neuronjax.legalize.erfc import erfc_operand
 from neuronjax.lower.rewrite.composed import COMPOSED
 from neuronjax.lower.rewriter import rewrite
+from neuronjax.lower.tuning import DEFAULT
 
 PROGRAM = """
 func.func @main(%x: tensor<4xbf16>) -> tensor<4xbf16> {{
@@ -41,7 +42,7 @@ def test_erfc(name: str, is_erfc: bool, is_prepared: bool) -> None:
         result = block.operations[len(block.operations) - 1].operands[0]
         assert erfc_operand(result) == (block.arguments[0] if is_erfc else None)
         read = graph.read(loaded)
-        rewrite(read, COMPOSED)
+        rewrite(read, COMPOSED, DEFAULT)
         names = [op.name for op in read.operations]
         assert ("chlo.erfc" in names) == is_erfc
 
@@ -62,7 +63,7 @@ def test_an_expansion_of_something_else() -> None:
             assert changed
             for op in changed:
                 op.attributes["value"] = np.full_like(op.attributes["value"], number + 1)
-            rewrite(read, COMPOSED)
+            rewrite(read, COMPOSED, DEFAULT)
             assert "chlo.erfc" not in [op.name for op in read.operations]
 
 

@@ -16,7 +16,8 @@ from neuronjax.lower.chain.box_values import Values
 from neuronjax.lower.chain.boxes import FREE_ELEMENTS, Axis, Box, Chunk, boxes, pieces, size_of
 from neuronjax.lower.chain.tile_program import Input, Node, Reference, TileProgram
 from neuronjax.lower.chain.tiles import TileEmitter, needed
-from neuronjax.lower.write.builder import PARTITIONS, tile_access
+from neuronjax.lower.write.builder import tile_access
+from neuronjax.machine.specs import PARTITIONS
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.operand import Access, Dim, Immediate, Memory
 from neuronjax.program.operators import AluOp

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from neuronjax.lower.chain.tile_program import Input, Node, TileProgram
 from neuronjax.lower.values.storage import storage_of
-from neuronjax.lower.write.builder import PARTITIONS
+from neuronjax.machine.specs import PARTITIONS
 from neuronjax.program.affine import Affine
 from neuronjax.program.element_types import bytes_of
 

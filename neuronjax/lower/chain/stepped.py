@@ -18,7 +18,8 @@ from neuronjax.lower.chain.slide import Slide
 from neuronjax.lower.chain.sweep import Position, lanes, tile
 from neuronjax.lower.chain.turned import joined
 from neuronjax.lower.values.view import View, dense_strides
-from neuronjax.lower.write.builder import PARTITIONS, KernelBuilder
+from neuronjax.lower.write.builder import KernelBuilder
+from neuronjax.machine.specs import PARTITIONS
 from neuronjax.program.affine import Affine
 from neuronjax.program.operand import Access, Dim
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from neuronjax.formats import BFLOAT16, FLOAT32
 from neuronjax.lower.values.view import View, walk
-from neuronjax.lower.write.builder import PARTITIONS, KernelBuilder, tile_access
-from neuronjax.machine.specs import CoreSpec
+from neuronjax.lower.write.builder import KernelBuilder, tile_access
+from neuronjax.machine.specs import PARTITIONS, CoreSpec
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.operand import Buffer, Memory

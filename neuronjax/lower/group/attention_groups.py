@@ -15,7 +15,7 @@ from neuronjax.hlo.graph import Op, Value
 from neuronjax.lower.chain.boxes import is_resident
 from neuronjax.lower.group.fuse import Fusion, Group
 from neuronjax.lower.operations import is_elementwise, is_row_reduction, peel, root_of
-from neuronjax.lower.write.builder import PARTITIONS
+from neuronjax.machine.specs import PARTITIONS
 
 ROW_BYTES = 36
 """Bytes of SBUF for each key, in the partition of a query: its scores and what becomes of them."""

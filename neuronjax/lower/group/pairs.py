@@ -14,7 +14,7 @@ from neuronjax.hlo.graph import Op
 from neuronjax.lower.group.attention_groups import is_product, translation
 from neuronjax.lower.group.fuse import Fusion, Group
 from neuronjax.lower.operations import peel, root_of
-from neuronjax.lower.write.builder import PARTITIONS
+from neuronjax.machine.specs import PARTITIONS
 
 LONG = 512
 """Rows that pass from which on a pair pays."""

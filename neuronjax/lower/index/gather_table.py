@@ -16,8 +16,8 @@ import numpy as np
 
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View, dense_strides
-from neuronjax.lower.write.builder import PARTITIONS, KernelBuilder, room_of
-from neuronjax.machine.specs import CoreSpec
+from neuronjax.lower.write.builder import KernelBuilder, room_of
+from neuronjax.machine.specs import PARTITIONS, CoreSpec
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import INTEGERS, ElementType, bytes_of

@@ -25,8 +25,8 @@ from neuronjax.lower.index.gather_table import (
 from neuronjax.lower.product.blocking import MOVING
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.view import View, walk
-from neuronjax.lower.write.builder import PARTITIONS, KernelBuilder, tile_access
-from neuronjax.machine.specs import Engine
+from neuronjax.lower.write.builder import KernelBuilder, tile_access
+from neuronjax.machine.specs import PARTITIONS, Engine
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.control import RegisterLoad
 from neuronjax.program.dma import DmaCopy, DmaScatter

@@ -25,7 +25,8 @@ from neuronjax.lower.operations import reducer
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.storage import is_native, storage_of
 from neuronjax.lower.values.view import View, walk
-from neuronjax.lower.write.builder import PARTITIONS, KernelBuilder
+from neuronjax.lower.write.builder import KernelBuilder
+from neuronjax.machine.specs import PARTITIONS
 from neuronjax.program.affine import Affine
 from neuronjax.program.control import RegisterArithmetic, RegisterLoad
 from neuronjax.program.dma import DmaGather, DmaScatter

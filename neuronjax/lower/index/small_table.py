@@ -17,7 +17,8 @@ from neuronjax.lower.chain import elementwise
 from neuronjax.lower.index.gather_table import INT32, UINT32, Batch, GatherTable
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View, dense_strides
-from neuronjax.lower.write.builder import PARTITIONS, KernelBuilder, tile_access
+from neuronjax.lower.write.builder import KernelBuilder, tile_access
+from neuronjax.machine.specs import PARTITIONS
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType

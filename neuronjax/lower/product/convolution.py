@@ -19,7 +19,7 @@ from neuronjax.lower.product.steps import Batch, Product
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View, whole_view
-from neuronjax.lower.write.builder import PARTITIONS
+from neuronjax.machine.specs import PARTITIONS
 from neuronjax.program.element_types import ElementType
 
 

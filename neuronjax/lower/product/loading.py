@@ -21,7 +21,8 @@ from neuronjax.lower.product.panels import (
     shifted,
 )
 from neuronjax.lower.product.steps import Batch, Product, Step, is_turned
-from neuronjax.lower.write.builder import PARTITIONS, KernelBuilder, tile_access
+from neuronjax.lower.write.builder import KernelBuilder, tile_access
+from neuronjax.machine.specs import PARTITIONS
 from neuronjax.program.affine import ZERO, Affine, affine
 from neuronjax.program.element_types import INTEGERS, ElementType, bytes_of
 from neuronjax.program.operand import Access, Buffer, Memory

@@ -27,7 +27,8 @@ from neuronjax.lower.product.product import flag
 from neuronjax.lower.product.steps import Step
 from neuronjax.lower.product.sweeps import Room, Sweeps
 from neuronjax.lower.values.storage import storage_of
-from neuronjax.lower.write.builder import PARTITIONS, tile_access
+from neuronjax.lower.write.builder import tile_access
+from neuronjax.machine.specs import PARTITIONS
 from neuronjax.program.affine import Affine, First, Last
 from neuronjax.program.operand import Access, Buffer, Memory
 from neuronjax.program.vector_engine import TensorCopy

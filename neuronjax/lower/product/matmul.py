@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from neuronjax.formats import BFLOAT16, FLOAT32, FORMATS, Format
+from neuronjax.formats import BFLOAT16, EXACT_INTEGERS, FLOAT32, FORMATS, Format
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.chain.boxes import Axis, Box
 from neuronjax.lower.chain.tile_program import Reference
@@ -26,8 +26,9 @@ from neuronjax.lower.product.steps import Batch, Product
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View
-from neuronjax.lower.write.builder import PARTITIONS, KernelBuilder, tile_access
+from neuronjax.lower.write.builder import KernelBuilder, tile_access
 from neuronjax.lower.write.kernel_labels import chain_name
+from neuronjax.machine.specs import PARTITIONS
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType
@@ -42,8 +43,6 @@ _OPERANDS: Mapping[int, frozenset[Format]] = {
     4: frozenset(FORMATS[name] for name in (*_COMMON, "float8_e4m3fn")),
 }
 """Generation -> types that the Tensor engine multiplies."""
-_EXACT = 1 << 24
-"""Integers up to here are exact in FP32, in which products are added up."""
 _LARGEST: Mapping[str, int] = {
     "bool": 1, "int2": 2, "uint2": 3, "int4": 8, "uint4": 15, "int8": 128, "uint8": 255,
 }  # fmt: skip
@@ -59,7 +58,7 @@ def multiplied(
     sizes = [_LARGEST.get(dtype.name, 0) for dtype in dtypes]
     if all(sizes) and (not _is_format(result) and result.itemsize < 4):
         return None
-    if all(sizes) and sizes[0] * sizes[1] * depth > _EXACT:
+    if all(sizes) and sizes[0] * sizes[1] * depth > EXACT_INTEGERS:
         return None
     left, right = (_native(dtype, version) for dtype in dtypes)
     if FLOAT32 in (left, right):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from neuronjax.lower.chain.boxes import Axis
 from neuronjax.lower.product.blocking import CHUNK_BYTES, WIDTH
 from neuronjax.lower.product.panels import Block, Operand, blocks
-from neuronjax.lower.write.builder import PARTITIONS
+from neuronjax.machine.specs import PARTITIONS
 from neuronjax.program.element_types import bytes_of
 
 NARROW = 1

@@ -20,7 +20,8 @@ from neuronjax.lower.operations import is_splat, peel
 from neuronjax.lower.region import apply, fingerprint, is_emittable, scratch
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.view import View, walk, whole_view
-from neuronjax.lower.write.builder import PARTITIONS, KernelBuilder, tile_access
+from neuronjax.lower.write.builder import KernelBuilder, tile_access
+from neuronjax.machine.specs import PARTITIONS
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType
 from neuronjax.program.operand import Access, Buffer, Dim, Immediate, Scalar

@@ -18,7 +18,8 @@ from neuronjax.lower.chain.sweep import Position, Sweep, Swept, lanes, turn
 from neuronjax.lower.reduction.reduce import initial
 from neuronjax.lower.region import scratch
 from neuronjax.lower.values.view import View
-from neuronjax.lower.write.builder import PARTITIONS, KernelBuilder, tile_access
+from neuronjax.lower.write.builder import KernelBuilder, tile_access
+from neuronjax.machine.specs import PARTITIONS
 from neuronjax.program.operand import Access, Immediate
 from neuronjax.program.operators import AluOp
 from neuronjax.program.vector_engine import TensorTensor

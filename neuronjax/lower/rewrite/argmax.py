@@ -12,19 +12,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from neuronjax.formats import EXACT_INTEGERS
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.operations import number_of, peel
 from neuronjax.lower.rewriter import Writer
 
 _FLOAT32 = np.dtype(np.float32)
-_EXACT = 1 << 24
-"""Places that FP32 counts up to."""
-_LONG = 4_096
-"""Elements of a row that has parts."""
-_LEAST_IN_PARTS = 1 << 18
-"""Elements from which on going through parts of rows takes less time than a gather and the kernels
-between, some 20 us."""
 _NAMES = ("compare", "compare", "or", "compare", "compare", "and", "or", "select", "select")
 _EXTREMA = {"GT": ("maximum", -np.inf), "LT": ("minimum", np.inf)}
 """How JAX compares values -> what it looks for, and where it begins."""
@@ -43,12 +37,13 @@ def argmax(writer: Writer, op: Op) -> Sequence[Value] | None:
     if not is_plain or len(dimensions) != 1:
         return None
     (axis,), size = dimensions, values.shape[dimensions[0]]
-    if not 0 < size < _EXACT or not _counts(places, axis):
+    if not 0 < size < EXACT_INTEGERS or not _counts(places, axis):
         return None
     if (number_of(inits[0]), number_of(inits[1])) != (start, 0):
         return None
-    is_long = axis == len(values.shape) - 1 and math.prod(values.shape) >= _LEAST_IN_PARTS
-    find = _find_in_parts if is_long and size >= _LONG else _find_in_rows
+    tuning = writer.tuning
+    is_long = axis == len(values.shape) - 1 and math.prod(values.shape) >= tuning.argmax_elements
+    find = _find_in_parts if is_long and size >= tuning.argmax_row else _find_in_rows
     best, is_nan, first = find(writer, name, values, axis, inits[0])
     where = writer.convert(first, places.dtype)
     return [writer.add("select", is_nan, writer.constant(np.nan, best), best), where]

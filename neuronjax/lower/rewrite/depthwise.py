@@ -16,17 +16,14 @@ from neuronjax.hlo.graph import Op, Value
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.rewriter import Writer
-
-_MOST_TAPS = 64
-_LEAST_CHANNELS = 16
-"""Neighbours in memory that make transfers of places worth while."""
+from neuronjax.lower.tuning import Tuning
 
 
 def convolution(writer: Writer, op: Op) -> Sequence[Value] | None:
     """Sums of taps in FP32, of inputs with their channels last."""
     source, kernel = op.operands
     numbers = op.attributes["dimension_numbers"]
-    if not is_depthwise(op) or not all(
+    if not is_depthwise(op, writer.tuning) or not all(
         elementwise.is_float(value.dtype) for value in (source, kernel, op.result)
     ):
         return None
@@ -53,7 +50,7 @@ def convolution(writer: Writer, op: Op) -> Sequence[Value] | None:
     return [writer.convert(total, op.result.dtype)]
 
 
-def is_depthwise(op: Op) -> bool:
+def is_depthwise(op: Op, tuning: Tuning) -> bool:
     """Whether every channel is a group, channels are last, and nothing is turned or dilated."""
     source, kernel = op.operands
     a, numbers = op.attributes, op.attributes["dimension_numbers"]
@@ -63,9 +60,10 @@ def is_depthwise(op: Op) -> bool:
         numbers["output_spatial_dimensions"]
     )
     taps = math.prod(kernel.shape[axis] for axis in numbers["kernel_spatial_dimensions"])
+    neighbours = tuning.transfer_neighbours
     reversal = a["window_reversal"]
     return (
-        a["feature_group_count"] == channels == op.result.shape[-1] >= _LEAST_CHANNELS
+        a["feature_group_count"] == channels == op.result.shape[-1] >= neighbours
         and numbers["input_feature_dimension"] == rank - 1
         and numbers["output_feature_dimension"] == rank - 1
         and numbers["input_batch_dimension"] == numbers["output_batch_dimension"]
@@ -73,7 +71,7 @@ def is_depthwise(op: Op) -> bool:
         and same_places
         and not any(reversal if reversal is not None else ())
         and all(int(step) == 1 for step in a["lhs_dilation"])
-        and 0 < taps <= _MOST_TAPS
+        and 0 < taps <= tuning.depthwise_taps
         and bool(math.prod(op.result.shape))
     )
 

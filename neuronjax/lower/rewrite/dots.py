@@ -17,11 +17,6 @@ from neuronjax.lower.chain import elementwise
 from neuronjax.lower.operations import number_of
 from neuronjax.lower.rewriter import Writer
 
-_SPREAD = 8192
-"""Numbers of a vector from which on Vector adds them up on all partitions."""
-_LEAST_SQUARES = 1024
-"""Squares from which adding them up on the Tensor engine pays: below, one partition is as fast."""
-
 
 def rows_with_rows(writer: Writer, op: Op) -> Sequence[Value] | None:
     """Multiplied element by element and added up in FP32, as the Tensor engine does."""
@@ -36,7 +31,7 @@ def rows_with_rows(writer: Writer, op: Op) -> Sequence[Value] | None:
     if not all(map(elementwise.is_float, (left.dtype, right.dtype, op.result.dtype))):
         return None
     count = math.prod(left.shape[dim] for dim in contracted)
-    if _is_short_vector(math.prod(op.result.shape), count):
+    if math.prod(op.result.shape) == 1 and count < writer.tuning.spread_vector:
         return None
     right = _transposed(
         writer,
@@ -56,18 +51,16 @@ def _transposed(writer: Writer, value: Value, order: Sequence[int]) -> Value:
     return writer.add("transpose", value, shape=shape, permutation=tuple(order))
 
 
-def _is_short_vector(rows: int, count: int) -> bool:
-    """Whether the Tensor engine is faster: one row, which would lie on one partition."""
-    return rows == 1 and count < _SPREAD
-
-
 def sum_of_squares(writer: Writer, op: Op, square: Op) -> Sequence[Value] | None:
     """The sum of `square`, of all numbers of a tensor, as the product of a vector with itself."""
     value = square.operands[0]
     count = math.prod(value.shape)
     if square.operands != (value, value) or value.dtype != np.float32:
         return None
-    if not _LEAST_SQUARES <= count < _SPREAD or number_of(op.operands[1]) != 0:
+    if (
+        not writer.tuning.squared_vector <= count < writer.tuning.spread_vector
+        or number_of(op.operands[1]) != 0
+    ):
         return None
     flat = writer.reshape(value, (count,))
     numbers = {

@@ -13,9 +13,6 @@ from neuronjax.hlo.module import TensorSpec
 from neuronjax.lower.operations import is_elementwise, is_splat
 from neuronjax.lower.rewriter import Rewrite, Writer
 
-_LEAST = 16
-"""Elements of a table for each that is picked."""
-
 
 def gather(writer: Writer, op: Op) -> Sequence[Value] | None:
     """The operation on what is picked from its one operand that is no broadcast along the table."""
@@ -23,7 +20,7 @@ def gather(writer: Writer, op: Op) -> Sequence[Value] | None:
     made = table.producer
     if made is None or not is_elementwise(made) or not made.operands:
         return None
-    if math.prod(op.result.shape) * _LEAST > math.prod(table.shape):
+    if math.prod(op.result.shape) * writer.tuning.early_gather_ratio > math.prod(table.shape):
         return None
     places = _places(op)
     if places is None or any(value.shape != table.shape for value in made.operands):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 
 import numpy as np
 
@@ -19,17 +18,9 @@ from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.box_values import IDENTITIES
 from neuronjax.lower.operations import is_elementwise, is_row_reduction, is_splat, reducer
 from neuronjax.lower.rewriter import Rewrite, Writer
-from neuronjax.lower.write.builder import PARTITIONS
-
-_LEAST = 4_096
-"""Elements that an instruction goes through for as long as parts take on their way through HBM."""
-_KERNEL = 4_096
-"""The same for a kernel of its own: what no part has is combined by one."""
-_INSTRUCTION = 64
-"""The same for a short instruction."""
-_MOST_PARTS = 1_024
-_MOST_REPEATED = 16
-"""Element-wise operations that are done again for parts, where others may need them as well."""
+from neuronjax.lower.tuning import Tuning
+from neuronjax.machine.specs import PARTITIONS
+from neuronjax.machine.timings import INSTRUCTION_CYCLES
 
 
 def reduce(writer: Writer, op: Op) -> Sequence[Value] | None:
@@ -45,7 +36,7 @@ def reduce(writer: Writer, op: Op) -> Sequence[Value] | None:
         return None  # the Tensor engine adds up rows
     axis = max(dimensions, key=lambda dim: value.shape[dim])
     within = math.prod(value.shape[dim] for dim in dimensions) // value.shape[axis]
-    parts = _best_parts(rows, value.shape[axis], within)
+    parts = _best_parts(rows, value.shape[axis], within, writer.tuning)
     if parts == 1:
         return None
     length = value.shape[axis] // parts
@@ -82,15 +73,14 @@ def _reduced(writer: Writer, name: str, value: Value, dimensions: Sequence[int])
     return writer.reduce(name, value, identity, dimensions)
 
 
-@cache
-def _best_parts(rows: int, size: int, within: int) -> int:
+def _best_parts(rows: int, size: int, within: int, tuning: Tuning) -> int:
     """Parts of a dimension with which a reduction takes the least time; 1: it stays whole."""
-    most = min(_MOST_PARTS, size // 2)
+    most, trip = min(tuning.long_row_parts, size // 2), tuning.long_row_trip
 
     def elements(parts: int) -> int:
         turns = -(-rows * parts // PARTITIONS)
-        rest = (_KERNEL + size % parts * within) if size % parts else 0
-        return turns * (size // parts * within + _INSTRUCTION) + parts + _LEAST + rest
+        rest = (trip + size % parts * within) if size % parts else 0
+        return turns * (size // parts * within + INSTRUCTION_CYCLES) + parts + trip + rest
 
     best = min(range(2, most + 1), key=elements, default=1)
     whole = -(-rows // PARTITIONS) * size * within
@@ -116,7 +106,7 @@ class _Parts:
 
     def _made(self, value: Value) -> Value:
         op = value.producer
-        if op is None or len(self.known) > _MOST_REPEATED:
+        if op is None or len(self.known) > self.writer.tuning.long_row_repeats:
             return self._seen(value, self.axis)
         if is_splat(value):
             number = op.attributes["value"].flat[0]

@@ -16,10 +16,9 @@ from neuronjax.hlo.graph import Op, Value
 from neuronjax.lower.operations import is_elementwise, is_splat, peel
 from neuronjax.lower.rewriter import Rewrite, Writer
 from neuronjax.lower.values.bounds import Bounds, Range
+from neuronjax.machine.specs import PARTITIONS
 
-_BLOCK = 128
-"""Indices of a block, of which all or nothing is asked for."""
-_LEAST_BLOCKS = 64
+_LEASTPARTITIONSS = 64
 
 
 _LINES = frozenset({"constant", "iota"})
@@ -32,7 +31,7 @@ def select(writer: Writer, op: Op) -> Sequence[Value] | None:
     shape = op.result.shape
     axes = sorted(range(len(shape)), key=lambda axis: shape[axis])[-2:]
     count = math.prod(shape[axis] for axis in axes)
-    if predicate.shape != shape or count < _LEAST_BLOCKS * _BLOCK**2:
+    if predicate.shape != shape or count < writer.tuning.mask_blocks * PARTITIONS**2:
         return None
     if _is_made(predicate, shape) or not _is_of_indices(predicate):
         return None
@@ -55,8 +54,8 @@ def _shown(mask: Value, axes: Sequence[int]) -> float:
     """The part of a mask's blocks along two axes in which it may be true."""
     indices = [Range.of(0, size - 1) for size in mask.shape]
     for axis, shape in zip(axes, ((-1, 1), (1, -1)), strict=True):
-        low = np.arange(0, mask.shape[axis], _BLOCK, dtype=np.float64)
-        high = np.minimum(low + _BLOCK, mask.shape[axis]) - 1
+        low = np.arange(0, mask.shape[axis], PARTITIONS, dtype=np.float64)
+        high = np.minimum(low + PARTITIONS, mask.shape[axis]) - 1
         indices[axis] = Range(low.reshape(shape), high.reshape(shape))
     return float(np.mean(Bounds().of(mask, indices).high > 0))
 

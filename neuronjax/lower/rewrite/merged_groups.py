@@ -17,14 +17,13 @@ from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.rewrite import depthwise
 from neuronjax.lower.rewriter import IS_USUAL, Writer, is_finite
-from neuronjax.lower.write.builder import PARTITIONS
+from neuronjax.machine.specs import PARTITIONS
+from neuronjax.machine.timings import INSTRUCTION_CYCLES
 
 _APART = "groups_apart"
 """Attribute of a convolution whose groups stay as they are."""
 _COLUMN_NS = 0.4
 """A column that passes through the array, in one of its passes."""
-_NARROWEST = 64
-"""Columns that the array takes as long for as for fewer."""
 _ELEMENT_NS = 1.0
 """An element that Vector goes through in each partition."""
 _ON_VECTOR = 2.5
@@ -45,11 +44,11 @@ def convolution(writer: Writer, op: Op) -> Sequence[Value] | None:
         return _gradient(writer, op, a["batch_group_count"])
     groups = a["feature_group_count"]
     merged = _merged(op, groups)
-    if merged == 1 or not _pays(op, groups, merged):
+    if merged == 1 or not _pays(writer, op, groups, merged):
         return None
     data, kernel = op.operands
     finite = is_finite(writer, data)
-    inner, other = (Writer(op.source, op.scope) for _ in range(2))
+    inner, other = (writer.branch() for _ in range(2))
     wide = _with_zeros(inner, op, kernel, groups, merged)
     attributes = {**a, "feature_group_count": groups // merged, _APART: True}
     total = inner.add(op.name, data, wide, shape=op.result.shape, dtype=op.result.dtype,
@@ -91,7 +90,7 @@ def _run_ns(value: Value, channels: int) -> float:
     return math.prod(value.shape) / channels * nbytes / _BYTES_PER_NS
 
 
-def _pays(op: Op, groups: int, merged: int) -> bool:
+def _pays(writer: Writer, op: Op, groups: int, merged: int) -> bool:
     """Whether fewer groups save more than their zeros, and seeing that all is finite, take."""
     numbers = op.attributes["dimension_numbers"]
     data, taps, (inputs, outputs) = op.operands[0], _taps(op), _sizes(op, groups)
@@ -107,7 +106,8 @@ def _pays(op: Op, groups: int, merged: int) -> bool:
     made = taps * merged * inputs * features / PARTITIONS
     after = work(merged) + (seen + 4 * made) * _ELEMENT_NS + _KERNELS_NS
     on_vector = places * taps * features / PARTITIONS * _ON_VECTOR * _ELEMENT_NS
-    return after < (on_vector if depthwise.is_depthwise(op) else work(1))
+    is_depthwise = depthwise.is_depthwise(op, writer.tuning)
+    return after < (on_vector if is_depthwise else work(1))
 
 
 def _with_zeros(writer: Writer, op: Op, kernel: Value, groups: int, merged: int) -> Value:
@@ -147,7 +147,7 @@ def _gradient(writer: Writer, op: Op, groups: int) -> Sequence[Value] | None:
 
     def work(joined: int) -> float:
         tiles = groups // joined * -(-results * inputs * joined // PARTITIONS)
-        array = tiles * max(outputs * joined, _NARROWEST) * depth * _passes(op) * _COLUMN_NS
+        array = tiles * max(outputs * joined, INSTRUCTION_CYCLES) * depth * _passes(op) * _COLUMN_NS
         return max(array, _run_ns(data, inputs * joined) + _run_ns(kernel, outputs * joined))
 
     made = math.prod(op.result.shape) * merged / PARTITIONS

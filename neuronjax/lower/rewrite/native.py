@@ -158,7 +158,7 @@ def _sum_of_rows(writer: Writer, op: Op) -> Sequence[Value] | None:
     dimensions = sorted(op.attributes["dimensions"])
     count = len(dimensions)
     rows, columns = math.prod(value.shape[:count]), math.prod(value.shape[count:])
-    if dimensions != list(range(count)) or min(rows, columns) < _LEAST_SIDE:
+    if dimensions != list(range(count)) or min(rows, columns) < writer.tuning.tensor_sum_rows:
         return None
     if value.dtype != np.float32 or not _is_zero(zero):
         return None
@@ -181,10 +181,6 @@ def _sum_of_rows(writer: Writer, op: Op) -> Sequence[Value] | None:
     return [writer.reshape(total, op.result.shape)]
 
 
-_LEAST_SIDE = 128
-"""Rows and columns from which adding up rows on the Tensor engine pays."""
-
-
 def _is_zero(value: Value) -> bool:
     return number_of(value) == 0
 
@@ -204,19 +200,11 @@ def _narrow_collective(writer: Writer, op: Op) -> Sequence[Value] | None:
     if narrow.dtype != op.result.dtype or not _has(wide.result.dtype, narrow.dtype):
         return None
     parameters = tuple(Value(TensorSpec((), narrow.dtype)) for _ in range(2))
-    inner = Writer(op.source, op.scope)
+    inner = writer.branch()
     total = inner.add(reducer(wide) or "", *parameters)
     region = Graph(parameters, inner.operations, (total,))
     spec = TensorSpec(op.result.shape, narrow.dtype)
     return writer.several(wide.name, [narrow], [spec], (region,), wide.attributes)
-
-
-_MOST_PLACES = 9
-"""Elements of a window that are combined place by place."""
-_MOST_IN_A_ROW = 32
-"""Elements of a window along one dimension, where dimensions are combined one after the other."""
-_LEAST_RUN = 16
-"""Neighbours in memory that make transfers of places worth while."""
 
 
 def reduce_window(writer: Writer, op: Op) -> Sequence[Value] | None:
@@ -228,16 +216,17 @@ def reduce_window(writer: Writer, op: Op) -> Sequence[Value] | None:
     name = reducer(op) if len(op.results) == 1 else None
     windows = windows_of(op)
     sizes, rank = windows.sizes, len(windows.sizes)
+    neighbours = writer.tuning.transfer_neighbours
     if name not in ("maximum", "minimum", "add") or not rank:
         return None
-    if sizes[-1] > 1 or windows.strides[-1] > 1 or op.result.shape[-1] < _LEAST_RUN:
+    if sizes[-1] > 1 or windows.strides[-1] > 1 or op.result.shape[-1] < neighbours:
         return None
     if any(low or high for low, high in windows.padding) or set(windows.base_dilations) != {1}:
         return None
     source, init = op.operands
-    if math.prod(sizes) <= _MOST_PLACES:
+    if math.prod(sizes) <= writer.tuning.window_taps:
         return [_combined(writer, name, source, init, windows, op.result.shape)]
-    if max(sizes) > _MOST_IN_A_ROW or not _is_separable(name, init):
+    if max(sizes) > writer.tuning.window_row or not _is_separable(name, init):
         return None
     for axis in (axis for axis in range(rank) if sizes[axis] > 1 or windows.strides[axis] > 1):
         shape = (*op.result.shape[: axis + 1], *source.shape[axis + 1 :])
@@ -269,19 +258,14 @@ def _combined(
     return total
 
 
-_MOST_INTERLEAVED = 4
-_LEAST_INTERLEAVED = 32_768
-"""Elements from which on the latency of a kernel is less than that of so many short transfers."""
-
-
 def concatenate(writer: Writer, op: Op) -> Sequence[Value] | None:
     """Single elements side by side are chosen from: a transfer would place them one by one."""
     shape, axis = op.result.shape, len(op.result.shape) - 1
     count = len(op.operands)
     if (
         op.attributes["dimension"] != axis
-        or not 1 < shape[axis] == count <= _MOST_INTERLEAVED
-        or math.prod(shape) < _LEAST_INTERLEAVED
+        or not 1 < shape[axis] == count <= writer.tuning.interleaved_values
+        or math.prod(shape) < writer.tuning.worthwhile_elements
         or op.result.dtype.itemsize > _WORD
     ):
         return None

@@ -16,30 +16,19 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from neuronjax.formats import EXACT_INTEGERS
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.operations import is_widening, number_of, peel, reducer
 from neuronjax.lower.rewriter import IS_USUAL, Writer, is_finite
-from neuronjax.lower.write.builder import PARTITIONS
+from neuronjax.machine.specs import PARTITIONS
+from neuronjax.machine.timings import INSTRUCTION_CYCLES
 
-_MOST_PLACES = 1 << 18
-"""Places of an index up to which going through all of them is faster than one transfer."""
-_MOST_SUMMED = 1_024
-"""Places up to which comparing them with an index of FP32 sums is faster than a share of transfers
-for 128 of them."""
 _TRANSFERRED_NS = (6_000.0, 7.0)
 """What transfers take for 128 rows of updates, and for each number of a row besides."""
 _COMPARED_NS = 2.0
 """What comparing a place with 128 rows of updates takes, the marks' way through HBM included."""
 _MULTIPLIED_NS = 0.35
 """A column that passes through the Tensor engine, in one of its passes."""
-_MOST_MARKS = 1 << 28
-"""Pairs of a place and a row of updates whose marks are kept in memory."""
-_LEAST_COUNTED = 1 << 16
-"""Pairs of a place and an index from which on a product counts faster."""
-_NARROWEST = 64
-"""Columns that the Tensor engine takes as long for as for fewer."""
-_EXACT = 1 << 24
-"""Integers that FP32 counts up to."""
 _INDICES = (np.dtype(np.int32), np.dtype(np.uint32))
 _FLOAT32 = np.dtype(np.float32)
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -49,7 +38,7 @@ _SUMMED = (_FLOAT32, np.dtype(np.int32))
 
 def scatter(writer: Writer, op: Op) -> Sequence[Value] | None:
     """Updates without a window along the last dimension, others are batches; or sums of rows."""
-    if not _is_plain(op):
+    if not _is_plain(op, writer.tuning.scatter_places):
         return _rows(writer, op)
     operand, indices, updates = op.operands
     (graph,) = op.regions
@@ -66,9 +55,14 @@ def scatter(writer: Writer, op: Op) -> Sequence[Value] | None:
     if name != "add" or wide not in _SUMMED:
         return None
     equal = number_of(updates)
-    if equal is not None and np.isfinite(equal) and len(pairs) == 2 and _is_counted(pairs):
+    if (
+        equal is not None
+        and np.isfinite(equal)
+        and len(pairs) == 2
+        and _is_counted(pairs, writer.tuning.counted_pairs)
+    ):
         return [_counted(writer, op, equal)]
-    if wide == _FLOAT32 and pairs[-2] > _MOST_SUMMED:
+    if wide == _FLOAT32 and pairs[-2] > writer.tuning.scatter_sums:
         return None
     new = _paired(writer, writer.convert(updates, wide), pairs)
     added = writer.add("select", _named(writer, indices, pairs), new, writer.constant(0, new))
@@ -77,8 +71,8 @@ def scatter(writer: Writer, op: Op) -> Sequence[Value] | None:
     return [writer.convert(total, operand.dtype)]
 
 
-def _is_counted(pairs: Sequence[int]) -> bool:
-    return math.prod(pairs) >= _LEAST_COUNTED and pairs[-1] < _EXACT and pairs[-2] < _EXACT
+def _is_counted(pairs: Sequence[int], least: int) -> bool:
+    return math.prod(pairs) >= least and max(pairs[-2:]) < EXACT_INTEGERS
 
 
 def _counted(writer: Writer, op: Op, number: float) -> Value:
@@ -123,13 +117,16 @@ def _rows(writer: Writer, op: Op) -> Sequence[Value] | None:
     operand, indices, updates = op.operands
     places, width = operand.shape[0], math.prod(operand.shape[1:])
     count = math.prod(updates.shape) // width
-    if not _LEAST_COUNTED <= count * places <= _MOST_MARKS or operand.dtype not in _FLOATS:
+    tuning = writer.tuning
+    if not tuning.counted_pairs <= count * places <= tuning.scatter_marks:
+        return None
+    if operand.dtype not in _FLOATS:
         return None
     if not _is_multiplied(places, width, updates):
         return None
     flat = writer.reshape(updates, (count, width))
     all_finite = is_finite(writer, flat)
-    inner = Writer(op.source, op.scope)
+    inner = writer.branch()
     index = inner.reshape(indices, (count,))
     marks = inner.convert(_marked(inner, index, places), updates.dtype)
     total = inner.add(
@@ -138,7 +135,7 @@ def _rows(writer: Writer, op: Op) -> Sequence[Value] | None:
     )  # fmt: skip
     total = inner.reshape(total, operand.shape)
     total = inner.convert(inner.add("add", inner.convert(operand, _FLOAT32), total), operand.dtype)
-    other = Writer(op.source, op.scope)
+    other = writer.branch()
     added = other.add(
         op.name, *op.operands, shape=operand.shape, dtype=operand.dtype, regions=op.regions,
         **{**op.attributes, _BY_TRANSFERS: True},
@@ -153,7 +150,7 @@ def _is_multiplied(places: int, width: int, updates: Value) -> bool:
     made, _ = peel(updates)
     is_narrow = made.producer is not None and is_widening(made.producer)
     passes = 4 if updates.dtype == _FLOAT32 and not is_narrow else 1
-    columns = -(-places // PARTITIONS) * max(width, _NARROWEST) * passes
+    columns = -(-places // PARTITIONS) * max(width, INSTRUCTION_CYCLES) * passes
     multiplied = columns * _MULTIPLIED_NS + places * _COMPARED_NS
     return multiplied < latency + width * element
 
@@ -202,7 +199,7 @@ def _of_widened(graph: Graph) -> str | None:
     return operations[0].name if plain and None not in inner else None
 
 
-def _is_plain(op: Op) -> bool:
+def _is_plain(op: Op, most_places: int) -> bool:
     """Whether an index is one number, and dimensions stand in their order: batches first."""
     if len(op.results) != 1:
         return False
@@ -216,7 +213,7 @@ def _is_plain(op: Op) -> bool:
         and tuple(numbers["input_batching_dims"]) == batches
         and tuple(numbers["scatter_indices_batching_dims"]) == batches
         and numbers["index_vector_dim"] >= len(updates.shape)
-        and 0 < operand.shape[-1] <= _MOST_PLACES
+        and 0 < operand.shape[-1] <= most_places
         and bool(math.prod(updates.shape))
     )
 

@@ -14,16 +14,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from neuronjax.formats import EXACT_INTEGERS
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.box_values import IDENTITIES
 from neuronjax.lower.rewriter import IS_USUAL, Writer
-from neuronjax.lower.write.builder import PARTITIONS
+from neuronjax.machine.specs import PARTITIONS
 
 _FLOAT32 = np.dtype(np.float32)
-_EXACT = 1 << 24
-"""Places that FP32 counts up to."""
 _LENGTHS = tuple(1 << n for n in range(3, 10))
 """Elements of a part."""
 _KERNELS = 40_000
@@ -51,7 +50,7 @@ def of_best_parts(
     (operand,), kept = op.operands, op.results[0].shape[-1]
     *rows, size = operand.shape
     count = math.prod(rows)
-    is_counted = elementwise.is_float(operand.dtype) and size < _EXACT
+    is_counted = elementwise.is_float(operand.dtype) and size < EXACT_INTEGERS
     if WHOLE in op.attributes or not kept or not is_counted:
         return None
 
@@ -71,7 +70,7 @@ def of_best_parts(
     lowest = writer.constant(IDENTITIES["maximum"], Value(TensorSpec((), operand.dtype)))
     greatest = writer.reduce("maximum", main, lowest, (2,))
     bests, numbers = top(writer, greatest, kept)
-    inner, other = (Writer(op.source, op.scope) for _ in range(2))
+    inner, other = (writer.branch() for _ in range(2))
     chosen = _chosen(inner, flat, numbers, length)
     specs = [result.spec for result in op.results]
     inside = [inner.reshape(value, spec.shape) for value, spec in zip(chosen, specs, strict=True)]

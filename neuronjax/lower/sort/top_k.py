@@ -22,7 +22,7 @@ from neuronjax.lower.sort.best_parts import of_best_parts, of_rows, top
 from neuronjax.lower.sort.selection import LONGEST, is_selectable, passes, select_views
 from neuronjax.lower.sort.sort import longest_row, sort_views
 from neuronjax.lower.values.view import View, whole_view
-from neuronjax.lower.write.builder import PARTITIONS
+from neuronjax.machine.specs import PARTITIONS
 
 
 def top_k(scope: Scope, op: Op) -> None:

@@ -17,8 +17,6 @@ from neuronjax.program.operand import Access, Buffer, Dim, Memory, Register, Reg
 from neuronjax.program.operators import DescriptorMode
 from neuronjax.program.program import If, Kernel, Loop, Node, While
 
-PARTITIONS = 128
-
 
 def room_of(core: CoreSpec) -> int:
     """Bytes of a partition of SBUF that a kernel's large tiles may take; the rest is for others."""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from neuronjax.hlo.graph import Op
-from neuronjax.lower.write.builder import PARTITIONS
+from neuronjax.machine.specs import PARTITIONS
 
 _USERS = {"counted_update_slice": "dynamic_update_slice", "chosen_product": "dot_general"}
 """An operation of the compiler's own -> what users know it by."""
