@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax._src import compiler as jax_compiler
 from jax._src import config as jax_config
+from jax._src import core as jax_core
 from jax._src import source_info_util
 from jax._src.interpreters import pxla
 
@@ -19,9 +20,20 @@ from neuronjax.jaxlib_api import PLATFORM, compile_options
 
 def trace(jitted: Any, arguments: Sequence[Any]) -> Any:
     """A ``jax.stages.Traced`` of what ``jax.jit`` or Flax's ``nnx.jit`` returned; the stages of the
-    latter have JAX's within."""
+    latter have JAX's within.
+
+    Relies on ``Traced._consts`` and ``core.escaped_tracer_error``. Without them: compare the number
+    of ``jaxpr.in_avals`` with that of the leaves of ``args_info``.
+
+    UnexpectedTracerError: the function closes over a value of another trace, as JAX says when it
+    runs such a function.
+    """
     traced = jitted.trace(*arguments)
-    return getattr(traced, "traced", traced)
+    traced = getattr(traced, "traced", traced)
+    for constant in traced._consts:
+        if isinstance(constant, jax.core.Tracer):
+            raise jax_core.escaped_tracer_error(constant)
+    return traced
 
 
 def lower(jitted: Any, arguments: Sequence[Any]) -> Any:

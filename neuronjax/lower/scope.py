@@ -310,10 +310,15 @@ class Scope:
         return self.views[op.result]
 
     def place(self, value: Value, *, in_any_order: bool) -> Buffer:
-        """The buffer in which a kernel with strided results makes a value; `views` says where."""
+        """The buffer in which a kernel with strided results makes a value; `views` says where.
+
+        A part of a whole that lies in an order or a frame in which no strides express the part is
+        made by itself, and copied there.
+        """
         part = self.parts.get(value)
         view = None if part is None else within(self.whole(part.op), part)
         if view is None:
+            self.parts.pop(value, None)
             return self.ordered(value) if in_any_order else self.result(value)
         self.views[value] = view
         return view.buffer

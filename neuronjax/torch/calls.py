@@ -50,6 +50,7 @@ def call(
         _without_64_bits(),
         environment.override_property(prng=key),
         torch.no_grad(),
+        torch.compiler._compile_session_context(),  # what modules remember would be traced values
         environment,
     ):
         result = arrays(module(*positional, **keywords))

@@ -5,6 +5,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from neuronjax.jaxlib_api import compile_options, mlir, tracing
 from tests.conftest import RunPython
@@ -52,6 +53,18 @@ def test_compile_options_of_a_lowering(cpu_devices: list[jax.Device]) -> None:
     assert compile_options.shardings_propagated(options) == ([False, True], [True, True])
     assert options.executable_build_options.num_partitions == 8
     assert dict(options.env_option_overrides) == {"xla_dump_to": ""}
+
+
+def test_a_value_of_another_trace_is_named_as_jax_names_it() -> None:
+    kept: list[jax.Array] = []
+
+    def remembering(x: jax.Array) -> jax.Array:
+        kept.append(x * 2)
+        return x + kept[0]
+
+    jax.jit(remembering)(np.ones(4))
+    with pytest.raises(jax.errors.UnexpectedTracerError, match="leaked intermediate value"):
+        tracing.trace(jax.jit(lambda x: remembering(x)), (np.ones(4),))
 
 
 def test_without_source_lines() -> None:

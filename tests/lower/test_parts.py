@@ -65,6 +65,12 @@ def _carried(x: jax.Array, y: jax.Array) -> jax.Array:
     return lax.scan(step, _beside(x, y), length=3)[0]
 
 
+def _heads_of_both(x: jax.Array, y: jax.Array, w: jax.Array) -> jax.Array:
+    """Heads of two streams, which are parts of a product's width, with the heads outermost."""
+    both = jnp.concatenate([(z @ w).reshape(-1, 4, 32) for z in (x, y)])
+    return jnp.tanh(both.transpose(1, 0, 2))
+
+
 A, B = _numbers(40, 128), _numbers(40, 128)
 W, V = _numbers(128, 128), _numbers(128, 256)
 IMAGE, SKIPPED = _numbers(1, 6, 6, 16), _numbers(1, 12, 12, 16)
@@ -85,6 +91,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Tolerance, int | Non
     "read by others": (
         lambda a, b: (lambda c: _beside(c, b * b) + c.sum())(a * 2), (A, B), SUM, 0
     ),
+    "of products, in the order of heads": (_heads_of_both, (A, B[:7], W), SUM, 2),
     "of transposed parts": (
         lambda a, b: jnp.concatenate([(a * 2).T.reshape(128, 5, 8), (b * 2).T.reshape(128, 5, 8)]),
         (A, B), EXACT, 2,

@@ -104,6 +104,28 @@ def test_state() -> None:
     assert "conv.weight" in to_jax(module, x).state.buffers
 
 
+class _Remembering(nn.Module):
+    """Keeps a tensor between calls, as positions are kept, unless it is compiled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        positions = (x[0] * 0 + 1).cumsum(0)
+        if torch.compiler.is_compiling():
+            return x + positions
+        self.kept = self.kept or [positions]
+        return x + self.kept[0]
+
+
+def test_what_a_module_keeps_between_calls() -> None:
+    module, x = _Remembering(), torch.ones(2, 3)
+    program = to_jax(module, x)
+    assert_equal(jax.jit(program)(program.state, x.numpy()), module(x))
+    assert neuronjax.estimate(program).step_ns > 0
+
+
 def test_dropout() -> None:
     module = nn.Sequential(nn.Linear(8, 64), nn.Dropout(0.5))
     x = torch.ones(4, 8)
