@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Set
+from dataclasses import dataclass, replace
 from typing import Any
 
 from neuronjax.hlo import module as hlo
 from neuronjax.lower import passes
 from neuronjax.lower.passes import Known, Pass, Setting
 from neuronjax.lower.prices import Move, Price, Prices
+from neuronjax.lower.schedule.interleave import Candidate
+from neuronjax.lower.schedule.worthwhile import Shares
 from neuronjax.process_settings import seldom_collected
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.program import Kernel, Program, Target
@@ -17,6 +19,31 @@ from neuronjax.timing.encoding import PS, Assumptions, compile_kernel
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.simulate import simulate
 from neuronjax.timing.table import cost_of
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """An engine program on the way: its kernels are made, but have no other order yet."""
+
+    program: Program
+    setting: Setting
+
+    def count_kernels(self) -> Shares[Candidate]:
+        """How often each kind of kernel runs."""
+        with seldom_collected:
+            return passes.count_kernels(self.program, self.setting)
+
+    def complete(self, to_order: Set[Candidate] | None = None) -> Program:
+        """The program with orders of kernels, addresses and semaphores.
+
+        An order is looked for in the kinds `to_order`; None: where it promises enough.
+
+        Raises:
+          SbufOverflowError, PsumOverflowError, DeviceMemoryError: something does not fit.
+          FailedPassError: a pass left what no core could run.
+        """
+        with seldom_collected:
+            return passes.complete(self.program, replace(self.setting, to_order=to_order))
 
 
 def lower_program(
@@ -31,13 +58,42 @@ def lower_program(
 ) -> Program:
     """The engine program of a per-core module: lowered, with addresses and semaphores.
 
+    The arguments are those of `arrange_program`.
+
+    Raises:
+      UnsupportedProgramError: an operation that has no lowering.
+      SbufOverflowError, PsumOverflowError, DeviceMemoryError: something does not fit.
+      FailedPassError: a pass left what no core could run.
+    """
+    return arrange_program(
+        per_core,
+        target,
+        ranks,
+        check_memory=check_memory,
+        verify_passes=verify_passes,
+        watch=watch,
+        known=known,
+    ).complete()
+
+
+def arrange_program(
+    per_core: bytes,
+    target: Target,
+    ranks: int,
+    *,
+    check_memory: bool = True,
+    verify_passes: bool = False,
+    watch: Callable[[Pass, Any], None] | None = None,
+    known: Known | None = None,
+) -> Arranged:
+    """The first half of `lower_program`: kernels, split over the cores of LNC 2 and joined.
+
     Without `check_memory` it may end behind its core's HBM; with `verify_passes` what every pass
     leaves is checked, not the finished program alone. `watch` is shown what each pass leaves.
     What programs with the same `known` find for a kernel, they find once.
 
     Raises:
       UnsupportedProgramError: an operation that has no lowering.
-      SbufOverflowError, PsumOverflowError, DeviceMemoryError: something does not fit.
       FailedPassError: a pass left what no core could run.
     """
     with seldom_collected:
@@ -55,7 +111,7 @@ def lower_program(
                 known=known or Known(),
             )
             program = passes.lower(module, setting)
-        return passes.complete(program, setting)
+        return Arranged(passes.arrange(program, setting), setting)
 
 
 def prices_of(program: Program) -> Prices:

@@ -7,7 +7,7 @@ program without addresses and semaphores, `complete` the rest of the way; `DESCR
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -49,7 +49,8 @@ from neuronjax.lower.rewrite.sort_keys import with_sort_keys
 from neuronjax.lower.rewrite.transposed import REWRITES as TRANSPOSED
 from neuronjax.lower.rewriter import Rewrite, rewrite
 from neuronjax.lower.rules import RULES
-from neuronjax.lower.schedule.interleave import Orders, interleaved
+from neuronjax.lower.schedule.interleave import Candidate, Orders, count_kinds, interleaved
+from neuronjax.lower.schedule.worthwhile import Shares
 from neuronjax.lower.sync.ahead import ahead
 from neuronjax.lower.sync.overlapping import overlapping
 from neuronjax.lower.sync.synchronise import Semaphores, synchronise
@@ -65,10 +66,6 @@ class Known:
 
     orders: Orders = field(default_factory=Orders)
     semaphores: Semaphores = field(default_factory=Semaphores)
-
-    def decided(self) -> Known:
-        """The same, for programs in which the same is decided about kernels that are known."""
-        return Known(self.orders.decided(), self.semaphores)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +83,8 @@ class Setting:
     """The numbers that the compiler is free to choose."""
     known: Known = field(default_factory=Known)
     """What earlier programs have found."""
+    to_order: Set[Candidate] | None = None
+    """The kinds of kernels for which an order is looked for; None: those that promise enough."""
     check_memory: bool = True
     """Whether the program has to fit into its core's HBM."""
     verify_passes: bool = False
@@ -168,7 +167,9 @@ def _interleaved(program: Program, setting: Setting) -> Program:
     if setting.prices is None:
         return program
     known = setting.known
-    return interleaved(program, setting.prices(program), known.orders, known.semaphores)
+    return interleaved(
+        program, setting.prices(program), known.orders, known.semaphores, setting.to_order
+    )
 
 
 def _with_kernels(program: Program, setting: Setting) -> Program:
@@ -283,7 +284,8 @@ PROGRAM_PASSES = (
 PASSES = (*GRAPH_PASSES, *PROGRAM_PASSES)
 """All passes, in order."""
 _TO_PROGRAM = (*GRAPH_PASSES, *PROGRAM_PASSES[:2])
-_TO_THE_END = PROGRAM_PASSES[2:]
+_TO_ORDER = PROGRAM_PASSES[2:5]
+_TO_THE_END = PROGRAM_PASSES[5:]
 
 DESCRIPTION = "\n".join(f"  {entry.name:<12} {entry.contract}" for entry in PASSES)
 """Names and contracts, a line each."""
@@ -301,8 +303,21 @@ def lower(module: ir.Module, setting: Setting) -> Program:
     return _run(_TO_PROGRAM, module, setting)
 
 
+def arrange(program: Program, setting: Setting) -> Program:
+    """A lowered program, split over the cores and joined, before its kernels get other orders."""
+    return _run(_TO_ORDER, program, setting)
+
+
+def count_kernels(program: Program, setting: Setting) -> Shares[Candidate]:
+    """How often each kind of kernel runs in an arranged program."""
+    if setting.prices is None:
+        return Shares({})
+    known = setting.known
+    return count_kinds(program, setting.prices(program), known.orders, known.semaphores)
+
+
 def complete(program: Program, setting: Setting) -> Program:
-    """A lowered program as a core runs it: split, joined, in order, with addresses and semaphores.
+    """An arranged program as a core runs it: in order, with addresses and semaphores.
 
     Raises:
       SbufOverflowError, PsumOverflowError, DeviceMemoryError: something does not fit.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from neuronjax.errors import ConfigurationError
-from neuronjax.planning.measure import Measurement, between
+from neuronjax.planning.measure import Measurement
 
 DEPTHS = (3, 4)
 """Layers of the models that are compiled instead: a first, a last, and one or two between. At two
@@ -21,14 +21,14 @@ def at_depth(
     layers: int,
     prepare: Callable[[int], Prepared],
     measure: Callable[[Prepared], Measurement],
-    measure_alike: Callable[[Prepared], Measurement],
+    measure_depths: Callable[[Prepared, Prepared, float], Measurement],
     depths: tuple[int, int] = DEPTHS,
 ) -> tuple[Measurement, str | None]:
     """The measurement at `layers`, and what was assumed; few layers are measured as they are.
 
     Both depths are prepared before the first is measured: `prepare` may go on in another thread.
-    `measure_alike` measures a depth as `measure` did the one before it: what is decided by a
-    kernel's share of the program must not differ, or the difference counts once for every layer.
+    `measure_depths` measures a shallow and a deep model and goes on along their line, so many times
+    as far as the deep one is.
 
     ConfigurationError: no layers, or depths that are not ascending.
     """
@@ -41,7 +41,6 @@ def at_depth(
     if layers <= deep:
         return measure(prepare(layers)), None
     share = (layers - shallow) / (deep - shallow)
-    deeper, shallower = prepare(deep), prepare(shallow)
-    at_deep = measure(deeper)
-    measurement = between(measure_alike(shallower), at_deep, share)
+    at_deep, at_shallow = prepare(deep), prepare(shallow)
+    measurement = measure_depths(at_shallow, at_deep, share)
     return measurement, f"{layers} identical layers, extrapolated from {shallow} and {deep}"

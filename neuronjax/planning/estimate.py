@@ -26,6 +26,7 @@ from neuronjax.planning.measure import (
     Partitioned,
     Setting,
     measure,
+    measure_depths,
     partitioned,
 )
 from neuronjax.planning.memory import advice, memory_of
@@ -210,7 +211,7 @@ def of_factory(
             layers,
             lambda depth: _prepared(at(depth)[0], setting, mesh, pool, factory),
             _Prepared.measure,
-            _Prepared.measure_alike,
+            _Prepared.measure_to,
             depths,
         )
     return _estimate(workload, measurement, setting, mesh, price, assumed)
@@ -226,19 +227,23 @@ class _Prepared:
     """What the model asks for, over all cores; None: the products of the program."""
 
     def measure(self) -> Measurement:
-        return self._counted(self.setting)
+        return self._with_flops(measure(self.program.result(), self.setting), self.model_flops)
 
-    def measure_alike(self) -> Measurement:
-        """With the orders chosen for the program before it, for kernels that both have."""
-        decided = self.setting.known.decided()
-        return self._counted(replace(self.setting, known=decided))
+    def measure_to(self, deeper: _Prepared, share: float) -> Measurement:
+        """The measurement `share` times as far from this depth as the deeper one is."""
+        measured = measure_depths(self.program, deeper.program, share, self.setting)
+        if self.model_flops is None or deeper.model_flops is None:
+            return measured
+        more = deeper.model_flops - self.model_flops
+        return self._with_flops(measured, self.model_flops + share * more)
 
-    def _counted(self, setting: Setting) -> Measurement:
-        measurement = measure(self.program.result(), setting)
-        if self.model_flops is None:
+    @staticmethod
+    def _with_flops(measurement: Measurement, model_flops: float | None) -> Measurement:
+        """A measurement with the model's own FLOPs, over all cores; None: those counted."""
+        if model_flops is None:
             return measurement
-        share = self.model_flops / measurement.ranks
-        return replace(measurement, numbers={**measurement.numbers, "model_flops": share})
+        numbers = {**measurement.numbers, "model_flops": model_flops / measurement.ranks}
+        return replace(measurement, numbers=numbers)
 
 
 def _prepared(

@@ -6,13 +6,14 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
 from neuronjax import options
 from neuronjax.compiler import CompiledProgram, compile_program
-from neuronjax.engine_compiler import lower_program
+from neuronjax.engine_compiler import Arranged, arrange_program
 from neuronjax.faults import Fault
 from neuronjax.hlo.module import TOKEN, TensorSpec
 from neuronjax.host.client import HostClient
@@ -20,6 +21,7 @@ from neuronjax.legalize.policy import policy_of
 from neuronjax.legalize.report import Collector, Finding
 from neuronjax.lower.memory.account import MemoryUse, account
 from neuronjax.lower.passes import Known
+from neuronjax.lower.schedule.worthwhile import choose_kinds
 from neuronjax.machine.axes import axes_of
 from neuronjax.machine.machine import Machine
 from neuronjax.planning.argument_kinds import ARGUMENTS, Argument
@@ -121,31 +123,70 @@ def measure(prepared: Partitioned, setting: Setting) -> Measurement:
 
     CompileError: it cannot be lowered.
     """
+    arranged = arrange(prepared.program, prepared.traced.ranks, setting)
+    return _numbers_of(prepared, setting, arranged.complete())
+
+
+def measure_depths(
+    shallow: Future[Partitioned], deep: Future[Partitioned], share: float, setting: Setting
+) -> Measurement:
+    """The numbers of a model `share` times as far from `shallow` as `deep` is, on their line.
+
+    One program is arranged while the other one is still being partitioned.
+
+    For which kernels another order is looked for is decided for both by what they count in that
+    model: were it decided otherwise for a layer of one of them, the difference would count once
+    for every layer.
+
+    CompileError: one cannot be lowered.
+    """
+    both = [
+        (prepared, arrange(prepared.program, prepared.traced.ranks, setting))
+        for prepared in (future.result() for future in (deep, shallow))
+    ]
+    deep_shares, shallow_shares = (arranged.count_kernels() for _, arranged in both)
+    to_order = choose_kinds(shallow_shares.extrapolated(deep_shares, share))
+    at_deep, at_shallow = (
+        _numbers_of(prepared, setting, arranged.complete(to_order)) for prepared, arranged in both
+    )
+    return between(at_shallow, at_deep, share)
+
+
+def arrange(program: CompiledProgram, ranks: int, setting: Setting) -> Arranged:
+    """The engine program of a compiled one, before its kernels get other orders.
+
+    CompileError: it cannot be lowered.
+    """
+    machine = setting.machine
+    return arrange_program(
+        program.per_core,
+        Target(machine.chip.name, machine.lnc, machine.chip),
+        ranks,
+        check_memory=False,
+        verify_passes=setting.verify_passes,
+        known=setting.known,
+    )
+
+
+def _numbers_of(prepared: Partitioned, setting: Setting, lowered: Program) -> Measurement:
     traced = prepared.traced
-    measurement = measure_compiled(prepared.program, traced.ranks, setting, traced.arguments)
+    measurement = measure_lowered(
+        lowered, prepared.program, traced.ranks, setting, traced.arguments
+    )
     return dataclasses.replace(measurement, findings=prepared.findings)
 
 
-def measure_compiled(
+def measure_lowered(
+    lowered: Program,
     program: CompiledProgram,
     ranks: int,
     setting: Setting,
     arguments: tuple[Argument, ...] | None = None,
-    lowered: Program | None = None,
 ) -> Measurement:
-    """The numbers of a compiled program; None: of its `arguments` only types are known."""
+    """The numbers of a compiled program as a core runs it; None: of its `arguments` only types are
+    known."""
     machine = setting.machine
     with seldom_collected:
-        if lowered is None:
-            target = Target(machine.chip.name, machine.lnc, machine.chip)
-            lowered = lower_program(
-                program.per_core,
-                target,
-                ranks,
-                check_memory=False,
-                verify_passes=setting.verify_passes,
-                known=setting.known,
-            )
         timeline = time_of(lowered, setting)
         use = account(lowered)
     call = setting.calibration.host_call_ns[machine.chip.core.version]

@@ -36,10 +36,13 @@ class Analysis:
     def measured(self) -> measure.Measurement | None:
         """Its time and memory; ``None``, with a log message, if the program cannot be lowered or
         the chip cannot be timed."""
-        lowered = self.host.program if isinstance(self.host, engine.EngineExecutable) else None
         setting = measure.Setting(machine=self.machine)
         try:
-            return measure.measure_compiled(self.program, self.ranks, setting, lowered=lowered)
+            if isinstance(self.host, engine.EngineExecutable):
+                lowered = self.host.program
+            else:
+                lowered = measure.arrange(self.program, self.ranks, setting).complete()
+            return measure.measure_lowered(lowered, self.program, self.ranks, setting)
         except Exception as error:  # programs must run although their time is unknown
             name = self.program.signature.name
             logger.warning("time and memory of program %s cannot be estimated: %s", name, error)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Set
 from typing import NamedTuple
 
 from neuronjax.errors import OnChipMemoryError
@@ -23,7 +23,7 @@ from neuronjax.lower.prices import Prices
 from neuronjax.lower.schedule.arrange import nbytes_of
 from neuronjax.lower.schedule.clocks import Timer
 from neuronjax.lower.schedule.reorder import IDLE, WORTH, Reordering
-from neuronjax.lower.schedule.worthwhile import Prospect, worthwhile
+from neuronjax.lower.schedule.worthwhile import Prospect, Shares, choose_kinds, shares_of
 from neuronjax.lower.sync.alike import Outline, at_places, outline
 from neuronjax.lower.sync.dependences import Overlap
 from neuronjax.lower.sync.overlap import Overlaps
@@ -41,37 +41,13 @@ class Orders:
 
     def __init__(self) -> None:
         self._prices: tuple[Prices, Target] | None = None
-        self._candidates: dict[Hashable, _Candidate] = {}
-        self._decided: frozenset[Hashable] = frozenset()
+        self._candidates: dict[Hashable, Candidate] = {}
 
-    def decided(self) -> Orders:
-        """The same orders, for programs in which it stays decided for which of these kernels one is
-        looked for: kernels that programs have in common take the same time in all of them, however
-        much of a program they are."""
-        orders = Orders()
-        orders._prices, orders._candidates = self._prices, self._candidates
-        orders._decided = frozenset(self._candidates)
-        return orders
-
-    def known(self, prices: Prices, target: Target) -> dict[Hashable, _Candidate]:
+    def known(self, prices: Prices, target: Target) -> dict[Hashable, Candidate]:
         """The kernel of each outline for which the order was found."""
         if self._prices != (prices, target):
             self._prices, self._candidates = (prices, target), {}
-            self._decided = frozenset()
         return self._candidates
-
-    def chosen(self, program: Program, members: Mapping[int, _Member]) -> list[int]:
-        """The ids of the kernels for which an order is looked for."""
-        promising = worthwhile(program, {key: member.first for key, member in members.items()})
-        return [
-            key
-            for key, member in members.items()
-            if (
-                member.first.is_answered
-                if member.outline.key in self._decided
-                else key in promising
-            )
-        ]
 
 
 def interleaved(
@@ -79,30 +55,18 @@ def interleaved(
     prices: Prices,
     orders: Orders | None = None,
     semaphores: Semaphores | None = None,
+    chosen: Set[Candidate] | None = None,
 ) -> Program:
     """The program with kernels in a faster order. Values stay the same bit by bit.
 
     Call it before `allocate`; tiles of PSUM in kernels that it changes get addresses. `orders` and
-    `semaphores` are taken over from other programs, and kept for them.
+    `semaphores` are taken over from other programs, and kept for them. An order is looked for
+    where it is `chosen`; None: where it promises enough of this program.
     """
-    if any(buffer.on_chip for buffer in program.buffers):
-        return program
-    overlaps = Overlaps(program)
-    overlap_of = {function.name: overlaps.within(function) for function in program.functions}
-    outside = overlaps.within(None)
-    members: dict[int, _Member] = {}
-    semaphores = semaphores or Semaphores()
-    orders = orders or Orders()
-    candidates = orders.known(prices, program.target)
-    for place, kernel in kernels(program):
-        if id(kernel) not in members and is_counted(kernel.body):
-            overlap = overlap_of[place.function.name] if place.function else outside
-            shared = overlaps.begin_together(overlap)
-            own = outline(kernel, shared, overlap)
-            timer = Timer(prices, shared)
-            new = _Candidate(kernel, own, program, timer, overlap, semaphores)
-            members[id(kernel)] = _Member(kernel, own, candidates.setdefault(own.key, new))
-    faster = {key: members[key].faster() for key in orders.chosen(program, members)}
+    members = _members(program, prices, orders or Orders(), semaphores or Semaphores())
+    if chosen is None:
+        chosen = choose_kinds(_shares(program, members))
+    faster = {key: member.faster() for key, member in members.items() if member.first in chosen}
 
     def change(node: Node) -> Node | None:
         return faster.get(id(node), node) if isinstance(node, Kernel) else None
@@ -114,8 +78,41 @@ def interleaved(
     return dataclasses.replace(program, functions=functions, body=rebuilt(program.body, change))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Candidate:
+def count_kinds(
+    program: Program, prices: Prices, orders: Orders, semaphores: Semaphores
+) -> Shares[Candidate]:
+    """How often each kind of kernel runs in a program, before it is `interleaved`."""
+    return _shares(program, _members(program, prices, orders, semaphores))
+
+
+def _shares(program: Program, members: Mapping[int, _Member]) -> Shares[Candidate]:
+    return shares_of(program, {key: member.first for key, member in members.items()})
+
+
+def _members(
+    program: Program, prices: Prices, orders: Orders, semaphores: Semaphores
+) -> dict[int, _Member]:
+    """The kernels, by their ids, that may have another order."""
+    if any(buffer.on_chip for buffer in program.buffers):
+        return {}
+    overlaps = Overlaps(program)
+    overlap_of = {function.name: overlaps.within(function) for function in program.functions}
+    outside = overlaps.within(None)
+    members: dict[int, _Member] = {}
+    candidates = orders.known(prices, program.target)
+    for place, kernel in kernels(program):
+        if id(kernel) not in members and is_counted(kernel.body):
+            overlap = overlap_of[place.function.name] if place.function else outside
+            shared = overlaps.begin_together(overlap)
+            own = outline(kernel, shared, overlap)
+            timer = Timer(prices, shared)
+            new = Candidate(kernel, own, program, timer, overlap, semaphores)
+            members[id(kernel)] = _Member(kernel, own, candidates.setdefault(own.key, new))
+    return members
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Candidate:
     """A kernel of instructions and loops that may be faster in another order."""
 
     kernel: Kernel
@@ -151,11 +148,6 @@ class _Candidate:
     def now(self) -> float | None:
         """How long it takes in the order it has, in ns; None: its tiles do not fit."""
         return self.time(self.kernel)
-
-    @property
-    def is_answered(self) -> bool:
-        """Whether another order has been looked for."""
-        return "faster" in vars(self)
 
     @functools.cached_property
     def faster(self) -> Kernel:
@@ -202,7 +194,7 @@ class _Member(NamedTuple):
 
     kernel: Kernel
     outline: Outline
-    first: _Candidate
+    first: Candidate
 
     def faster(self) -> Kernel:
         """The kernel in the order that is faster for the first one, if there is any."""

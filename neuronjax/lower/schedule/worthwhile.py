@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Collection, Iterator, Mapping, Set
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from neuronjax.program.program import Call, Kernel, Loop, Node, Program, Split, While
 from neuronjax.program.walk import children, walk
@@ -27,51 +28,78 @@ class Prospect(NamedTuple):
     size: int
 
 
-class Candidate(Protocol):
-    """What kernels that are alike have in common: an order is looked for once."""
+class Promising(Protocol):
+    """A kind of kernels, which are alike: an order is looked for once."""
 
     @property
     def prospect(self) -> Prospect:
-        """What another order promises for each of them."""
+        """What another order promises for each kernel of the kind."""
 
 
-def worthwhile(program: Program, candidates: Mapping[int, Candidate]) -> set[int]:
-    """The ids of the kernels that are worth looking at, of those with a candidate.
+Kind = TypeVar("Kind", bound=Promising)
+
+
+@dataclass(frozen=True)
+class Shares(Generic[Kind]):
+    """The kinds of kernels that a program has, and how much each counts."""
+
+    runs: Mapping[Kind, float]
+    """How often the kernels of a kind run, all together."""
+    beside: Collection[Set[Kind]] = ()
+    """Kinds that run beside each other on several cores."""
+
+    def extrapolated(self, deeper: Shares[Kind], share: float) -> Shares[Kind]:
+        """The shares where the time is extrapolated from this program and a deeper one.
+
+        A kernel of which the two have n and m counts ``n + share * (m - n)`` times there, also if
+        that is negative: what its time is wrong by is then wrong in the other direction.
+        """
+        runs = {
+            kind: abs(n + share * (deeper.runs.get(kind, 0.0) - n))
+            for kind, n in (dict.fromkeys(deeper.runs, 0.0) | dict(self.runs)).items()
+        }
+        return Shares(runs, (*self.beside, *deeper.beside))
+
+
+def shares_of(program: Program, kinds: Mapping[int, Kind]) -> Shares[Kind]:
+    """The shares of a program. `kinds` has the kinds of kernels by their ids; others are left
+    out."""
+    runs: dict[Kind, float] = {}
+    for key, (_, times) in kernel_runs(program).items():
+        if key in kinds:
+            runs[kinds[key]] = runs.get(kinds[key], 0.0) + times
+    return Shares(runs, [beside & runs.keys() for beside in _splits(program, kinds)])
+
+
+def choose_kinds(shares: Shares[Kind]) -> frozenset[Kind]:
+    """The kinds of kernels that are worth looking at.
 
     Those that promise least for each of their instructions are left out first, but for those that
     run beside one that stays: a `Split` takes as long as the slower of its kernels.
     """
-    alike: dict[int, list[int]] = {}
-    runs = kernel_runs(program)
-    for key in runs:
-        if key in candidates:
-            alike.setdefault(id(candidates[key]), []).append(key)
-    whole: dict[int, Prospect] = {}
-    for group, keys in alike.items():
-        prospect = candidates[keys[0]].prospect
-        times = sum(runs[key][1] for key in keys)
+    whole: dict[Kind, Prospect] = {}
+    for kind, times in shares.runs.items():
+        prospect = kind.prospect
         size = prospect.size if prospect.gain else 0
-        whole[group] = Prospect(times * prospect.time, times * prospect.gain, size)
+        whole[kind] = Prospect(times * prospect.time, times * prospect.gain, size)
     time = sum(prospect.time for prospect in whole.values())
     size = sum(prospect.size for prospect in whole.values())
     lost = 0.0
     kept = set(whole)
-    for group, prospect in sorted(whole.items(), key=lambda item: _promise(item[1])):
+    for kind, prospect in sorted(whole.items(), key=lambda item: _promise(item[1])):
         lost += prospect.gain
         if lost > time * (TOLERABLE if size > MUCH else NEGLIGIBLE):
             break
-        kept.remove(group)
+        kept.remove(kind)
         size -= prospect.size
-    chosen = {key for group in kept for key in alike[group]}
-    beside = (key for keys in _splits(program) if not keys.isdisjoint(chosen) for key in keys)
-    return chosen | {key for key in beside if key in candidates}
+    return frozenset(kept.union(*(kinds for kinds in shares.beside if not kept.isdisjoint(kinds))))
 
 
-def _splits(program: Program) -> Iterator[set[int]]:
-    """The ids of the kernels of each `Split`."""
+def _splits(program: Program, kinds: Mapping[int, Kind]) -> Iterator[Set[Kind]]:
+    """The kinds of the kernels of each `Split`."""
     for _, node in walk(program):
         if isinstance(node, Split):
-            yield set(map(id, node.kernels))
+            yield {kinds[id(kernel)] for kernel in node.kernels if id(kernel) in kinds}
 
 
 def _promise(prospect: Prospect) -> float:
