@@ -21,7 +21,7 @@ from neuronjax.hlo import module as hlo
 from neuronjax.hlo.custom_calls import custom_calls
 from neuronjax.hlo.location import source_line
 from neuronjax.hlo.module import TensorSpec
-from neuronjax.host.callbacks import tell_failures
+from neuronjax.host.callbacks import Failures, passed_on
 from neuronjax.host.folding import keep_convolutions
 from neuronjax.host.in_flight import InFlight
 from neuronjax.jaxlib_api import compile_options, cpu_client, xla_errors
@@ -29,8 +29,7 @@ from neuronjax.jaxlib_api.cpu_client import Executable
 from neuronjax.options import settings_of_xla
 
 _STUCK_SECONDS = 600
-"""Many emulated cores on few host cores are slow, not stuck; XLA's default of 40 s would abort. It
-does abort then: a core whose host callback raised an exception never comes."""
+"""Many emulated cores on few host cores are slow, not stuck; XLA's default of 40 s would abort."""
 _COLLECTIVES = 4
 """Collectives that a device may have under way at once: those that do not depend on each other."""
 _TIMEOUT = f"--xla_cpu_collective_call_terminate_timeout_seconds={_STUCK_SECONDS}"
@@ -114,8 +113,11 @@ class HostExecutable:
         placement: Placement,
         results: Sequence[TensorSpec],
         in_flight: InFlight,
+        then: Executable | None = None,
     ) -> None:
+        """`then` runs behind the program, and passes its results on."""
         self.placement = placement
+        self._then = then
         several = len(placement) > 1
         self._in_flight = in_flight if several else None
         self._enqueuing = in_flight.enqueuing if several else contextlib.nullcontext()
@@ -136,6 +138,9 @@ class HostExecutable:
             return self._execute(arguments).consume_with_handlers(self.handlers), None
         with self._enqueuing:
             results = self._execute(arguments, with_tokens=True)
+            if self._then is not None:
+                made = results.consume_with_handlers(self.handlers)
+                results = self._then.execute_sharded(made, with_tokens=True)
         token = results.consume_token()
         if self._in_flight is not None:
             self._in_flight.add(token)
@@ -230,11 +235,15 @@ class HostClient:
             parsed = hlo.load(module)
             hlo.forget_shardings(parsed)
             keep_convolutions(parsed)
-            if len(placement) > 1 and any(name in module for name in _MEETINGS):
-                callbacks = [tell_failures(function, _STUCK_SECONDS) for function in callbacks]
+            then: Executable | None = None
+            if callbacks and len(placement) > 1 and any(name in module for name in _MEETINGS):
+                failures = Failures(len(placement))
+                callbacks = failures.kept(callbacks, parsed)
+                end = passed_on(parsed, len(placement))
+                then = compile_and_load(end, target, chosen, [failures.raise_first])
             functions = [list(callbacks)] if callbacks else []
             loaded = compile_and_load(parsed, target, chosen, *functions)
-        return HostExecutable(loaded, placement, results, self._in_flight)
+        return HostExecutable(loaded, placement, results, self._in_flight, then)
 
     def compile_partitions(
         self,
