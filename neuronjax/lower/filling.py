@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from neuronjax.hlo.graph import Op, Value
-from neuronjax.lower.chain.boxes import FREE_ELEMENTS
 from neuronjax.lower.chain.elementwise import fill
 from neuronjax.lower.operations import number_of
 from neuronjax.lower.scope import Scope
@@ -32,7 +31,7 @@ def spread(scope: Scope, target: View, number: float, op: Op, name: str = "fill"
 
     def write(builder: KernelBuilder, views: list[View], _: list[Buffer]) -> None:
         buffer, elements = views[0].buffer, views[0].buffer.elements
-        width = min(FREE_ELEMENTS, max(1, elements // PARTITIONS))
+        width = min(builder.tuning.tile_elements, max(1, elements // PARTITIONS))
         tile = builder.tile((PARTITIONS, width), buffer.dtype, name=name)
         whole = tile_access(tile, [width], [1])
         fill(builder, whole, Immediate(number))

@@ -12,6 +12,7 @@ from neuronjax.lower.plan.homes import Home
 from neuronjax.lower.prices import Prices
 from neuronjax.lower.rules import EPILOGUES, RULES
 from neuronjax.lower.scope import Rules, Scope
+from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.unit import Unit
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View, whole_view
@@ -37,11 +38,12 @@ def written(
     ranks: int,
     name: str,
     donations: Mapping[int, int | None],
-    prices: Callable[[Program], Prices] | None = None,
+    prices: Callable[[Program], Prices] | None,
+    tuning: Tuning,
 ) -> Program:
     """The program of a graph: a kernel for each of its groups, in an order that can be run."""
     empty = Program(name=name, target=target, body=())
-    unit = Unit(target, ranks=ranks, prices=None if prices is None else prices(empty))
+    unit = Unit(target, tuning, ranks=ranks, prices=None if prices is None else prices(empty))
     scope = Scope(unit, Rules(RULES, EPILOGUES, spread), graph)
     for index, value in enumerate(graph.parameters):
         if not value.is_empty:

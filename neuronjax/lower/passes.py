@@ -143,8 +143,9 @@ def _with_sort_keys(graph: Graph, setting: Setting) -> Graph:
 
 def _written(graph: Graph, setting: Setting) -> Program:
     return written(
-        graph, setting.target, setting.ranks, setting.name, setting.donations, setting.prices
-    )
+        graph, setting.target, setting.ranks, setting.name, setting.donations, setting.prices,
+        setting.tuning,
+    )  # fmt: skip
 
 
 def _unread(program: Program, setting: Setting) -> Program:

@@ -16,7 +16,6 @@ from typing import Any
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.chain.across import write_chain
 from neuronjax.lower.chain.balance import balanced
-from neuronjax.lower.chain.boxes import SLOTS
 from neuronjax.lower.chain.stepped import steps_of, write_steps
 from neuronjax.lower.chain.tile_program import (
     Reference,
@@ -38,6 +37,7 @@ from neuronjax.lower.plan.layouts import orders
 from neuronjax.lower.plan.order import ordered
 from neuronjax.lower.plan.parts import Part, parts, within
 from neuronjax.lower.plans import cheapest
+from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.unit import Unit
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View, whole_view
@@ -94,9 +94,14 @@ class Scope:
     #: Number of the group that is being lowered.
     current: int = -1
 
+    @property
+    def tuning(self) -> Tuning:
+        """The numbers that the compiler is free to choose."""
+        return self.unit.tuning
+
     def run(self) -> list[View | None]:
         """Lowers all operations; the views of the graph's results, None of empty ones."""
-        fusion = Fusion(frozenset(self.rules.products))
+        fusion = Fusion(frozenset(self.rules.products), self.tuning)
         groups = paired(merged(fusion.run(self.graph), fusion), fusion)
         groups = widened_late(absorbed(groups, fusion), fusion, self.graph)
         groups = self._groups = ordered(groups, fusion, self.homes, self.graph.results)
@@ -231,7 +236,12 @@ class Scope:
         shape = tuple(view.shape[d] for d in order)
         stands = replace(view.buffer, shape=shape)
         if (
-            turn_of(view.transposed(order), whole_view(stands, shape), self.unit.target.core)
+            turn_of(
+                view.transposed(order),
+                whole_view(stands, shape),
+                self.unit.target.core,
+                self.tuning,
+            )
             is None
         ):
             return view
@@ -291,7 +301,7 @@ class Scope:
         fixed = {*at_home, *map(root_of, at_home)}
         ordered = {*self.preferred, *self.frames, *self.orders}
         homes = {home.parameter: root_of(home.result) for home in self.homes}
-        placed = parts(self.graph, self._groups, fixed, ordered, homes)
+        placed = parts(self.graph, self._groups, fixed, ordered, homes, self.tuning.efficient_run)
         for value, part in placed.items():
             whole = part.op.result
             self._last_use[whole] = max(self._last_use.get(whole, -1), self._last_use[value])
@@ -343,14 +353,14 @@ class Scope:
         """
         order = sorted(range(len(target.shape)), key=lambda axis: -abs(target.strides[axis]))
         source, target = source.transposed(order), target.transposed(order)
-        turn = turn_of(source, target, self.unit.target.core)
-        steps = steps_of(source, target) if turn is None else []
+        turn = turn_of(source, target, self.unit.target.core, self.tuning)
+        steps = steps_of(source, target, self.tuning) if turn is None else []
 
         def write(builder: KernelBuilder, views: list[View], _: list[Buffer]) -> None:
             if turn is not None:
                 write_turned(builder, turn, *views)
             elif steps:
-                for part in steps_of(*views):
+                for part in steps_of(views[0], views[1], self.tuning):
                     write_steps(builder, part)
             else:
                 builder.emit(DmaCopy(dst=views[1].access(), src=views[0].access()))
@@ -400,6 +410,7 @@ class Scope:
                 builder = KernelBuilder(
                     name=label,
                     core=self.unit.target.core,
+                    tuning=self.tuning,
                     cores=self.unit.target.lnc,
                     operations=tuple(dict.fromkeys(map(operation_of, operations))),
                     sources=sources,
@@ -409,7 +420,7 @@ class Scope:
                     [replace(view, buffer=stands[view.buffer]) for view in views],
                     [stands[buffer] for buffer in buffers],
                 )
-                return balanced(builder.kernel(), builder.core)
+                return balanced(builder.kernel(), builder.core, self.tuning)
 
             rows = ((write,),) if callable(write) else write
             plans = [[functools.partial(made, way) for way in row] for row in rows]
@@ -449,9 +460,10 @@ class Scope:
             buffers = [*(view.buffer for view in seen), *made]
             write_chain(TileEmitter(builder, program, buffers, spreads=spreads, slots=slots))
 
+        several = self.tuning.chain_slots
         plans = [
             [functools.partial(write, spreads, slots)]
-            for spreads, slots in ((True, SLOTS), (False, SLOTS), (False, 1))
+            for spreads, slots in ((True, several), (False, several), (False, 1))
         ]
         self.kernel(
             chain_name(group.operations), group.operations, ("chain", program), views, results,

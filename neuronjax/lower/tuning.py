@@ -77,6 +77,76 @@ class Tuning:
         "products have latencies of their own", "counts of classes, sums of segments")
     worthwhile_elements: int = choice(32 * KIB, "from elements of a tensor",
         "a pass through SBUF takes some microseconds", "transposes, strided copies, pairs")
+    # chain/: tiles of what is computed element by element.
+    tile_elements: int = choice(2 * KIB, "to elements of a tile in a partition",
+        "longer instructions are not faster, and tiles must leave room", "everything element-wise")
+    small_tile: int = choice(64, "from elements of a tile in a partition",
+        "shorter instructions take as long", "chains of many inputs")
+    tiles_in_turn: int = choice(4, "from tiles of a chain that is not small",
+        "one is loaded and one stored while engines work", "residuals and activations")
+    tile_part: int = choice(256, "elements of a partition from which a tile is not small",
+        "an instruction's start counts for less", "small element-wise kernels")
+    single_row: int = choice(256, "from elements of a reduced row that has a partition to itself",
+        "its sums are scalars of instructions", "norms and softmax")
+    chain_slots: int = choice(2, "tiles of what a loop loads or stores",
+        "one is used while the other is on its way", "everything element-wise")
+    held_bytes: int = choice(24, "bytes for each element of the values between",
+        "the tiles of the dead make room for others", "long chains, norms of long rows")
+    row_bytes: int = choice(150 * KIB, "to bytes of a partition for whole rows",
+        "the rest is for what is loaded beside them", "norms and softmax of long rows")
+    shared_bytes: int = choice(32 * KIB, "to bytes of a partition for what a loop's tiles share",
+        "the rest is for the tiles", "biases and scales of wide layers")
+    close_elements: int = choice(4, "to elements from one that is wanted to the next",
+        "a transfer takes what lies between along", "strided slices, interleaved channels")
+    moved_for_one: int = choice(8, "to elements that are moved for each that is wanted",
+        "a transfer of a single element takes as long", "strided copies, gathers of columns")
+    copied_run: int = choice(32, "from elements side by side that are moved together",
+        "fewer are moved as fast one by one", "transposes and strided copies")
+    sweep_words: int = choice(12, "words of a partition for each element of a row",
+        "kernels that count them say so themselves", "windows, running sums, reductions of pairs")
+    spread_partitions: int = choice(32, "from partitions that a row is spread over",
+        "transfers to fewer take less time than a product", "biases and scales")
+    spread_psum: int = choice(1024, "to elements of a row that stays in PSUM",
+        "products need the banks", "biases on trn1 and inf2")
+    spread_banks: int = choice(6, "to banks of PSUM for rows that stay",
+        "products need the others", "biases on trn1 and inf2")
+    scalar_elements: int = choice(32, "from elements of work that moves to the Scalar engine",
+        "an engine has to be told that the other is done", "sums that leave PSUM")
+    # group/: what becomes one kernel.
+    group_operations: int = choice(96, "to operations of a group",
+        "tiles have to fit, and people to read the kernel", "optimizers, long chains")
+    early_elements: int = choice(64 * KIB, "to elements of what is made before it is read",
+        "more would take memory for too long", "biases that are converted")
+    waiting_operations: int = choice(16, "to operations that wait for their user",
+        "a group of them alone would be a kernel more", "masks and rotary tables")
+    score_bytes: int = choice(36, "bytes of a query's partition for each key",
+        "scores, their exponentials and what is between", "attention over long texts")
+    attention_queries: int = choice(64, "from queries of attention whose keys pass in parts",
+        "fewer leave most partitions idle", "attention over long texts")
+    attention_width: int = choice(512, "to features of a head",
+        "sums of a head are one bank of PSUM", "attention")
+    pair_rows: int = choice(512, "from rows that pass through both products of a pair",
+        "fewer do not hide the loads of what stays", "gated layers")
+    pair_columns: int = choice(128, "from columns of a product that stay",
+        "fewer leave the Tensor engine idle", "gated layers")
+    pair_bytes: int = choice(32 * KIB, "to bytes of a partition for an operand that stays",
+        "both have to fit beside the rows that pass", "gated layers")
+    # plan/: where values lie.
+    efficient_run: int = choice(512, "from bytes side by side",
+        "transfers of fewer are bound by their descriptors", "layouts that products read")
+    # reduction/.
+    two_pass_row: int = choice(1024, "from elements of a row that is reduced in two passes",
+        "a second kernel has latencies of its own", "reductions with a function of their own")
+    scanned_rows: int = choice(16, "to rows of a partition that are scanned one by one",
+        "more are added up column by column", "running sums")
+    stepwise_columns: int = choice(16, "from columns that a partition takes",
+        "transfers of fewer are bound by their descriptors", "running sums over rows")
+    stepwise_tile: int = choice(4 * KIB, "to elements of a tile in a partition",
+        "tiles of two iterations have to fit", "running sums over rows")
+    stepwise_steps: int = choice(32, "to steps that are written out",
+        "every one is an instruction", "running sums over rows")
+    stepwise_share: float = choice(0.4, "part of the time of elements that are moved one by one",
+        "below, columns are added up as they lie", "running sums over rows")
 # fmt: on
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from neuronjax.lower.prices import Prices
+from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.values.storage import storage_of, stored
 from neuronjax.program.element_types import ElementType
 from neuronjax.program.operand import Buffer, Kind, Memory, Register
@@ -21,6 +22,7 @@ class Unit:
     """A program in the making: buffers, functions, registers."""
 
     target: Target
+    tuning: Tuning
     buffers: dict[str, Buffer] = field(default_factory=dict)
     functions: dict[Any, Function] = field(default_factory=dict)
     #: Names of those that depend on variables of loops around their calls.

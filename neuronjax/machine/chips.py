@@ -85,6 +85,9 @@ NC_V1 = CoreSpec(
     psum=_UNPUBLISHED_MEMORY,
     dma=DmaSpec(engines=0, rings_per_engine=0, engine_bandwidth=0, engine_peak_bandwidth=0),
     descriptor_engines=0,
+    moves_bits=False,
+    takes_constant_bias=False,
+    reads_pairs=False,
 )
 
 NC_V2 = CoreSpec(
@@ -124,6 +127,9 @@ NC_V2 = CoreSpec(
         engine_peak_bandwidth=27_200_000_000,  # dma
     ),
     descriptor_engines=0,
+    moves_bits=False,
+    takes_constant_bias=False,
+    reads_pairs=False,
 )
 
 NC_V3 = CoreSpec(
@@ -167,6 +173,9 @@ NC_V3 = CoreSpec(
         engine_peak_bandwidth=27_200_000_000,  # dma
     ),
     descriptor_engines=2,  # nki/trainium2_arch
+    moves_bits=True,  # nki/trainium2_arch
+    takes_constant_bias=True,  # isa (activation: bias)
+    reads_pairs=True,  # nki/trainium2_arch
 )
 
 NC_V4 = CoreSpec(
@@ -218,6 +227,9 @@ NC_V4 = CoreSpec(
         engine_peak_bandwidth=38_400_000_000,  # dma
     ),
     descriptor_engines=2,  # nki/trainium3_arch
+    moves_bits=True,  # as v3
+    takes_constant_bias=True,  # as v3
+    reads_pairs=True,  # as v3
 )
 
 _MICROCODE_BYTES = 96 * MIB  # neuron-runtime/explore/device-memory.rst

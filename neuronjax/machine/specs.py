@@ -22,6 +22,10 @@ TERA = 10**12
 
 PARTITIONS = 128
 """Partitions of SBUF and PSUM in every generation whose memories are published."""
+ACCESS_DIMS = 4
+"""Free dimensions of an access pattern, in every generation (isa)."""
+WORD_BYTES = 4
+"""Bytes of the numbers that engines compute with."""
 MOVING_COLUMNS = 512
 """Most columns of a moving matrix, in every generation: what one bank of PSUM takes in FP32."""
 
@@ -191,6 +195,12 @@ class CoreSpec:
     dma: DmaSpec
     #: Hardware descriptor-generation engines.
     descriptor_engines: int
+    #: Whether transposes of the Tensor engine move bits; else they are products.
+    moves_bits: bool
+    #: Whether the Scalar engine takes a constant as its bias.
+    takes_constant_bias: bool
+    #: Whether Vector reads two tensors of SBUF in the time that it takes for one.
+    reads_pairs: bool
 
     def __post_init__(self) -> None:
         if self.is_published:

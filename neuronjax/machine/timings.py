@@ -17,6 +17,8 @@ from dataclasses import dataclass
 
 from neuronjax.machine.specs import KIB, MIB
 
+DMA_BEAT_BYTES = 64
+"""Least bytes that the memory interface moves, and that an element should have (dma-bandwidth)."""
 INSTRUCTION_CYCLES = 64
 """Least cycles between two instructions of an engine, in every generation (guide: MIN_II)."""
 

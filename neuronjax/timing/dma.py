@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from neuronjax.machine.specs import Engine
+from neuronjax.machine.timings import DMA_BEAT_BYTES
 from neuronjax.program import dma as program
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.instruction import Instruction
@@ -22,9 +23,6 @@ from neuronjax.program.operators import DescriptorMode
 from neuronjax.timing.cost import Cost, Rule, Transfer, extra, sequencer
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.walks import run_elements
-
-BEAT_BYTES = 64
-"""What the memory interface moves at least."""
 
 _SOFTWARE_CYCLES = 4
 """Cycles of GpSimd for a descriptor that it makes itself: a few stores (estimate)."""
@@ -65,7 +63,7 @@ def transfer(
     if hbm_accesses:
         hbm_rate = platform.hbm_bytes_per_ns / hbm_accesses / all_engines
     rate = min(platform.dma_bytes_per_ns * share, hbm_rate)
-    each_ns = max(descriptor_bytes, BEAT_BYTES) / rate + calibration.dma_run_ns
+    each_ns = max(descriptor_bytes, DMA_BEAT_BYTES) / rate + calibration.dma_run_ns
     start_ns, generator_ns = _start(mode, platform)
     return Transfer(
         nbytes=nbytes,

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 
 from neuronjax.formats import FLOAT32
 from neuronjax.lower.chain.box_values import Values
-from neuronjax.lower.chain.boxes import FREE_ELEMENTS, Axis, Box, Chunk, boxes, pieces, size_of
+from neuronjax.lower.chain.boxes import Axis, Box, Chunk, boxes, pieces, size_of
 from neuronjax.lower.chain.tile_program import Input, Node, Reference, TileProgram
 from neuronjax.lower.chain.tiles import TileEmitter, needed
+from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.write.builder import tile_access
 from neuronjax.machine.specs import PARTITIONS
 from neuronjax.program.affine import ZERO, Affine
@@ -24,19 +25,16 @@ from neuronjax.program.operators import AluOp
 from neuronjax.program.tensor_engine import Matmul
 from neuronjax.program.vector_engine import Memset, TensorCopy, TensorReduce, TensorTensor
 
-_LEAST = 128
-"""Elements of a sum from which on it is worth while."""
-
 
 def write_chain(emitter: TileEmitter) -> None:
     """The instructions of a whole chain."""
-    if is_across(emitter.program):
+    if is_across(emitter.program, emitter.builder.tuning):
         Across(emitter).write()
     else:
         emitter.emit()
 
 
-def is_across(program: TileProgram) -> bool:
+def is_across(program: TileProgram, tuning: Tuning) -> bool:
     """Whether all reductions are sums, that nothing as large waits for, across rows of memory."""
     sums = [node for node in program.nodes if node.reduced]
     plain = all(
@@ -44,11 +42,11 @@ def is_across(program: TileProgram) -> bool:
         for node in sums
     )
     length = math.prod(program.domain[dim] for dim in program.reduced)
-    if not sums or not plain or length < _LEAST or _waits(program):
+    if not sums or not plain or length < tuning.tensor_sum_rows or _waits(program):
         return False
     kept = [dim for dim in range(len(program.domain)) if dim not in program.reduced]
     if math.prod(program.domain[dim] for dim in kept) == 1:
-        return _width(program) > 1
+        return _width(program, tuning.tile_elements) > 1
     large = [source for source in program.inputs if source.axes >= program.reduced | set(kept)]
     if not large:
         return False
@@ -56,7 +54,7 @@ def is_across(program: TileProgram) -> bool:
         return True
     inner = _inner(program)
     width = math.prod(program.domain[dim] for dim in (*kept, *inner))
-    return 0 < len(inner) < len(program.reduced) and width <= FREE_ELEMENTS
+    return 0 < len(inner) < len(program.reduced) and width <= tuning.tile_elements
 
 
 def _inner(program: TileProgram) -> tuple[int, ...]:
@@ -93,11 +91,11 @@ def _innermost(source: Input) -> int:
     return min(source.axes, key=lambda dim: abs(source.strides[dim]))
 
 
-def _width(program: TileProgram) -> int:
+def _width(program: TileProgram, most: int) -> int:
     """Elements of a row, where everything is added up: a divisor of the last dimension."""
     size = program.domain[max(program.reduced)]
     total = math.prod(program.domain[dim] for dim in program.reduced)
-    most = min(FREE_ELEMENTS, max(1, total // PARTITIONS))
+    most = min(most, max(1, total // PARTITIONS))
     return max((n for n in range(1, most + 1) if size % n == 0), default=1)
 
 
@@ -122,11 +120,11 @@ class Across:
         rows = sorted(program.reduced - set(within))
         reduced = [Axis(dim, program.domain[dim]) for dim in rows]
         if not kept:
-            width, last = _width(program), reduced.pop()
+            width, last = _width(program, self.builder.tuning.tile_elements), reduced.pop()
             inner = (Axis(last.dim, width),)
             if last.size > width:
                 reduced.append(Axis(last.dim, last.size // width, width))
-        for chunk in pieces(kept, ()):
+        for chunk in pieces(kept, (), self.builder.tuning.tile_elements):
             start = dict.fromkeys(range(len(program.domain)), ZERO)
             for dim, first in chunk.base:
                 start[dim] += first
@@ -144,7 +142,9 @@ class Across:
         position: dict[int, Affine],
     ) -> None:
         """All rows of some columns, each of `inner` elements; a partition has neighbouring rows."""
-        neighbours = _group(rows, size_of(columns) * size_of(inner))
+        neighbours = _group(
+            rows, self.builder.tuning.tile_elements // (size_of(columns) * size_of(inner))
+        )
         if neighbours.size > 1:
             rows = [
                 *rows[:-1],
@@ -228,11 +228,11 @@ class Across:
         return tile_access(row, [axis.size for axis in columns], _dense(columns))
 
 
-def _group(rows: Sequence[Axis], width: int) -> Axis:
+def _group(rows: Sequence[Axis], most: int) -> Axis:
     """Neighbouring rows that lie in one partition: long runs, and every partition has some."""
     last = rows[-1]
     total = size_of(rows)
-    most = min(FREE_ELEMENTS // width, total // PARTITIONS) if last.step == 1 else 1
+    most = min(most, total // PARTITIONS) if last.step == 1 else 1
     size = max((n for n in range(1, most + 1) if last.size % n == 0), default=1)
     return Axis(last.dim, size, last.step)
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from neuronjax.formats import BFLOAT16, FLOAT16, FLOAT32
-from neuronjax.lower.chain.compose import CONSTANT_BIAS
+from neuronjax.lower.tuning import Tuning
 from neuronjax.machine.specs import CoreSpec, Engine
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Immediate, Memory, Scalar
@@ -27,17 +27,13 @@ from neuronjax.program.vector_engine import (
 )
 
 _TYPES = (FLOAT32, BFLOAT16, FLOAT16)
-_LEAST = 32
-"""Elements from which on moving pays: another engine has to be told."""
 _FIXED = 64
 """What an instruction costs beside its elements."""
 _WAKING = 100
 """What it costs to wait for another engine, about."""
-_FAST_COPIES = 3
-"""Generation from which on Vector copies several narrow elements per cycle."""
 
 
-def balanced(kernel: Kernel, core: CoreSpec) -> Kernel:
+def balanced(kernel: Kernel, core: CoreSpec, tuning: Tuning) -> Kernel:
     """The kernel with instructions of Vector moved to the Scalar engine where that helps."""
     clocks = {engine: core.clock_hz(engine) for engine in (Engine.VECTOR, Engine.SCALAR)}
     busy = dict.fromkeys(clocks, 0.0)
@@ -45,7 +41,7 @@ def balanced(kernel: Kernel, core: CoreSpec) -> Kernel:
     for number, (instruction, runs) in enumerate(_instructions(kernel.body, 1)):
         if instruction.engine in busy:
             busy[instruction.engine] += runs * _cost(instruction) / clocks[instruction.engine]
-        if _is_flexible(instruction, core.version):
+        if _is_flexible(instruction, core, tuning.scalar_elements):
             flexible.append((number, instruction, runs))
     to_scalar: set[int] = set()
     for number, instruction, runs in sorted(flexible, key=lambda entry: not _reads_psum(entry[1])):
@@ -114,20 +110,20 @@ def _on_scalar(instruction: Instruction) -> Activate | None:
     return Activate(dst=instruction.dst, op=function, data=instruction.data, scale=scale, bias=bias)
 
 
-def _is_flexible(instruction: Instruction, version: int) -> bool:
+def _is_flexible(instruction: Instruction, core: CoreSpec, least: int) -> bool:
     """Whether it is written for Vector, and the Scalar engine does the same as fast."""
     other = _on_scalar(instruction)
     if instruction.engine is not Engine.VECTOR or other is None:
         return False
-    if isinstance(other.bias, Immediate) and version < CONSTANT_BIAS:
+    if isinstance(other.bias, Immediate) and not core.takes_constant_bias:
         return False
     if any(access.element_type not in _TYPES for access in instruction.accesses()):
         return False
     streams = [access for access in instruction.accesses() if access.free_elements > 1]
-    if max((access.free_elements for access in streams), default=0) < _LEAST:
+    if max((access.free_elements for access in streams), default=0) < least:
         return False
     narrow = all(access.element_type is not FLOAT32 for access in streams)
-    return version < _FAST_COPIES or not narrow
+    return not (narrow and core.vector.wide)
 
 
 def _reads_psum(instruction: Instruction) -> bool:

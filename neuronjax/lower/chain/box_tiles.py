@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from neuronjax.lower.chain import elementwise
-from neuronjax.lower.chain.boxes import SLOTS, Axis, Box, size_of
+from neuronjax.lower.chain.boxes import Axis, Box, size_of
 from neuronjax.lower.chain.shortcuts import Shortcuts, shortcuts
 from neuronjax.lower.chain.spread import banks_in_psum, is_spread, spread
 from neuronjax.lower.chain.tile_program import Input, Reference, TileProgram
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import walk
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
+from neuronjax.machine.specs import CoreSpec
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType
@@ -30,7 +31,7 @@ class Chain:
     program: TileProgram
     buffers: Sequence[Buffer]
     #: Tiles per input that is loaded in a loop.
-    slots: int = SLOTS
+    slots: int
     #: Whether the Tensor engine is free to spread rows over partitions.
     spreads: bool = False
     #: Values that somebody wants in tiles, as they are.
@@ -65,8 +66,8 @@ class BoxTiles:
         return self.chain.shortcuts.before
 
     @property
-    def version(self) -> int:
-        return self.chain.builder.core.version
+    def core(self) -> CoreSpec:
+        return self.chain.builder.core
 
     def tile(self, axes: frozenset[int], dtype: ElementType, name: str, slots: int = 1) -> Access:
         """A new tile for a value that varies along `axes`, seen with its own axes only."""
@@ -127,7 +128,8 @@ class BoxTiles:
             row = self.hbm(source.buffer, source.strides, source.offset, own)
             return self._spread(row, source, dtype)
         dst = self.tile(source.axes, dtype, "in", self.chain.slots)
-        if own and source.spread == abs(source.strides[own[-1].dim] * own[-1].step):
+        spread = source.spread(builder.tuning.close_elements)
+        if own and spread == abs(source.strides[own[-1].dim] * own[-1].step):
             self._load_whole_rows(source, own, dst)
             return dst
         src = self.hbm(source.buffer, source.strides, source.offset, [*self.box.partitions, *own])

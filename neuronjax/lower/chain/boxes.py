@@ -8,28 +8,14 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from neuronjax.lower.chain.tile_program import Input, Node, TileProgram
+from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.values.storage import storage_of
-from neuronjax.machine.specs import PARTITIONS
+from neuronjax.machine.specs import ACCESS_DIMS, PARTITIONS
 from neuronjax.program.affine import Affine
 from neuronjax.program.element_types import bytes_of
 
-FREE_ELEMENTS = 2048
-"""Elements of a tile in one partition, where nothing asks for more."""
-MIN_FREE_ELEMENTS = 64
-LEAST_TILES = 4
-"""Tiles of a chain, if they are not small: one is loaded and one stored while engines work."""
-LEAST_PART = 256
-"""Elements in one partition from which a tile is not small."""
-LONG_ROW = 256
-"""Elements of a reduced row from which on a partition has one at a time: its sums are scalars."""
-SLOTS = 2
-"""Tiles of a value that is loaded or stored in a loop."""
-HELD_BYTES = 24
-"""Bytes per element of values between: those of the dead make room for others."""
-ROW_BYTES = 150 * 1024
-"""Bytes of a partition that the tiles of a chain over whole rows may take."""
-MAX_FREE_AXES = 3
-
+MAX_FREE_AXES = ACCESS_DIMS - 1
+"""Free axes of tiles; instructions that take part of a tile need one more."""
 
 _Varying = TypeVar("_Varying", Input, Node)
 
@@ -63,62 +49,64 @@ class Region:
     chunks: tuple[Chunk, ...]
 
 
-def regions(program: TileProgram, *, rows_fit: bool = True) -> list[Region]:
+def regions(program: TileProgram, tuning: Tuning, *, rows_fit: bool = True) -> list[Region]:
     """The domain in boxes; the reduced dimensions of each whole, or in chunks if they are long."""
     whole = [Axis(dim, program.domain[dim]) for dim in sorted(program.reduced)]
     row = math.prod(axis.size for axis in whole)
-    resident = len(whole) < MAX_FREE_AXES and is_resident(row, _row_bytes(program)) and rows_fit
+    fits = rows_fit and is_resident(row, _row_bytes(program, tuning), tuning)
     cut: tuple[Chunk, ...]
-    if resident:
+    if fits and len(whole) < MAX_FREE_AXES:
         cut = (Chunk((), tuple(whole)),)
     else:
-        cut = tuple(pieces(whole, ()))
+        cut = tuple(pieces(whole, (), tuning.tile_elements))
         row = max(math.prod(axis.size for axis in chunk.free) for chunk in cut)
     kept = [Axis(d, size) for d, size in enumerate(program.domain) if d not in program.reduced]
-    room = max(1, _free_elements(program) // row) if row < LONG_ROW or not whole else 1
+    is_shared = row < tuning.single_row or not whole
+    room = max(1, _free_elements(program, tuning) // row) if is_shared else 1
     free_axes = MAX_FREE_AXES - max(len(chunk.free) for chunk in cut)
     return [replace(box, chunks=cut) for box in boxes(kept, room, free_axes, ())]
 
 
-def _free_elements(program: TileProgram) -> int:
+def _free_elements(program: TileProgram, tuning: Tuning) -> int:
     """Elements of a tile in one partition: fewer where many are held at once, or few needed."""
     stored = [storage_of(program.dtype_of(output.value)).dtype for output in program.outputs]
-    held = (sum(map(_loaded_bytes, program.inputs)) + sum(map(bytes_of, stored))) * SLOTS
-    held += HELD_BYTES
-    part = max(LEAST_PART, math.prod(program.domain) // (PARTITIONS * LEAST_TILES))
-    return max(MIN_FREE_ELEMENTS, min(FREE_ELEMENTS, ROW_BYTES // held, part))
+    loaded = sum(_loaded_bytes(source, tuning) for source in program.inputs)
+    held = (loaded + sum(map(bytes_of, stored))) * tuning.chain_slots + tuning.held_bytes
+    tiles = PARTITIONS * tuning.tiles_in_turn
+    part = max(tuning.tile_part, math.prod(program.domain) // tiles)
+    return max(tuning.small_tile, min(tuning.tile_elements, tuning.row_bytes // held, part))
 
 
-def _loaded_bytes(source: Input) -> int:
+def _loaded_bytes(source: Input, tuning: Tuning) -> int:
     """Bytes in SBUF for each element of a row, with those that lie between."""
-    return bytes_of(storage_of(source.dtype).dtype) * (1 + source.spread)
+    return bytes_of(storage_of(source.dtype).dtype) * (1 + source.spread(tuning.close_elements))
 
 
-def is_resident(elements: int, nbytes: int) -> bool:
+def is_resident(elements: int, nbytes: int, tuning: Tuning) -> bool:
     """Whether rows of so many elements, with tiles of so many bytes per element, fit at once."""
-    return elements * nbytes <= ROW_BYTES
+    return elements * nbytes <= tuning.row_bytes
 
 
-def _row_bytes(program: TileProgram) -> int:
+def _row_bytes(program: TileProgram, tuning: Tuning) -> int:
     """Bytes per element of all tensors of a chain; tiles of the dead are used again, so at most
     a few of its values count, but all that is loaded."""
 
     def reduced(values: Sequence[_Varying]) -> list[_Varying]:
         return [value for value in values if value.axes & program.reduced]
 
-    loaded = list(map(_loaded_bytes, reduced(program.inputs)))
+    loaded = [_loaded_bytes(source, tuning) for source in reduced(program.inputs)]
     made = [bytes_of(storage_of(node.dtype).dtype) for node in reduced(program.nodes)]
     most = sorted((*loaded, *made))[-6:]
-    return max(4, sum(most), SLOTS * sum(loaded))
+    return max(4, sum(most), tuning.chain_slots * sum(loaded))
 
 
-def pieces(axes: list[Axis], base: tuple[tuple[int, int], ...]) -> Iterator[Chunk]:
-    """Reduced axes with at most `FREE_ELEMENTS` at once, remainders as chunks of their own."""
+def pieces(axes: list[Axis], base: tuple[tuple[int, int], ...], most: int) -> Iterator[Chunk]:
+    """Reduced axes with at most `most` elements at once, remainders as chunks of their own."""
     free: list[Axis] = []
     size = 1
     for index in reversed(range(len(axes))):
         axis = axes[index]
-        room = FREE_ELEMENTS // size
+        room = most // size
         if axis.size <= room and len(free) < MAX_FREE_AXES - 1:
             free.insert(0, axis)
             size *= axis.size
@@ -130,7 +118,7 @@ def pieces(axes: list[Axis], base: tuple[tuple[int, int], ...]) -> Iterator[Chun
         yield Chunk((*axes[:index], *outer), (*inner, *free), base)
         if axis.size % part:
             tail = [*axes[:index], Axis(axis.dim, axis.size % part, axis.step), *axes[index + 1 :]]
-            yield from pieces(tail, (*base, (axis.dim, main * axis.step)))
+            yield from pieces(tail, (*base, (axis.dim, main * axis.step)), most)
         return
     yield Chunk((), tuple(free), base)
 

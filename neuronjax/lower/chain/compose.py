@@ -16,6 +16,7 @@ import numpy as np
 from neuronjax.formats import FLOAT32
 from neuronjax.lower.chain.elementwise import FUNCTIONS
 from neuronjax.lower.chain.tile_program import Node, Reference, TileProgram
+from neuronjax.machine.specs import CoreSpec
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Dim, Immediate, Memory, Scalar
 from neuronjax.program.operators import AluOp
@@ -27,10 +28,6 @@ _OPERATORS: Mapping[str, AluOp] = {
     "maximum": AluOp.MAXIMUM, "minimum": AluOp.MINIMUM, "divide": AluOp.MULTIPLY,
     "negate": AluOp.MULTIPLY,
 }  # fmt: skip
-
-
-CONSTANT_BIAS = 3
-"""First generation whose Scalar engine takes a constant as its bias."""
 
 
 class Tiles(Protocol):
@@ -47,8 +44,8 @@ class Tiles(Protocol):
         """Operation -> the one with a scalar whose result it alone reads."""
 
     @property
-    def version(self) -> int:
-        """The generation of the core."""
+    def core(self) -> CoreSpec:
+        """The core that it is for."""
 
     def seen(self, operand: Reference | Immediate, axes: frozenset[int]) -> Scalar:
         """A value walked over all of some dimensions."""
@@ -131,7 +128,7 @@ def _function(
         first = _step(values, deeper, _data(values, deeper), over, dst)
         if first is not None and first.op is AluOp.MULTIPLY:
             scale, data = first.operand, _data(values, deeper)
-    if isinstance(bias, Immediate) and values.version < CONSTANT_BIAS:
+    if isinstance(bias, Immediate) and not values.core.takes_constant_bias:
         return None
     source = values.seen(data, over)
     assert isinstance(source, Access)

@@ -12,9 +12,6 @@ from neuronjax.lower.write.builder import KernelBuilder
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.operand import Access
 
-MOST_DIMS = 4
-"""Free dimensions of an access."""
-
 
 class Slide:
     """Values with sliding dimensions within partitions, and all others on them."""

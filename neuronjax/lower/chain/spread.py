@@ -16,19 +16,6 @@ from neuronjax.program.tensor_engine import Matmul
 from neuronjax.program.vector_engine import Memset
 
 _TYPES = (FLOAT32, BFLOAT16, FLOAT16)
-_LEAST_PARTITIONS = 32
-_LEAST_BYTES = 512
-"""Bytes of a row from which on it is worth while."""
-
-
-_MOST_IN_PSUM = 1024
-"""Elements of a row that may stay in PSUM."""
-_MOST_BANKS_OF_ROWS = 6
-"""Banks of all rows that stay there at a time: sums of products need the others."""
-_MOST_AT_ONCE = 2048
-"""Elements of a row that lie in PSUM at once."""
-_FAST_PAIRS = 3
-"""Generation from which on Vector reads two tensors of SBUF at full speed."""
 
 
 def is_spread(
@@ -38,11 +25,12 @@ def is_spread(
 
     It needs banks of PSUM beside those `taken`.
     """
-    if dtype not in _TYPES or partitions < _LEAST_PARTITIONS:
+    tuning = builder.tuning
+    if dtype not in _TYPES or partitions < tuning.spread_partitions:
         return False
     psum = builder.core.psum
-    most = min(_MOST_AT_ONCE, (psum.banks - taken) * psum.bank_bytes // bytes_of(FLOAT32))
-    return elements * bytes_of(dtype) >= _LEAST_BYTES and elements <= most
+    most = min(tuning.tile_elements, (psum.banks - taken) * psum.bank_bytes // bytes_of(FLOAT32))
+    return elements * bytes_of(dtype) >= tuning.efficient_run and elements <= most
 
 
 def spread(builder: KernelBuilder, src: Access, partitions: int) -> Buffer:
@@ -69,8 +57,8 @@ def banks_in_psum(builder: KernelBuilder, elements: int, taken: float) -> float 
     None: it does not stay there. Vector reads a row in PSUM and a tensor of SBUF in half the time
     that two tensors of SBUF take, before it has the ports for both.
     """
-    if builder.core.version >= _FAST_PAIRS or elements > _MOST_IN_PSUM:
+    if builder.core.reads_pairs or elements > builder.tuning.spread_psum:
         return None
     # No row crosses a bank that fits into one.
     banks = (1 << (elements - 1).bit_length()) * bytes_of(FLOAT32) / builder.core.psum.bank_bytes
-    return banks if taken + banks <= _MOST_BANKS_OF_ROWS else None
+    return banks if taken + banks <= builder.tuning.spread_banks else None

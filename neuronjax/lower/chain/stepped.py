@@ -13,24 +13,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from neuronjax.lower.chain import elementwise
-from neuronjax.lower.chain.boxes import FREE_ELEMENTS, Region
+from neuronjax.lower.chain.boxes import MAX_FREE_AXES, Region
 from neuronjax.lower.chain.slide import Slide
 from neuronjax.lower.chain.sweep import Position, lanes, tile
 from neuronjax.lower.chain.turned import joined
+from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.values.view import View, dense_strides
 from neuronjax.lower.write.builder import KernelBuilder
-from neuronjax.machine.specs import PARTITIONS
+from neuronjax.machine.specs import PARTITIONS, WORD_BYTES
 from neuronjax.program.affine import Affine
 from neuronjax.program.operand import Access, Dim
-
-MOST_SPREAD = 8
-"""Elements of a loaded row for each that is wanted."""
-_MOST_BITS = 32
-_MOST_DIMS = 3
-_LEAST = 32_768
-"""Elements of a tensor from which on a pass through SBUF is worth its latency."""
-_LEAST_ROW = 32
-"""Elements of a row from which on loading it whole is faster than element by element."""
 
 
 @dataclass(frozen=True)
@@ -44,41 +36,43 @@ class Steps:
     first: int
 
 
-def steps_of(source: View, target: View) -> list[Steps]:
+def steps_of(source: View, target: View, tuning: Tuning) -> list[Steps]:
     """How a copy is done row by row; empty if it is not, or not faster."""
     shape, strides, others = joined(source, target)
     if (
-        math.prod(shape) < _LEAST
-        or source.buffer.dtype.storage_bits > _MOST_BITS
+        math.prod(shape) < tuning.worthwhile_elements
+        or source.buffer.dtype.storage_bits > 8 * WORD_BYTES
         or strides[-1] == 1
         or others[-1] != 1
     ):
         return []
     source = replace(source, shape=shape, strides=strides)
     target = replace(target, shape=shape, strides=others)
-    most = max(_LEAST_ROW, min(FREE_ELEMENTS, math.prod(shape) // PARTITIONS))
-    return _rows(source, target, most, _LEAST_ROW)
+    least = tuning.copied_run
+    most = max(least, min(tuning.tile_elements, math.prod(shape) // PARTITIONS))
+    return _rows(source, target, most, least, tuning.moved_for_one)
 
 
-def _rows(source: View, target: View, most: int, least: int) -> list[Steps]:
-    """The copy in rows of at most so many elements; empty if they would have fewer than `least`."""
+def _rows(source: View, target: View, most: int, least: int, apart: int) -> list[Steps]:
+    """The copy in rows of at most so many elements; empty if they would have fewer than `least`, or
+    if more than `apart` would be moved for each that is wanted."""
     shape, within, elements = source.shape, len(source.shape), 1
-    while within and len(shape) - within < _MOST_DIMS and target.strides[within - 1] == elements:
+    while within and len(shape) - within < MAX_FREE_AXES and target.strides[within - 1] == elements:
         size = shape[within - 1]
         part = size if elements * size <= most else _part(size, most // elements)
         if size % part:
             whole, axis = size - size % part, within - 1
             main = [_between(view, axis, 0, whole) for view in (source, target)]
             rest = [_between(view, axis, whole, size) for view in (source, target)]
-            rows = _rows(main[0], main[1], most, least)
-            return rows and [*rows, *_rows(rest[0], rest[1], most, 1)]
+            rows = _rows(main[0], main[1], most, least, apart)
+            return rows and [*rows, *_rows(rest[0], rest[1], most, 1, apart)]
         if part < size:
             source, target = (_split(view, within - 1, part) for view in (source, target))
             elements *= part
             break
         elements *= size
         within -= 1
-    steps = _steps(source, target, within)
+    steps = _steps(source, target, within, apart)
     return [steps] if elements >= least and steps is not None else []
 
 
@@ -104,13 +98,13 @@ def _split(view: View, axis: int, part: int) -> View:
     )
 
 
-def _steps(source: View, target: View, within: int) -> Steps | None:
+def _steps(source: View, target: View, within: int, apart: int) -> Steps | None:
     """Rows of the dimensions from `within` on; None if they lie far apart."""
     walk = tuple(zip(source.shape[within:], source.strides[within:], strict=True))
     before = sum(-stride * (size - 1) for size, stride in walk if stride < 0)
     span = 1 + sum(abs(stride) * (size - 1) for size, stride in walk)
     elements = math.prod(source.shape[within:])
-    if span > MOST_SPREAD * elements:
+    if span > apart * elements:
         return None
     outer = source.shape[:within]
     return Steps(

@@ -25,9 +25,6 @@ from neuronjax.program.operand import Access
 Position = dict[int, Affine]
 """Where a tile begins in each dimension."""
 
-WORDS = 12
-"""Words of a partition that a sweep may take for an element of a row, where it says nothing."""
-
 
 @dataclass(frozen=True)
 class Swept:
@@ -45,9 +42,11 @@ class Sweep:
     shape: tuple[int, ...]
     inner: frozenset[int]
     values: Sequence[Swept]
-    words: int = WORDS
+    words: int | None = None
+    """Words of a partition for each element of a row; None: what tuning says."""
 
     def __post_init__(self) -> None:
+        words = self.builder.tuning.sweep_words if self.words is None else self.words
         everything = frozenset(range(len(self.shape)))
         word = Node("", (), everything, np.dtype(np.uint64), np.dtype(np.uint64))
         self.program = simplified(
@@ -55,7 +54,7 @@ class Sweep:
                 self.shape,
                 self.inner,
                 tuple(self._input(number, value) for number, value in enumerate(self.values)),
-                (word,) * (self.words // 2),
+                (word,) * (words // 2),
                 (),
             )
         )
@@ -70,7 +69,7 @@ class Sweep:
 
     def regions(self) -> list[Region]:
         """The boxes of the domain."""
-        return regions(self.program)
+        return regions(self.program, self.builder.tuning)
 
     def lanes(self) -> list[Region]:
         """Boxes with nothing but partitions, within loops."""

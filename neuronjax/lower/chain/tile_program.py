@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from neuronjax.machine.specs import WORD_BYTES
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.operand import Immediate
 
@@ -29,16 +30,13 @@ class Input:
     dtype: np.dtype
     axes: frozenset[int]
 
-    @property
-    def spread(self) -> int:
-        """Elements of memory for each one of a row, where a few lie between; 0: none, or many."""
+    def spread(self, most: int) -> int:
+        """Elements of memory for each one of a row, where at most so many are; 0: one, or more.
+
+        From more on, a whole row takes the room of others in SBUF.
+        """
         step = min((abs(stride) for stride in self.strides if stride), default=0)
-        return step if 1 < step <= _MOST_SPREAD and self.dtype.itemsize <= _MOST_BYTES else 0
-
-
-_MOST_SPREAD = 4
-"""From more on, a whole row takes the room of others in SBUF."""
-_MOST_BYTES = 4
+        return step if 1 < step <= most and self.dtype.itemsize <= WORD_BYTES else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,6 @@ from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.operand import Access
 
-SHARED_BYTES = 32 * 1024
-"""Most bytes in a partition of what all tiles of a loop share."""
-
 
 class TileEmitter(Chain):
     """Writes the instructions of a chain."""
@@ -53,12 +50,12 @@ class TileEmitter(Chain):
 
     def emit(self) -> None:
         """The whole chain."""
-        for region in regions(self.program, rows_fit=self._rows_fit()):
+        for region in regions(self.program, self.builder.tuning, rows_fit=self._rows_fit()):
             self.region(region)
 
     def _rows_fit(self) -> bool:
         """Whether SBUF holds the tiles of whole rows."""
-        held = most_held(self.program, self.shortcuts, self.slots, SHARED_BYTES)
+        held = most_held(self.program, self.shortcuts, self.slots, self.builder.tuning.shared_bytes)
         return held <= room_of(self.builder.core)
 
     def region(self, region: Region) -> None:
@@ -77,7 +74,7 @@ class TileEmitter(Chain):
         free = self.inwards((*region.free, *region.chunks[0].free))
         values = Values(self, Box(region.partitions, free, position), {})
         shared: dict[Reference, Access] = {}
-        room = SHARED_BYTES
+        room = self.builder.tuning.shared_bytes
         for number, source in enumerate(self.program.inputs):
             if source.buffer is None or any(source.strides[dim] for dim in loops):
                 continue

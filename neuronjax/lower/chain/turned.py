@@ -12,25 +12,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from neuronjax.formats import BFLOAT16, FLOAT32
+from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.values.view import View, walk
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
-from neuronjax.machine.specs import PARTITIONS, CoreSpec
+from neuronjax.machine.specs import MOVING_COLUMNS, PARTITIONS, CoreSpec
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.operand import Buffer, Memory
 from neuronjax.program.tensor_engine import TensorTranspose
 from neuronjax.program.vector_engine import TensorCopy
 
-_EXACT_SINCE = 3
-"""First generation whose transposes move bits: before, they are products."""
 _WORDS = {16: BFLOAT16, 32: FLOAT32}
 """Bits of an element -> type in which the array passes it on."""
-_LEAST_RUN = 32
-"""Elements side by side from which on a block is moved faster than its elements."""
-_LEAST = 32_768
-"""Elements of a tensor from which on turning is worth its latency, some microseconds."""
-_BLOCKS = 4
-"""Blocks of 128 that a tile has along either dimension: results fill a bank of PSUM."""
 
 
 @dataclass(frozen=True)
@@ -45,20 +38,20 @@ class Turn:
     along: int
 
 
-def turn_of(source: View, target: View, core: CoreSpec) -> Turn | None:
+def turn_of(source: View, target: View, core: CoreSpec, tuning: Tuning) -> Turn | None:
     """How a copy is done in blocks, if that is faster."""
     shape, strides, others = joined(source, target)
     if (
-        core.version < _EXACT_SINCE
+        not core.moves_bits
         or source.buffer.dtype.storage_bits not in _WORDS
-        or math.prod(shape) < _LEAST
+        or math.prod(shape) < tuning.worthwhile_elements
         or 1 not in strides
         or 1 not in others
         or min(*strides, *others) < 1
     ):
         return None
     across, along = strides.index(1), others.index(1)
-    if across == along or min(shape[across], shape[along]) < _LEAST_RUN:
+    if across == along or min(shape[across], shape[along]) < tuning.copied_run:
         return None
     return Turn(shape, strides, others, across, along)
 
@@ -92,10 +85,10 @@ class _Segment:
 
 def _segments(size: int) -> Iterator[_Segment]:
     """A dimension in tiles of several blocks, in blocks, and what remains."""
-    whole = _BLOCKS * PARTITIONS
+    whole = MOVING_COLUMNS  # of which the blocks fill a bank of PSUM
     first = size - size % whole
     if first:
-        yield _Segment(0, first // whole, _BLOCKS, PARTITIONS)
+        yield _Segment(0, first // whole, whole // PARTITIONS, PARTITIONS)
     blocks, rest = divmod(size - first, PARTITIONS)
     if blocks:
         yield _Segment(first, 1, blocks, PARTITIONS)

@@ -58,6 +58,7 @@ def while_(scope: Scope, op: Op) -> None:
 def load(scope: Scope, view: View, register: Register, op: Op) -> Kernel:
     """A kernel that loads one element into a register."""
     builder = KernelBuilder(
+        tuning=scope.tuning,
         name=scope.unit.name("load"), core=scope.unit.target.core, operations=(op.name,),
         sources=(op.source,),
     )  # fmt: skip
@@ -154,6 +155,7 @@ def _choose(
         return branches[0]
     chosen = scope.unit.register(1, "chosen")
     builder = KernelBuilder(
+        tuning=scope.tuning,
         name=scope.unit.name("choose"), core=scope.unit.target.core, operations=(op.name,),
         sources=(op.source,),
     )  # fmt: skip

@@ -13,12 +13,9 @@ from collections.abc import Mapping, Sequence
 
 from neuronjax.hlo.graph import Value
 from neuronjax.lower.chain.boxes import is_resident
-from neuronjax.lower.group.fuse import MAX_OPERATIONS, Fusion, Group
+from neuronjax.lower.group.fuse import Fusion, Group
 from neuronjax.lower.operations import Map, peel, root_of
-
-TENSOR_BYTES = 24
-"""Bytes per element of a row that its tensors take at once."""
-
+from neuronjax.lower.tuning import Tuning
 
 Readers = dict[int, set[int]]
 """Number of a group -> numbers of the groups that read its values."""
@@ -83,16 +80,16 @@ def _may_join(
     """Whether nobody needs the older group before the newer one, and one kernel can do both."""
     if not older.takes_reductions or older.inner is not None or group.inner is not None:
         return False
-    if len(older.operations) + len(group.operations) > MAX_OPERATIONS:
+    if len(older.operations) + len(group.operations) > fusion.tuning.group_operations:
         return False
     if any(reader < group.number for reader in readers.get(older.number, ())):
         return False
-    return _rows_agree(older, group, translation) and _walked_alike(
+    return _rows_agree(older, group, translation, fusion.tuning) and _walked_alike(
         fusion, older, group, translation
     )
 
 
-def _rows_agree(older: Group, group: Group, translation: Mapping[int, int]) -> bool:
+def _rows_agree(older: Group, group: Group, translation: Mapping[int, int], tuning: Tuning) -> bool:
     reduced = frozenset(translation[axis] for axis in older.reduced)
     if reduced and (not group.takes_reductions or group.reduced not in (frozenset(), reduced)):
         return False
@@ -101,7 +98,7 @@ def _rows_agree(older: Group, group: Group, translation: Mapping[int, int]) -> b
         return True
     assert group.domain is not None
     row = math.prod(group.domain[axis] for axis in reduced)
-    return len(reduced) < 3 and is_resident(row, TENSOR_BYTES)
+    return len(reduced) < 3 and is_resident(row, tuning.held_bytes, tuning)
 
 
 def _walked_alike(

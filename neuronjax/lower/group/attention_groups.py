@@ -15,14 +15,9 @@ from neuronjax.hlo.graph import Op, Value
 from neuronjax.lower.chain.boxes import is_resident
 from neuronjax.lower.group.fuse import Fusion, Group
 from neuronjax.lower.operations import is_elementwise, is_row_reduction, peel, root_of
+from neuronjax.lower.tuning import Tuning
 from neuronjax.machine.specs import PARTITIONS
 
-ROW_BYTES = 36
-"""Bytes of SBUF for each key, in the partition of a query: its scores and what becomes of them."""
-LEAST_QUERIES = 64
-"""Queries from which on such rows stay in one kernel: fewer leave most partitions idle."""
-MAX_WIDTH = 512
-"""Most features of queries and of values."""
 _TYPES = frozenset({"float32", "bfloat16", "float16"})
 
 
@@ -71,7 +66,7 @@ def _attention(
         whole: Group | None = first
         for middle in middles:
             whole = None if whole is None else _with_chain(whole, middle)
-        if whole is None or not _fits(first, whole, last, side, link):
+        if whole is None or not _fits(first, whole, last, side, link, fusion.tuning):
             continue
         if _in_order(first, middles, last, groups, fusion):
             return first, middles, link
@@ -173,7 +168,7 @@ def _joined_chain(first: Group, middle: Group) -> Group:
     )
 
 
-def _fits(first: Group, whole: Group, last: Group, side: int, link: Value) -> bool:
+def _fits(first: Group, whole: Group, last: Group, side: int, link: Value, tuning: Tuning) -> bool:
     """Whether roles of dimensions agree: keys are contracted, batches are batches, all rows fit."""
     assert whole.domain is not None
     numbers = [op.attributes["dot_dimension_numbers"] for op in (first.root, last.root)]
@@ -197,21 +192,23 @@ def _fits(first: Group, whole: Group, last: Group, side: int, link: Value) -> bo
         and batch == set(range(count)) & varied
         and contracted in sides
         and {axis for axis in axes if axis is not None} == varied
-        and _has_plan(first.root, last.root, 1 - side, (keys, len(contracted)), queries)
-        and _width(first.root, 0) <= MAX_WIDTH
-        and _free(last.root, 1 - side) <= MAX_WIDTH
+        and _has_plan(first.root, last.root, 1 - side, (keys, len(contracted)), queries, tuning)
+        and _width(first.root, 0) <= tuning.attention_width
+        and _free(last.root, 1 - side) <= tuning.attention_width
         and last.root.operands[side].dtype == last.root.operands[1 - side].dtype
     )
 
 
-def _has_plan(first: Op, last: Op, side: int, keys: tuple[int, int], queries: int) -> bool:
+def _has_plan(
+    first: Op, last: Op, side: int, keys: tuple[int, int], queries: int, tuning: Tuning
+) -> bool:
     """Whether there is a plan that fits, and pays: keys along one axis may pass part by part."""
     count, axes = keys
     if axes == 1:
-        return is_resident(count, ROW_BYTES) or queries >= LEAST_QUERIES
+        return is_resident(count, tuning.score_bytes, tuning) or queries >= tuning.attention_queries
     nbytes = math.ceil(_width(first, 0) / PARTITIONS) * first.operands[0].dtype.itemsize
     nbytes += math.ceil(_free(last, side) * last.operands[side].dtype.itemsize / PARTITIONS)
-    return is_resident(count, ROW_BYTES + nbytes)
+    return is_resident(count, tuning.score_bytes + nbytes, tuning)
 
 
 def _width(op: Op, side: int) -> int:

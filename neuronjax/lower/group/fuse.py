@@ -25,16 +25,9 @@ from neuronjax.lower.operations import (
     peel,
     root_of,
 )
+from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.values.storage import is_native, storage_of
 from neuronjax.program.element_types import bytes_of
-
-MAX_OPERATIONS = 96
-"""Operations of a group: a kernel that people can still read, and tiles that fit."""
-
-SMALL = 1 << 16
-"""Elements of a value that may be made long before it is read."""
-MOST_WAITING = 16
-"""Operations that wait for one of their users at most."""
 
 
 @dataclass(eq=False)
@@ -63,14 +56,14 @@ class Group:
         return self.operations[0]
 
 
-def _is_known(value: Value) -> bool:
+def _is_known(value: Value, most: int) -> bool:
     """Whether a value lies in memory before a program runs, or is made before all others."""
-    return is_constant(value) or (value.producer is not None and _is_line(value.producer))
+    return is_constant(value) or (value.producer is not None and _is_line(value.producer, most))
 
 
-def _is_line(op: Op) -> bool:
+def _is_line(op: Op, most: int) -> bool:
     """Whether an operation makes few indices."""
-    return op.name == "iota" and math.prod(op.result.shape) <= SMALL
+    return op.name == "iota" and math.prod(op.result.shape) <= most
 
 
 @dataclass
@@ -78,6 +71,7 @@ class Fusion:
     """Assigns the operations of one graph to groups."""
 
     epilogues: frozenset[str]
+    tuning: Tuning
     groups: list[Group] = field(default_factory=list)
     of: dict[Value, Group] = field(default_factory=dict)
     #: Values of operations that join the group of their user, and how many operations those are.
@@ -86,7 +80,7 @@ class Fusion:
     def run(self, graph: Graph) -> list[Group]:
         """The groups, in an order in which they can run."""
         users = _users(graph)
-        for op in _early_first(graph.operations):
+        for op in _early_first(graph.operations, self.tuning.early_elements):
             if op.name in VIEWS or op.name == "constant":
                 continue
             if op.results and all(value.is_empty for value in op.results) and not _acts(op):
@@ -113,12 +107,13 @@ class Fusion:
             return 0
         if is_row_reduction(user) and user.operands[0] is not op.result:
             return 0
-        roots = [value for value in map(root_of, op.operands) if not _is_known(value)]
+        most = self.tuning.early_elements
+        roots = [value for value in map(root_of, op.operands) if not _is_known(value, most)]
         computed = (value for value in roots if value in self.of or value.producer is not None)
         if any(value not in self.waiting for value in computed):
             return 0
         count = 1 + sum(self.waiting.get(value, 0) for value in dict.fromkeys(roots))
-        return count if count <= MOST_WAITING else 0
+        return count if count <= self.tuning.waiting_operations else 0
 
     def _new(self) -> Group:
         group = Group(len(self.groups), [])
@@ -195,7 +190,7 @@ class Fusion:
         if newest < 0:
             return None, ()
         group = self.groups[newest]
-        if group.domain is None or len(group.operations) >= MAX_OPERATIONS:
+        if group.domain is None or len(group.operations) >= self.tuning.group_operations:
             return None, ()
         for operand in op.operands:
             base, _ = peel(operand)
@@ -260,7 +255,7 @@ class Fusion:
         if not reduced:
             return True
         row = math.prod(group.domain[axis] for axis in reduced)
-        if len(reduced) < 3 and is_resident(row, 24):
+        if len(reduced) < 3 and is_resident(row, self.tuning.held_bytes, self.tuning):
             return True
         is_tensor = bool(axes & reduced)
         return not is_tensor or not any(
@@ -281,20 +276,20 @@ class Fusion:
         return False
 
 
-def _early_first(operations: Sequence[Op]) -> list[Op]:
+def _early_first(operations: Sequence[Op], most: int) -> list[Op]:
     """The operations, but small ones that only what is there from the start decides come first:
     a bias that is converted between two operations of a chain does not cut it. Indices come before
     all, as what is made of them may wait for a group of any number."""
-    lines = [op for op in operations if _is_line(op)]
+    lines = [op for op in operations if _is_line(op, most)]
     early = set(lines)
     for op in operations:
-        if is_elementwise(op) and math.prod(op.result.shape) <= SMALL:
+        if is_elementwise(op) and math.prod(op.result.shape) <= most:
             roots = [root_of(operand).producer for operand in op.operands]
             if all(root is None or root.name == "constant" or root in early for root in roots):
                 early.add(op)
     return [
         *lines,
-        *(op for op in operations if op in early and not _is_line(op)),
+        *(op for op in operations if op in early and not _is_line(op, most)),
         *(op for op in operations if op not in early),
     ]
 

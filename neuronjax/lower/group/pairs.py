@@ -14,14 +14,8 @@ from neuronjax.hlo.graph import Op
 from neuronjax.lower.group.attention_groups import is_product, translation
 from neuronjax.lower.group.fuse import Fusion, Group
 from neuronjax.lower.operations import peel, root_of
+from neuronjax.lower.tuning import Tuning
 from neuronjax.machine.specs import PARTITIONS
-
-LONG = 512
-"""Rows that pass from which on a pair pays."""
-WIDE = 128
-"""Columns that stay from which on the Tensor engine is busy."""
-KEPT_BYTES = 32 * 1024
-"""Most bytes of a partition for the operand of a product that stays in SBUF."""
 
 
 def paired(groups: Sequence[Group], fusion: Fusion) -> list[Group]:
@@ -48,11 +42,16 @@ def paired(groups: Sequence[Group], fusion: Fusion) -> list[Group]:
 
 
 def _older(newer: Group, groups: Sequence[Group], fusion: Fusion) -> Group | None:
-    if newer not in groups or not _may_pair(newer):
+    if newer not in groups or not _may_pair(newer, fusion.tuning):
         return None
     for value, _ in newer.inputs:
         older = fusion.of.get(value)
-        if older is None or older is newer or older not in groups or not _may_pair(older):
+        if (
+            older is None
+            or older is newer
+            or older not in groups
+            or not _may_pair(older, fusion.tuning)
+        ):
             continue
         if not _alike(older, newer) or not _reads_in_place(newer, older, fusion):
             continue
@@ -103,8 +102,8 @@ def _alike(older: Group, newer: Group) -> bool:
     return all(other[axis] == older_roles[own] for axis, own in axes.items())
 
 
-def _may_pair(group: Group) -> bool:
-    return is_product(group) and group.other is None and may_stay(group.root)
+def _may_pair(group: Group, tuning: Tuning) -> bool:
+    return is_product(group) and group.other is None and may_stay(group.root, tuning)
 
 
 def _joined_chain(older: Group, newer: Group) -> Group:
@@ -129,7 +128,7 @@ def _joined_chain(older: Group, newer: Group) -> Group:
     )
 
 
-def may_stay(op: Op) -> bool:
+def may_stay(op: Op, tuning: Tuning) -> bool:
     """Whether the right operand of a product may stay in SBUF while rows of the left one pass.
 
     The left one would leave results whose neighbours in memory lie on partitions: transfers of
@@ -137,7 +136,8 @@ def may_stay(op: Op) -> bool:
     """
     (rows, _), (columns, deep) = (_sizes(op, side) for side in (0, 1))
     nbytes = deep * columns * op.operands[1].dtype.itemsize
-    return nbytes <= KEPT_BYTES and columns >= WIDE and rows >= LONG
+    is_wide = columns >= tuning.pair_columns and rows >= tuning.pair_rows
+    return is_wide and nbytes <= tuning.pair_bytes
 
 
 def _sizes(op: Op, side: int) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.chain.boxes import is_resident
 from neuronjax.lower.group.fuse import Fusion, Group
 from neuronjax.lower.operations import is_elementwise, is_row_reduction, root_of
+from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.values.view import View
 from neuronjax.program.operand import Buffer
 
@@ -46,7 +47,7 @@ def settled(
             continue
         last = last_use.get(home.parameter, -1)
         if last < group.number or (
-            last == group.number and _keeps_step(group, home.parameter, root)
+            last == group.number and _keeps_step(group, home.parameter, root, groups.tuning)
         ):
             buffers[root] = home.place.buffer
     return buffers
@@ -65,7 +66,7 @@ def _root(value: Value) -> Value | None:
     return root if root is root_of(value) else None
 
 
-def _keeps_step(group: Group, parameter: Value, result: Value) -> bool:
+def _keeps_step(group: Group, parameter: Value, result: Value, tuning: Tuning) -> bool:
     """Whether a chain reads each element of `parameter` just where it makes that of `result`."""
     if group.domain is None or result not in group.maps:
         return False
@@ -81,4 +82,4 @@ def _keeps_step(group: Group, parameter: Value, result: Value) -> bool:
     row = 1
     for axis in group.reduced:
         row *= group.domain[axis]
-    return not group.reduced or is_resident(row, 24)
+    return not group.reduced or is_resident(row, tuning.held_bytes, tuning)

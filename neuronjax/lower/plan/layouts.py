@@ -19,9 +19,6 @@ from neuronjax.lower.operations import peel, root_of
 Order = tuple[int, ...]
 """Dimensions of a value, the outermost first."""
 
-LEAST = 2
-"""Elements along the dimensions that are not contracted, from which on an order matters."""
-
 
 def orders(graph: Graph, groups: Sequence[Group], products: frozenset[str]) -> dict[Value, Order]:
     """Value -> the order in which its readers walk it, where that is not the order of dimensions.
@@ -190,7 +187,7 @@ def _preferred(op: Op, value: Value, base: Value, relation: Sequence[int | None]
     kept = [dim for dim, size in enumerate(base.shape) if size != 1]
     free = [dim for dim in kept if dim not in outer]
     inner = {relation[dim] for dim in contracted}
-    if not kept or kept[-1] not in inner or math.prod(base.shape[d] for d in free) < LEAST:
+    if not kept or kept[-1] not in inner or math.prod(base.shape[d] for d in free) < 2:
         return None
     first = [dim for dim in kept if dim in {relation[dim] for dim in batch}]
     second = [dim for dim in kept if dim in inner]

@@ -14,13 +14,9 @@ from neuronjax.lower.group.fuse import Group
 from neuronjax.lower.operations import VIEWS, root_of
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View, whole_view
+from neuronjax.machine.timings import DMA_BEAT_BYTES
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.operand import Buffer, Memory
-
-_RUN_BYTES = 512
-"""Shorter runs take transfers as long as this. Other readers of a value should not meet them."""
-_SHORT_BYTES = 64
-"""Runs from which on a kernel writes them; shorter ones a copy may turn in blocks."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,12 +33,14 @@ def parts(
     fixed: AbstractSet[Value],
     placed: AbstractSet[Value],
     homes: Mapping[Value, Value],
+    efficient: int,
 ) -> dict[Value, Part]:
     """Values that can be made within another one.
 
     `fixed` values lie where others lay before them; `placed` ones have a place of their own, or an
     order or a padding that their readers want. `homes` are values in whose memory a result is
-    wanted, with the roots of those results.
+    wanted, with the roots of those results. Other readers of a value should not meet runs of fewer
+    than `efficient` bytes; a kernel may write shorter ones, which a copy may turn in blocks.
     """
     readers = Counter(
         root_of(v) for op in graph.operations if op.name not in VIEWS for v in op.operands
@@ -59,8 +57,8 @@ def parts(
             if root not in made or root in within_others or storage_of(root.dtype).words != 1:
                 continue
             view = within(_stand_in(op.result), Part(op, number))
-            least = _SHORT_BYTES if readers[root] == 1 else _RUN_BYTES
-            if view is not None and _run(view) >= least:
+            least = DMA_BEAT_BYTES if readers[root] == 1 else efficient
+            if view is not None and _run(view, efficient) >= least:
                 within_others[root] = Part(op, number)
     return within_others
 
@@ -139,9 +137,9 @@ def _stand_in(value: Value) -> View:
     return whole_view(buffer, value.shape)
 
 
-def _run(view: View) -> int:
-    """Bytes of a view that lie one after the other."""
+def _run(view: View, alone: int) -> int:
+    """Bytes of a view that lie one after the other; of a single element, `alone`."""
     joined = view.coalesced()
     if not joined.strides or joined.strides[-1] != 1:
-        return 0 if math.prod(view.shape) > 1 else _RUN_BYTES
+        return 0 if math.prod(view.shape) > 1 else alone
     return joined.shape[-1] * bytes_of(joined.buffer.dtype)

@@ -14,7 +14,6 @@ from neuronjax.hlo.graph import Op
 from neuronjax.lower.chain.boxes import is_resident
 from neuronjax.lower.chain.tiles import TileEmitter
 from neuronjax.lower.epilogue import Epilogue, Rows
-from neuronjax.lower.group.attention_groups import ROW_BYTES
 from neuronjax.lower.operations import peel
 from neuronjax.lower.product.attention_rows import AttentionWriter, Weights
 from neuronjax.lower.product.long_attention import LongAttentionWriter
@@ -110,7 +109,8 @@ def _write(
 
     plans: list[Sequence[Write]] = []
     contracted = [axis for dim, axis in weights.dims if dim in last.product.contracted]
-    if is_resident(math.prod(first.product.sizes[axis] for axis in contracted), ROW_BYTES):
+    keys = math.prod(first.product.sizes[axis] for axis in contracted)
+    if is_resident(keys, scope.tuning.score_bytes, scope.tuning):
         plans.append([whole])
     if len(first.product.axes(contracted)) == 1:
         plans.append([functools.partial(part_by_part, room) for room in ROOMS])
@@ -139,7 +139,7 @@ def product_writer(
     types = multiplied(dtypes, op.result.dtype, depth, version)
     assert types is not None
     left, right = sides.operands(views, types)
-    emitter = TileEmitter(builder, epilogue.program, buffers)
+    emitter = TileEmitter(builder, epilogue.program, buffers, builder.tuning.chain_slots)
     return ProductWriter(builder, sides.product, left, right, emitter, op.result.dtype)
 
 

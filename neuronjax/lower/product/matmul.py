@@ -143,7 +143,7 @@ def write_product(
     ) -> None:
         indices, after = seen[2 : 2 + len(chosen)], seen[2 + len(chosen) :]
         buffers = [*(view.buffer for view in after), *made]
-        emitter = TileEmitter(builder, epilogue.program, buffers)
+        emitter = TileEmitter(builder, epilogue.program, buffers, builder.tuning.chain_slots)
         if types is None:
             stored = (storage_of(dtypes[0]).dtype, storage_of(dtypes[1]).dtype)
             left, right = sides.operands(seen, stored)

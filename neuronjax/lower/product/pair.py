@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from neuronjax.formats import FLOAT32
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.chain.box_values import Values
-from neuronjax.lower.chain.boxes import SLOTS, Axis, Box
+from neuronjax.lower.chain.boxes import Axis, Box
 from neuronjax.lower.chain.tile_program import Reference
 from neuronjax.lower.chain.tiles import TileEmitter
 from neuronjax.lower.epilogue import Epilogue
@@ -230,7 +230,9 @@ class PairWriter:
             if source.buffer is None or not source.axes:
                 continue
             count = math.prod(axis.size for axis in columns if axis.dim in source.axes)
-            room -= SLOTS * count * bytes_of(storage_of(source.dtype).dtype)
+            room -= (
+                self.builder.tuning.chain_slots * count * bytes_of(storage_of(source.dtype).dtype)
+            )
             if room >= 0:
                 tiles_by_value[Reference(number, is_input=True)] = values.load(number)
         return tiles_by_value

@@ -18,7 +18,6 @@ from neuronjax.formats import FLOAT32
 from neuronjax.lower.chain.box_values import BY_ROW, Values
 from neuronjax.lower.chain.boxes import MAX_FREE_AXES, Axis, Box
 from neuronjax.lower.chain.tile_program import Input, Reference
-from neuronjax.lower.chain.tiles import SHARED_BYTES
 from neuronjax.lower.product.attention_rows import AttentionWriter, Panels, Work
 from neuronjax.lower.product.blocking import STATIONARY
 from neuronjax.lower.product.loading import size_of
@@ -147,7 +146,7 @@ class WideAttentionWriter(AttentionWriter):
         """Holds what no iteration of some loops changes."""
         dims = {dim for batch in batches for dim, _ in batch.steps}
         held: dict[Reference, Access] = {}
-        room = SHARED_BYTES
+        room = self.builder.tuning.shared_bytes
         box = self._box(position)
         for number, source in self._inputs():
             reference = Reference(number, is_input=True)

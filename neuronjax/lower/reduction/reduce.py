@@ -13,21 +13,19 @@ from dataclasses import dataclass, replace
 
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.chain import elementwise
-from neuronjax.lower.chain.boxes import FREE_ELEMENTS, Chunk, Region
+from neuronjax.lower.chain.boxes import Chunk, Region
 from neuronjax.lower.chain.sweep import Position, Sweep, Swept, lanes, tile
 from neuronjax.lower.control import host
 from neuronjax.lower.operations import is_splat, peel
 from neuronjax.lower.region import apply, fingerprint, is_emittable, scratch
 from neuronjax.lower.scope import Scope
+from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.values.view import View, walk, whole_view
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
 from neuronjax.machine.specs import PARTITIONS
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType
 from neuronjax.program.operand import Access, Buffer, Dim, Immediate, Scalar
-
-FIRST_PASS = 1024
-"""Elements of a row from which on two passes are faster than one."""
 
 
 def reduce(scope: Scope, op: Op) -> None:
@@ -57,7 +55,7 @@ def reduce_views(
     results: Sequence[View],
 ) -> None:
     """results = init combined with `views` reduced over `dimensions`."""
-    split = _split(views[0].shape, dimensions)
+    split = _split(views[0].shape, dimensions, scope.tuning)
     if split:
         axis, parts = split
         views = [_parted(view, axis, parts) for view in views]
@@ -72,18 +70,20 @@ def reduce_views(
     _pass(scope, op, region, views, dimensions, inits, results)
 
 
-def _split(shape: Sequence[int], dimensions: Sequence[int]) -> tuple[int, int] | None:
+def _split(
+    shape: Sequence[int], dimensions: Sequence[int], tuning: Tuning
+) -> tuple[int, int] | None:
     """The reduced dimension to cut, and in how many parts, so that more partitions work."""
     row = math.prod(shape[dim] for dim in dimensions)
     kept = math.prod(shape) // row
     room = PARTITIONS // kept
-    if room < 2 or row < FIRST_PASS:
+    if room < 2 or row < tuning.two_pass_row:
         return None
     axis = next(dim for dim in dimensions if shape[dim] > 1)
     fitting = [
         parts
         for parts in range(2, shape[axis] + 1)
-        if shape[axis] % parts == 0 and row // parts <= FREE_ELEMENTS
+        if shape[axis] % parts == 0 and row // parts <= tuning.tile_elements
     ]
     if not fitting:
         return None

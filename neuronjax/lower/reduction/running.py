@@ -29,9 +29,6 @@ from neuronjax.program.operand import Access, Buffer, Dim, Immediate
 from neuronjax.program.operators import AluOp
 from neuronjax.program.vector_engine import Memset, TensorTensorScan
 
-_MOST_SCANS = 16
-"""Rows of a partition that are scanned one by one."""
-
 
 def dimension(op: Op, windows: Any) -> int | None:
     """The dimension of a running reduction; None if the operation is none."""
@@ -72,7 +69,9 @@ def scan(
     is_short = elementwise.is_float(dtype) and dtype.itemsize > 1 and name not in ("or", "and")
     operator = REDUCERS.get(name or "") if is_short else None
     dims = tuple(range(len(shape)))
-    width = stepwise.width_of(views[0], results[0], axis) if operator else None
+    width = None
+    if operator:
+        width = stepwise.width_of(views[0], results[0], axis, scope.tuning)
 
     def write(builder: KernelBuilder, seen: list[View], _: list[Buffer]) -> None:
         given = iter(seen[2 * count :])
@@ -108,7 +107,7 @@ class _Running:
 
     def _box(self, region: Region, position: Position) -> None:
         rows = math.prod(axis.size for axis in region.free)
-        scans = self.operator is not None and rows <= _MOST_SCANS
+        scans = self.operator is not None and rows <= self.builder.tuning.scanned_rows
         before = [
             initial(
                 self.builder, first, lanes(region), rows,

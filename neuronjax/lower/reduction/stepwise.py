@@ -17,6 +17,7 @@ from neuronjax.lower.chain.boxes import Axis, Region, boxes
 from neuronjax.lower.chain.sweep import Position, Sweep, Swept, lanes, turn
 from neuronjax.lower.reduction.reduce import initial
 from neuronjax.lower.region import scratch
+from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.values.view import View
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
 from neuronjax.machine.specs import PARTITIONS
@@ -24,33 +25,25 @@ from neuronjax.program.operand import Access, Immediate
 from neuronjax.program.operators import AluOp
 from neuronjax.program.vector_engine import TensorTensor
 
-_LEAST_WIDTH, _MOST_WIDTH = 16, 2_048
-"""Columns of a partition: what a transfer moves at least, and a tile holds at most."""
-_TILE = 4_096
-"""Elements of a tile in a partition."""
-_MOST_STEPS = 32
-"""Steps that are written out."""
 _STEP = 112
 """Elements that an instruction would go through until the next one begins."""
-_APART = 0.4
-"""The same for an element that is moved by itself, and back."""
 
 
-def width_of(source: View, target: View, axis: int) -> int | None:
+def width_of(source: View, target: View, axis: int, tuning: Tuning) -> int | None:
     """Columns that a partition takes; None: rows are scanned."""
     shape = source.shape
-    columns = math.prod(shape[axis + 1 :])
-    if columns < _LEAST_WIDTH or not (_is_flat(source, axis) and _is_flat(target, axis)):
+    columns, least = math.prod(shape[axis + 1 :]), tuning.stepwise_columns
+    if columns < least or not (_is_flat(source, axis) and _is_flat(target, axis)):
         return None
     outer, steps = math.prod(shape[:axis]), shape[axis]
 
     def time(width: int) -> int:
         return -(-outer * (columns // width) // PARTITIONS) * steps * (width + _STEP)
 
-    most = min(columns, _MOST_WIDTH)
-    fitting = [width for width in range(_LEAST_WIDTH, most + 1) if columns % width == 0]
+    most = min(columns, tuning.tile_elements)
+    fitting = [width for width in range(least, most + 1) if columns % width == 0]
     best = min(fitting, key=time, default=0)
-    return best if best and time(best) < _APART * math.prod(shape) else None
+    return best if best and time(best) < tuning.stepwise_share * math.prod(shape) else None
 
 
 def _is_flat(view: View, axis: int) -> bool:
@@ -101,7 +94,8 @@ class Stepwise:
         *_, steps, width = self.sweep.program.domain
         axis = len(self.sweep.program.domain) - 2
         before = initial(self.builder, self.first, lanes(region), width, FLOAT32)
-        at_once = max(1, min(_TILE // width, _MOST_STEPS))
+        tuning = self.builder.tuning
+        at_once = max(1, min(tuning.stepwise_tile // width, tuning.stepwise_steps))
         main, rest = divmod(steps, at_once)
         body = partial(self._steps, region, at_once, before)
         if main:

@@ -16,7 +16,7 @@ from neuronjax.formats import FLOAT32
 from neuronjax.hlo.graph import Graph, Op
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.boxes import Region
-from neuronjax.lower.chain.slide import MOST_DIMS, Slide
+from neuronjax.lower.chain.slide import Slide
 from neuronjax.lower.chain.sweep import Position
 from neuronjax.lower.control import host
 from neuronjax.lower.reduction.reduce import immediate
@@ -25,6 +25,7 @@ from neuronjax.lower.region import apply, fingerprint, is_emittable, scratch
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.view import View, dense_strides, whole_view
 from neuronjax.lower.write.builder import KernelBuilder, room_of, tile_access
+from neuronjax.machine.specs import ACCESS_DIMS
 from neuronjax.program.element_types import INTEGERS
 from neuronjax.program.gpsimd_engine import CustomOp
 from neuronjax.program.operand import Access, Buffer, Immediate
@@ -44,7 +45,7 @@ def select_and_scatter(scope: Scope, op: Op) -> None:
     places = math.prod(source.shape[dim] for dim in sliding)
     width = operand.dtype.itemsize
     small = 2 * area * width + places * (5 * width + 8) <= room_of(scope.unit.target.core)
-    emittable = is_emittable(select) and is_emittable(scatter) and len(sliding) <= MOST_DIMS
+    emittable = is_emittable(select) and is_emittable(scatter) and len(sliding) <= ACCESS_DIMS
     first = immediate(init)
     if not small or not emittable or first is None:
         host.lower(scope, op)

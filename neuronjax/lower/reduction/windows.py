@@ -15,8 +15,8 @@ from functools import partial
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.box_values import REDUCERS
-from neuronjax.lower.chain.boxes import ROW_BYTES, Region
-from neuronjax.lower.chain.slide import MOST_DIMS, Slide
+from neuronjax.lower.chain.boxes import Region
+from neuronjax.lower.chain.slide import Slide
 from neuronjax.lower.chain.sweep import Position, lanes, tile
 from neuronjax.lower.control import host
 from neuronjax.lower.operations import reducer
@@ -28,6 +28,7 @@ from neuronjax.lower.rewriter import Writer
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.view import View, dense_strides, whole_view
 from neuronjax.lower.write.builder import KernelBuilder
+from neuronjax.machine.specs import ACCESS_DIMS
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.operand import Access, Buffer, Dim, Immediate
 from neuronjax.program.operators import AluOp
@@ -90,7 +91,7 @@ def reduce_window(scope: Scope, op: Op) -> None:
     axis = running.dimension(op, windows)
     if axis is not None:
         running.scan(scope, op, region, views, axis, windows.padding[axis][1] > 0, inits, results)
-    elif _fits(op, windows, views):
+    elif _fits(op, windows, views, scope.tuning.row_bytes):
         _in_tiles(scope, op, region, views, windows, inits, results)
     else:
         seen = [_overlapping(view, windows, op.results[0].shape) for view in views]
@@ -113,15 +114,15 @@ def _plain(op: Op) -> AluOp | None:
     return REDUCERS.get(name or "") if is_short and name not in ("or", "and") else None
 
 
-def _fits(op: Op, windows: Windows, views: Sequence[View]) -> bool:
+def _fits(op: Op, windows: Windows, views: Sequence[View], row_bytes: int) -> bool:
     sliding = windows.sliding
-    if 2 * len(sliding) > MOST_DIMS:
+    if 2 * len(sliding) > ACCESS_DIMS:
         return False
     width = sum(bytes_of(view.buffer.dtype) for view in views)
     area = math.prod(op.operands[0].shape[dim] for dim in sliding)
     places = math.prod(op.results[0].shape[dim] for dim in sliding)
     inside = 2 if _plain(op) else 3 * math.prod(windows.sizes)
-    return width * (2 * area + inside * places) <= ROW_BYTES
+    return width * (2 * area + inside * places) <= row_bytes
 
 
 def _in_tiles(

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from neuronjax.lower.tuning import Tuning
 from neuronjax.machine.specs import CoreSpec, Engine
 from neuronjax.program.affine import ZERO, Affine, affine
 from neuronjax.program.dma import DmaCopy
@@ -29,6 +30,7 @@ class KernelBuilder:
 
     name: str
     core: CoreSpec
+    tuning: Tuning
     #: Physical cores that may share the kernel.
     cores: int = 1
     operations: tuple[str, ...] = ()
