@@ -131,13 +131,13 @@ def _without_ranks(graph: Graph, setting: Setting) -> Graph:
 
 
 def _with_chosen_products(graph: Graph, setting: Setting) -> Graph:
-    with_chosen_products(graph, setting.target.core.version)
+    with_chosen_products(graph, setting.target.core.version, setting.tuning)
     without_unused(graph)
     return graph
 
 
 def _with_sort_keys(graph: Graph, setting: Setting) -> Graph:
-    with_sort_keys(graph, setting.target.core)
+    with_sort_keys(graph, setting.target.core, setting.tuning)
     return graph
 
 

@@ -15,13 +15,13 @@ from neuronjax.program.walk import leaves
 Plan = Callable[[], Kernel]
 """Writes a kernel."""
 
-WORTH = 0.97
-"""Part of an earlier plan's price that a later one costs at most, to be taken in its place."""
 
-
-def cheapest(plans: Sequence[Sequence[Plan]], target: Target, prices: Prices | None) -> Kernel:
+def cheapest(
+    plans: Sequence[Sequence[Plan]], target: Target, prices: Prices | None, worth: float
+) -> Kernel:
     """The kernel of the cheapest plan of the first row in which any fits.
 
+    A later plan takes the place of an earlier one if it costs less than a part `worth` of that.
     Where nothing has a price, it is the first of those that fit. If none fits, it is the last one
     of all: allocation then says what is too large.
     """
@@ -33,7 +33,7 @@ def cheapest(plans: Sequence[Sequence[Plan]], target: Target, prices: Prices | N
         fitting = (kernel for plan in row if _fits(kernel := plan(), program))
         best = next(fitting, None)
         if best is not None:
-            return best if prices is None else _cheapest(best, fitting, target, prices)
+            return best if prices is None else _cheapest(best, fitting, target, prices, worth)
     return last()
 
 
@@ -51,13 +51,15 @@ def _fits(kernel: Kernel, program: Program) -> bool:
     return is_roomy or fits(kernel, program, is_apart=False)
 
 
-def _cheapest(best: Kernel, others: Iterator[Kernel], target: Target, prices: Prices) -> Kernel:
+def _cheapest(
+    best: Kernel, others: Iterator[Kernel], target: Target, prices: Prices, worth: float
+) -> Kernel:
     """The cheapest of all; one that is alone is not priced."""
     least: float | None = None
     for kernel in others:
         least = price(best, target, prices) if least is None else least
         other = price(kernel, target, prices)
-        if other < WORTH * least:
+        if other < worth * least:
             best, least = kernel, other
     return best
 

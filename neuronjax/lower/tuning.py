@@ -147,6 +147,77 @@ class Tuning:
         "every one is an instruction", "running sums over rows")
     stepwise_share: float = choice(0.4, "part of the time of elements that are moved one by one",
         "below, columns are added up as they lie", "running sums over rows")
+    # sort/.
+    sort_piece: int = choice(512, "to pairs of a partition that are compared at once",
+        "fewer, down to an eighth, leave room for longer rows", "sorts")
+    selected_elements: int = choice(512, "to elements that are chosen of a row",
+        "beyond, rounds of eight are no faster than a network", "sampling of the best words")
+    selection_trip: int = choice(12_000, "elements that an instruction goes through",
+        "as many pass while parts of rows are put together", "sampling of the best words")
+    best_parts_trip: int = choice(40_000, "elements that an instruction goes through",
+        "as many pass while kernels between look for the best parts", "choices from long rows")
+    # index/.
+    index_columns: int = choice(32, "to index vectors of a partition",
+        "rows of as many are computed at once", "embeddings, pages of a cache")
+    window_bytes: int = choice(32 * KIB, "to bytes of a window on a partition",
+        "transfers of longer runs are not faster", "gathers of long rows")
+    register_bytes: int = choice(64 * KIB, "from bytes of a window",
+        "a transfer of fewer is not worth a register", "experts, slices at a position")
+    register_windows: int = choice(64, "to windows that are taken one by one",
+        "128 at once are better", "experts, slices at a position")
+    held_table: int = choice(16 * KIB, "to elements of a table that every partition holds",
+        "more take longer to bring there than rows to fetch", "relative positions")
+    held_window: int = choice(64, "to elements of a window of such a table",
+        "GpSimd takes longer to look up more than DMA engines to fetch", "relative positions")
+    held_window_turned: int = choice(4, "times as many where windows come first",
+        "rows would be put in another order afterwards", "relative positions")
+    held_vectors: int = choice(1024, "from index vectors",
+        "the copies of the table have to pay", "relative positions")
+    row_sum_banks: int = choice(4, "banks of PSUM that take turns",
+        "one is read while others are added up", "gradients of embeddings")
+    # product/.
+    chunk_bytes: int = choice(16 * KIB, "bytes of a partition for a transfer",
+        "2 MiB over all partitions use all DMA engines well", "products of large matrices")
+    in_flight_bytes: int = choice(1 << 20, "bytes that move while a transfer arrives",
+        "2 us at the bandwidth of a core", "products whose operands pass by")
+    load_slots: int = choice(8, "to tiles of what a loop loads",
+        "more bring nothing that waits for memory", "products whose operands pass by")
+    panel_columns: int = choice(4 * KIB, "to columns of a panel",
+        "wider ones leave no room for what passes", "products of large matrices")
+    panel_taps: int = choice(64, "to taps of a window whose panels are loaded as one",
+        "they overlap in memory", "convolutions")
+    sum_readers: int = choice(2, "to operations that read sums in PSUM",
+        "more keep it occupied for too long", "activations after products")
+    added_rows: int = choice(256, "to rows of sums that a row is added to by a product",
+        "spreading it over partitions pays for more", "biases")
+    panel_halvings: int = choice(3, "times that panels may shrink by half",
+        "tiles that loops carry need the room", "products with long epilogues")
+    attention_banks: int = choice(2, "banks of PSUM that take turns",
+        "scores are read while others are made", "attention")
+    attention_batches: int = choice(4, "to batches whose scores are made at once",
+        "engines have some to work on while others wait for a softmax", "attention of few queries")
+    attention_part: int = choice(1024, "keys of a part, or half as many",
+        "starting an instruction costs little beside what it does", "attention over long texts")
+    wide_elements: int = choice(256, "elements of an instruction for several batches",
+        "its start counts for little then", "attention of few queries")
+    wide_queries: int = choice(32, "to queries that leave the Tensor engine idle",
+        "the fewest instructions are best", "attention of a word at a time")
+    wide_groups: int = choice(8, "from groups of batches",
+        "engines have one to work on while others wait", "attention of few queries")
+    wide_together: int = choice(3, "to groups whose scores are made at once",
+        "the softmax of each waits for other engines", "attention of few queries")
+    pair_shared_bytes: int = choice(48 * KIB, "to bytes of a partition loaded for rows of a pair",
+        "both products have to fit beside them", "gated layers")
+    segment_load: int = choice(128, "queries for which a key is multiplied while it is loaded",
+        "the array needs 128 columns", "attention with masks")
+    segment_drain: int = choice(256, "queries in whose time a kernel begins and ends",
+        "nothing overlaps at first and at last", "attention with masks")
+    segment_share: float = choice(0.9, "to part of the work that is left",
+        "the whole is simpler", "attention with masks")
+    segments: int = choice(3, "to segments of queries",
+        "each is a kernel, whose order the compiler looks for", "attention with masks")
+    plan_share: float = choice(0.97, "to part of an earlier plan's price",
+        "prices are rough, and earlier plans need less room", "attention, convolutions")
 # fmt: on
 
 

@@ -26,6 +26,8 @@ ACCESS_DIMS = 4
 """Free dimensions of an access pattern, in every generation (isa)."""
 WORD_BYTES = 4
 """Bytes of the numbers that engines compute with."""
+MAX8_ELEMENTS, MAX8_CHOSEN = 16_384, 8
+"""Most elements of a row of which Vector finds the greatest, and how many it finds (isa: max8)."""
 MOVING_COLUMNS = 512
 """Most columns of a moving matrix, in every generation: what one bank of PSUM takes in FP32."""
 

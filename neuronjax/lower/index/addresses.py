@@ -11,6 +11,7 @@ import numpy as np
 
 from neuronjax.lower.index.gather_table import Component, GatherTable
 from neuronjax.lower.scope import Scope
+from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.values.view import View, dense_strides
 from neuronjax.lower.write.builder import KernelBuilder
 from neuronjax.program.affine import ZERO, Affine
@@ -19,16 +20,17 @@ from neuronjax.program.element_types import ElementType, bytes_of
 from neuronjax.program.operand import Access, Dim, Immediate, Register, RegisterOffset
 from neuronjax.program.operators import AluOp
 
-GREAT = 64 * 1024
-"""Bytes of a window that is a transfer worth a register."""
-FEW = 64
-"""Windows that may be taken one by one."""
+
+def is_worth_registers(windows: int, nbytes: int, tuning: Tuning) -> bool:
+    """Whether windows of so many bytes are transfers worth a register each."""
+    is_great = windows <= tuning.register_windows and nbytes >= tuning.register_bytes
+    return windows == 1 or is_great
 
 
-def are_better(table: GatherTable, dtype: ElementType) -> bool:
+def are_better(table: GatherTable, dtype: ElementType, tuning: Tuning) -> bool:
     """Whether windows are taken one by one, each over all partitions, rather than 128 at once."""
     nbytes = table.elements * bytes_of(dtype)
-    return table.vectors == 1 or (table.vectors <= FEW and nbytes >= GREAT)
+    return is_worth_registers(table.vectors, nbytes, tuning)
 
 
 @dataclass(frozen=True, slots=True)

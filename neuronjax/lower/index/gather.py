@@ -30,7 +30,7 @@ def gather(scope: Scope, op: Op) -> None:
     numbers = op.attributes["dimension_numbers"]
     sizes = op.attributes["slice_sizes"]
     view = forward(scope, operand)
-    if _is_read_in_crumbs(view, sizes, math.prod(op.result.shape)):
+    if _is_read_in_crumbs(view, sizes, math.prod(op.result.shape), scope.tuning.moved_for_one):
         view = whole_view(scope.dense(operand), operand.shape)
     batch_shape, index = vectors(scope, indices, numbers["index_vector_dim"])
     table = gather_table.table_of(
@@ -39,13 +39,13 @@ def gather(scope: Scope, op: Op) -> None:
     )  # fmt: skip
     first = _windows_first(scope, op)
     stored = storage_of(op.result.dtype).dtype
-    if small_table.is_small(table, view, stored, windows_first=first is not None):
+    if small_table.is_small(table, view, stored, scope.tuning, windows_first=first is not None):
         _looked_up(scope, op, table, view, index)
         return
     target = _target(scope, op.result, numbers, batch_shape, sizes)
 
     def write(builder: KernelBuilder, views: list[View], buffers: list[Buffer]) -> None:
-        if addresses.are_better(table, buffers[0].dtype):
+        if addresses.are_better(table, buffers[0].dtype, scope.tuning):
             _by_address(scope, builder, table, views, buffers[0])
         else:
             _by_row(builder, table, views, buffers[0])
@@ -79,16 +79,12 @@ def _looked_up(scope: Scope, op: Op, table: GatherTable, view: View, index: View
     scope.kernel("gather", [op], key, [view, index], [target], write)
 
 
-_COPIED = 8
-"""Elements of a table that are put in order in the time in which one is fetched by itself."""
-
-
-def _is_read_in_crumbs(view: View, sizes: Sequence[int], count: int) -> bool:
+def _is_read_in_crumbs(view: View, sizes: Sequence[int], count: int, most: int) -> bool:
     """Whether no two of the `count` elements that windows fetch lie side by side, though they do
-    where the table is copied in its own order, and whether that is worth while."""
+    where the table is copied in its own order, with at most `most` elements for each."""
     neighbours = [d for d, stride in enumerate(view.strides) if stride == 1 and view.shape[d] > 1]
     is_transposed = bool(neighbours) and all(sizes[d] == 1 for d in neighbours)
-    return is_transposed and sizes[-1] > 1 and math.prod(view.shape) < _COPIED * count
+    return is_transposed and sizes[-1] > 1 and math.prod(view.shape) < most * count
 
 
 def forward(scope: Scope, value: Value) -> View:
@@ -162,8 +158,8 @@ def _by_row(
 ) -> None:
     source, index = views
     starts = Starts(builder, table, index)
-    most = gather_table.most_elements(builder.core, target.dtype, tiles=2)
-    for batch in gather_table.batches(table.vectors):
+    most = gather_table.most_elements(builder, target.dtype, tiles=2)
+    for batch in gather_table.batches(table.vectors, builder.tuning.index_columns):
         with builder.loop(batch.trips) as trip:
             base = trip * (batch.columns * batch.partitions) + batch.base
             row_starts = starts.emit(batch, base)

@@ -17,7 +17,7 @@ import numpy as np
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View, dense_strides
 from neuronjax.lower.write.builder import KernelBuilder, room_of
-from neuronjax.machine.specs import PARTITIONS, CoreSpec
+from neuronjax.machine.specs import PARTITIONS
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import INTEGERS, ElementType, bytes_of
@@ -26,10 +26,6 @@ from neuronjax.program.operand import Access, Buffer, Dim, Immediate
 from neuronjax.program.operators import CustomFunction
 from neuronjax.program.vector_engine import Memset
 
-COLUMNS = 32
-"""Index vectors per partition whose rows are computed at once."""
-WINDOW_BYTES = 32 * 1024
-"""Bytes of a window that lie on a partition at once: longer runs are not faster."""
 INT32, UINT32, UINT8 = INTEGERS["int32"], INTEGERS["uint32"], INTEGERS["uint8"]
 
 
@@ -143,7 +139,7 @@ class Batch:
     base: int
 
 
-def batches(vectors: int, columns: int = COLUMNS) -> Iterator[Batch]:
+def batches(vectors: int, columns: int) -> Iterator[Batch]:
     """All index vectors, 128 to a column; what remains comes last."""
     full, rest = divmod(vectors, PARTITIONS)
     trips, left = divmod(full, columns)
@@ -220,9 +216,9 @@ def offset_of(at: dict[int, Affine], strides: Sequence[int]) -> Affine:
     return total
 
 
-def most_elements(core: CoreSpec, dtype: ElementType, tiles: int) -> int:
+def most_elements(builder: KernelBuilder, dtype: ElementType, tiles: int) -> int:
     """Elements of a window that lie on a partition at once, in each of so many tiles."""
-    return min(WINDOW_BYTES, room_of(core) // tiles) // bytes_of(dtype)
+    return min(builder.tuning.window_bytes, room_of(builder.core) // tiles) // bytes_of(dtype)
 
 
 def rows_access(view: View, table: GatherTable, part: Part, at: dict[int, Affine]) -> Access:

@@ -22,11 +22,10 @@ from neuronjax.lower.index.gather_table import (
     Part,
     Starts,
 )
-from neuronjax.lower.product.blocking import MOVING
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.view import View, walk
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
-from neuronjax.machine.specs import PARTITIONS, Engine
+from neuronjax.machine.specs import MOVING_COLUMNS, PARTITIONS, Engine
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.control import RegisterLoad
 from neuronjax.program.dma import DmaCopy, DmaScatter
@@ -43,9 +42,6 @@ from neuronjax.program.vector_engine import (
     TensorScalarReduce,
     TensorTensor,
 )
-
-BANKS = 4
-"""Banks of PSUM that take turns."""
 
 
 def tile(
@@ -144,7 +140,7 @@ class RowSums:
 
     def _all(self, body: Callable[[_Vectors], None], *, is_turned: bool) -> None:
         starts = Starts(self.builder, self.table, self.index, checks=True)
-        for batch in gather_table.batches(self.table.vectors):
+        for batch in gather_table.batches(self.table.vectors, self.builder.tuning.index_columns):
             with self.builder.loop(batch.trips) as trip:
                 base = trip * (batch.columns * batch.partitions) + batch.base
                 row_starts = starts.emit(batch, base)
@@ -162,8 +158,9 @@ class RowSums:
         """
         vectors = self.table.vectors
         columns = len(list(gather_table.batches(vectors, vectors)))
-        tiles = 3 * columns + 6 * len(list(gather_table.batches(vectors)))
-        return gather_table.most_elements(self.builder.core, self.target.buffer.dtype, tiles)
+        some = gather_table.batches(vectors, self.builder.tuning.index_columns)
+        tiles = 3 * columns + 6 * len(list(some))
+        return gather_table.most_elements(self.builder, self.target.buffer.dtype, tiles)
 
     def _news(
         self, batch: Batch, first: Affine
@@ -219,8 +216,8 @@ class RowSums:
         self._select(chosen, leads, where)
         for part, at, news in self._news(batch, first):
             sums = tile(self.builder, (where.partitions, part.elements), FLOAT32, news.slot)
-            for index, start in enumerate(range(0, part.elements, MOVING)):
-                size = min(MOVING, part.elements - start)
+            for index, start in enumerate(range(0, part.elements, MOVING_COLUMNS)):
+                size = min(MOVING_COLUMNS, part.elements - start)
                 total = self._bank(index, where.partitions, size)
                 moving, into = (
                     tile_access(values.buffer, [size], [1], offset=start, slot=values.slot)
@@ -231,14 +228,15 @@ class RowSums:
             self._add(sums, chosen, part, at)
 
     def _bank(self, index: int, partitions: int, size: int) -> Access:
-        slot = Affine(index % BANKS)
+        slot = Affine(index % self.builder.tuning.row_sum_banks)
         return tile_access(self.ring, [size], [1], partitions=partitions, slot=slot)
 
     @functools.cached_property
     def ring(self) -> Buffer:
         """Banks of PSUM for sums."""
-        shape = (PARTITIONS, MOVING)
-        return self.builder.tile(shape, FLOAT32, Memory.PSUM, slots=BANKS, name="sum")
+        shape = (PARTITIONS, MOVING_COLUMNS)
+        slots = self.builder.tuning.row_sum_banks
+        return self.builder.tile(shape, FLOAT32, Memory.PSUM, slots=slots, name="sum")
 
     # One vector after the other
 

@@ -64,10 +64,9 @@ def scatter(scope: Scope, op: Op) -> None:
     news = [_updates(scope, update, numbers, (table.vectors, *sizes)) for update in updates]
     unique = bool(op.attributes.get("unique_indices", False)) or how.is_set
     largest = max(targets, key=lambda view: view.buffer.dtype.storage_bits).buffer.dtype
-    one_by_one = addresses.are_better(table, largest) or not table.are_disjoint
-    scratch = (
-        [] if one_by_one or unique else [scope.scratch((gather_table.COLUMNS, PARTITIONS), UINT32)]
-    )
+    one_by_one = addresses.are_better(table, largest, scope.tuning) or not table.are_disjoint
+    shape = (scope.tuning.index_columns, PARTITIONS)
+    scratch = [] if one_by_one or unique else [scope.scratch(shape, UINT32)]
 
     def write(builder: KernelBuilder, views: list[View], buffers: list[Buffer]) -> None:
         work = _Scatter(
@@ -145,7 +144,7 @@ class _Scatter:
     def by_rows(self) -> None:
         """128 windows at once."""
         starts = Starts(self.builder, self.table, self.index, checks=True)
-        for batch in gather_table.batches(self.table.vectors):
+        for batch in gather_table.batches(self.table.vectors, self.builder.tuning.index_columns):
             with self.builder.loop(batch.trips) as trip:
                 base = trip * (batch.columns * batch.partitions) + batch.base
                 row_starts = starts.emit(batch, base)
@@ -161,7 +160,7 @@ class _Scatter:
             ranks = self._ranks(where, column)
         tiles = 2 * len(self.targets)
         most = min(
-            gather_table.most_elements(self.builder.core, target.buffer.dtype, tiles)
+            gather_table.most_elements(self.builder, target.buffer.dtype, tiles)
             for target in self.targets
         )
         for part in gather_table.parts(
@@ -291,7 +290,7 @@ class _Scatter:
                 to = View(target.buffer, self.table.window, target.strides, target.offset)
                 self.builder.copy(to.access(start), src)
             return
-        for window in _spread(self.table.window):
+        for window in _spread(self.table.window, self.builder.tuning.tile_elements):
             with (
                 self.builder.loop(window.trips) as trip,
                 gather_table.walked(self.builder, window.part) as at,
@@ -347,7 +346,7 @@ class _Window:
     part: Part
 
 
-def _spread(window: tuple[int, ...]) -> Iterator[_Window]:
+def _spread(window: tuple[int, ...], most: int) -> Iterator[_Window]:
     """A window with its greatest dimension on partitions."""
     if not window:
         yield _Window(0, 1, 1, 0, Part((), (1,)))
@@ -355,7 +354,7 @@ def _spread(window: tuple[int, ...]) -> Iterator[_Window]:
     dim = max(range(len(window)), key=lambda d: window[d])
     full, rest = divmod(window[dim], PARTITIONS)
     others = tuple(1 if d == dim else size for d, size in enumerate(window))
-    for part in gather_table.parts(others, gather_table.WINDOW_BYTES // 16):
+    for part in gather_table.parts(others, most):
         if full:
             yield _Window(dim, full, PARTITIONS, 0, part)
         if rest:

@@ -15,6 +15,7 @@ from itertools import product
 from neuronjax.formats import FLOAT32
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.index.gather_table import INT32, UINT32, Batch, GatherTable
+from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View, dense_strides
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
@@ -27,28 +28,20 @@ from neuronjax.program.operand import Access, Buffer, Dim, Immediate
 from neuronjax.program.operators import AluOp
 from neuronjax.program.vector_engine import ScalarTensorTensor, TensorCopy, TensorScalar
 
-TABLE = 16_384
-"""Elements of a table that every partition holds: far fewer than FP32 counts exactly."""
-WINDOW = 64
-"""Elements of a window: GpSimd takes longer to look up more than DMA engines to fetch a row."""
-TURNED = 4
-"""How many times more are worth it where rows would be put in another order afterwards."""
-VECTORS = 8 * PARTITIONS
-"""Index vectors from which on the table is worth its copies."""
-TILE = 2_048
-"""Elements of a result that a partition holds at once."""
 
-
-def is_small(table: GatherTable, view: View, dtype: ElementType, *, windows_first: bool) -> bool:
+def is_small(
+    table: GatherTable, view: View, dtype: ElementType, tuning: Tuning, *, windows_first: bool
+) -> bool:
     """Whether every partition can hold the table, and looks up enough in it."""
     reached = _reach(table)
+    longest = tuning.held_window * (tuning.held_window_turned if windows_first else 1)
     elements = math.prod(
         size for size, stride in zip(view.shape, view.strides, strict=True) if stride
     )
     return (
-        reached == elements <= TABLE
-        and table.elements <= WINDOW * (TURNED if windows_first else 1)
-        and table.vectors >= max(VECTORS, 2 * reached)
+        reached == elements <= tuning.held_table
+        and table.elements <= longest
+        and table.vectors >= max(tuning.held_vectors, 2 * reached)
         and dtype.storage_bits <= 32
         and not any(axis.step for axis in table.batching)
         and storage_of(table.dtype).dtype.storage_bits <= 32
@@ -92,7 +85,7 @@ class Lookup:
     def _batches(self) -> Iterator[Batch]:
         """Full partitions with as many columns as a tile holds, then what remains."""
         full, rest = divmod(self.table.vectors, PARTITIONS)
-        trips = -(-full * self.table.elements // TILE)
+        trips = -(-full * self.table.elements // self.builder.tuning.tile_elements)
         columns = full // trips
         yield Batch(trips, columns, PARTITIONS, 0)
         if full > trips * columns:

@@ -20,9 +20,10 @@ from neuronjax.lower.product.long_attention import LongAttentionWriter
 from neuronjax.lower.product.matmul import Sides, dimensions, multiplied
 from neuronjax.lower.product.product import ProductWriter
 from neuronjax.lower.product.segments import cut
-from neuronjax.lower.product.sweeps import ROOMS, Room
+from neuronjax.lower.product.sweeps import Room, rooms
 from neuronjax.lower.product.wide_attention import WideAttentionWriter
 from neuronjax.lower.scope import Scope, Write
+from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.values.view import View
 from neuronjax.lower.write.builder import KernelBuilder
 from neuronjax.lower.write.kernel_labels import chain_name
@@ -45,7 +46,7 @@ def attention(scope: Scope, op: Op, epilogue: Epilogue) -> None:
     dims = [(last.placed[side][d], axis) for d, axis in enumerate(axes) if axis is not None]
     keys = {axis for dim, axis in dims if dim in last.product.contracted}
     weights = Weights(keys <= set(first.product.right), side == 0, tuple(dims), rows.reference)
-    for start, sides in _parts(rows, first, last, weights, keys):
+    for start, sides in _parts(rows, first, last, weights, keys, scope.tuning):
         _write(scope, op, epilogue, sides, weights, start, [*first_views, value_view])
 
 
@@ -54,7 +55,7 @@ Start = tuple[tuple[int, int], ...]
 
 
 def _parts(
-    rows: Rows, first: Sides, last: Sides, weights: Weights, keys: set[int]
+    rows: Rows, first: Sides, last: Sides, weights: Weights, keys: set[int], tuning: Tuning
 ) -> Iterator[tuple[Start, tuple[Sides, Sides]]]:
     """Both products, in one piece or where queries do not see all keys, for any arguments, in
     several: a kernel for each."""
@@ -62,7 +63,7 @@ def _parts(
     if len(first.product.axes(sorted(keys))) == 1:
         (key,) = (dim for dim in keys if first.product.sizes[dim] > 1)
         queries = first.product.left if weights.keys_are_right else first.product.right
-        segments = cut(rows, key, queries, rows.op.result.shape)
+        segments = cut(rows, key, queries, rows.op.result.shape, tuning)
     if segments is None:
         yield (), (first, last)
         return
@@ -113,7 +114,9 @@ def _write(
     if is_resident(keys, scope.tuning.score_bytes, scope.tuning):
         plans.append([whole])
     if len(first.product.axes(contracted)) == 1:
-        plans.append([functools.partial(part_by_part, room) for room in ROOMS])
+        plans.append(
+            [functools.partial(part_by_part, room) for room in rooms(scope.tuning.attention_part)]
+        )
     key = ("attention", first, last, weights, start, inner.program, epilogue.program,
            tuple(str(value.dtype) for value in (*rows.op.operands, *op.operands, *op.results)),
            str(rows.op.result.dtype))  # fmt: skip

@@ -18,12 +18,12 @@ from neuronjax.lower.chain.box_values import is_from_identity
 from neuronjax.lower.chain.boxes import Axis, Box
 from neuronjax.lower.chain.compose import inverse
 from neuronjax.lower.chain.tile_program import Reference
-from neuronjax.lower.product.blocking import MOVING, STATIONARY
 from neuronjax.lower.product.panels import Panel, Position, blocks, shifted, tiles
 from neuronjax.lower.product.product import ProductWriter
 from neuronjax.lower.product.steps import Batch, Step
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
+from neuronjax.machine.specs import MOVING_COLUMNS, PARTITIONS
 from neuronjax.program.affine import ZERO, Affine, Flag
 from neuronjax.program.element_types import ElementType, bytes_of
 from neuronjax.program.operand import Access, Buffer, Immediate, Memory
@@ -31,14 +31,8 @@ from neuronjax.program.operators import AluOp
 from neuronjax.program.tensor_engine import Matmul, TensorTranspose
 from neuronjax.program.vector_engine import TensorCopy, TensorReduce, TensorScalarReduce
 
-BANKS = 2
-"""Banks of PSUM that take turns."""
 _SCALES = frozenset({"multiply", "divide"})
 """Operations that may come first, while scores leave PSUM."""
-
-
-_TOGETHER = (4, 3, 2)
-"""Batches of few queries whose scores are made before anything waits for a softmax."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +88,11 @@ class AttentionWriter:
         self.columns = last.axes(last.right if self.weights.is_left else last.left)
         self.first_steps, self.last_steps = self.first.steps(), self.last.steps()
 
+    @property
+    def banks(self) -> int:
+        """Banks of PSUM that take turns."""
+        return self.builder.tuning.attention_banks
+
     def origin(self) -> Position:
         """Returns the position in the first product at which the writer begins."""
         position = dict.fromkeys(range(len(self.first.product.sizes)), ZERO)
@@ -103,8 +102,9 @@ class AttentionWriter:
         """The kernel."""
         product, position = self.first.product, self.origin()
         batches = product.batches
-        count = next((n for n in _TOGETHER if batches and batches[-1].size % n == 0), 1)
-        if _size(self.queries) <= STATIONARY and count > 1:
+        most = self.builder.tuning.attention_batches if batches else 1
+        count = next((n for n in range(most, 1, -1) if batches[-1].size % n == 0), 1)
+        if _size(self.queries) <= PARTITIONS and count > 1:
             step = batches[-1].steps
             fewer = Batch(batches[-1].size // count, tuple((dim, count * n) for dim, n in step))
             some = functools.partial(self._batches, step, count)
@@ -132,7 +132,7 @@ class AttentionWriter:
     def of_batch(self, position: Position) -> None:
         """All queries of one batch: keys and values stay."""
         panels = self.panels(position)
-        for block in blocks(self.queries, STATIONARY):
+        for block in blocks(self.queries, PARTITIONS):
             *around, last = block.loops or (None,)
             start = shifted(position, block.base)
             if last is None:
@@ -235,12 +235,17 @@ class AttentionWriter:
         dtype = storage_of(self.first.result).dtype
         scores = self.builder.tile((rows, count), dtype, name="scores")
         pitch = pitches(self.keys)
-        columns = list(tiles(self.keys, MOVING))
+        columns = list(tiles(self.keys, MOVING_COLUMNS))
         tops = self.tops(rows, len(columns))
         total = self.ring(rows, max(_size(column) for column, _ in columns), FLOAT32)
         for index, (column, at) in enumerate(columns):
             there = shifted(position, tuple(at.items()))
-            dst = tile_access(total, [_size(column)], [1], slot=Affine(index % BANKS))
+            dst = tile_access(
+                total,
+                [_size(column)],
+                [1],
+                slot=Affine(index % self.banks),
+            )
             self.add_scores(panels, (tile, column), there, dst)
             start = sum(pitch[dim] * index for dim, index in at.items())
             part = tile_access(scores, [_size(column)], [1], offset=start)
@@ -316,7 +321,13 @@ class AttentionWriter:
         """Banks of PSUM that are used in turn."""
         width = self.builder.core.psum.bank_bytes // bytes_of(dtype)
         assert columns <= width
-        return self.builder.tile((rows, width), dtype, Memory.PSUM, slots=BANKS, name="ring")
+        return self.builder.tile(
+            (rows, width),
+            dtype,
+            Memory.PSUM,
+            slots=self.banks,
+            name="ring",
+        )
 
     def evict(self, part: Access, total: Access, top: Access | None) -> None:
         """Takes scores out of PSUM; the greatest of each row goes to `top`."""
@@ -353,7 +364,7 @@ class AttentionWriter:
         (parts,) = self.turned(rows, weights, self.last_steps)
         there = self.beyond(work.position)
         row = self.rows_of(work)
-        for column, at in tiles(self.columns, MOVING):
+        for column, at in tiles(self.columns, MOVING_COLUMNS):
             here = shifted(there, tuple(at.items()))
             total = self.builder.tile((rows, _size(column)), FLOAT32, Memory.PSUM, name="sum")
             dst = tile_access(total, [_size(column)], [1])
@@ -392,7 +403,7 @@ class AttentionWriter:
         axis_of = dict(self.weights.dims)
         pitch = pitches(self.keys)
         room = max(1, self.builder.core.psum.bank_bytes // (rows * bytes_of(dtype)))
-        ring = self.ring(STATIONARY, rows, dtype)
+        ring = self.ring(PARTITIONS, rows, dtype)
         turn = 0
         assert isinstance(weights.offset, Affine)
         for number, step in enumerate(steps):
@@ -402,7 +413,7 @@ class AttentionWriter:
             for first in range(0, len(parts), room):
                 some = parts[first : first + room]
                 shape = (count, len(some) * rows)
-                slot, turn = Affine(turn % BANKS), turn + 1
+                slot, turn = Affine(turn % self.banks), turn + 1
                 sbuf = self.builder.tile(shape, dtype, name="weights")
                 for index, (batch, at) in enumerate(some):
                     place = tuple(shifted(_origin(step), tuple(at.items())).items())

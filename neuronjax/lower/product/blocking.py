@@ -11,21 +11,14 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from neuronjax.machine.specs import GIGA, CoreSpec
+from neuronjax.lower.tuning import Tuning
+from neuronjax.machine.specs import GIGA, MOVING_COLUMNS, PARTITIONS, CoreSpec
+from neuronjax.machine.timings import DMA_BEAT_BYTES, INSTRUCTION_CYCLES
 
-MOVING = 512
-"""Most free elements of the moving operand: one bank of PSUM."""
-STATIONARY = 128
-"""Rows and columns of the array."""
-WIDTH = 512
+WIDTH = MOVING_COLUMNS
 """Columns of either side that are multiplied with each other before sums leave PSUM."""
-CHUNK_BYTES = 16 * 1024
-"""Bytes per partition of one transfer, about: 2 MiB in all."""
-_RUN_BYTES = 64
-"""Least bytes of a stored run: a beat."""
 _DESCRIPTOR_NS = 1.0
 """What a descriptor costs beside its bytes, on one DMA engine."""
-_WIDEST = 4096
 _MEETING_NS = 5_600.0
 """What it costs that cores meet in HBM: a store and a load, alone, of 2.8 us each."""
 
@@ -51,7 +44,7 @@ class Rates:
     @property
     def run_ns(self) -> float:
         """The least that a stored run takes."""
-        return _RUN_BYTES / self.bytes_per_ns + self.descriptor_ns
+        return DMA_BEAT_BYTES / self.bytes_per_ns + self.descriptor_ns
 
 
 def rates_of(core: CoreSpec) -> Rates:
@@ -117,6 +110,7 @@ def schedule(
     runs: tuple[int, int],
     budget: int,
     rates: Rates,
+    tuning: Tuning,
     cores: int = 1,
 ) -> Schedule:
     """The cheapest schedule: `depth` contracted elements, `budget` bytes of a partition.
@@ -130,13 +124,15 @@ def schedule(
         stores = runs[0 if left_is_stationary else 1] * rates.run_ns
         for outer_is_stationary in (True, False):
             outer, inner = (still, moving) if outer_is_stationary else (moving, still)
-            for order in _orders(outer, inner, budget, cores):
+            for order in _orders(outer, inner, budget, cores, tuning):
                 own = _share(outer.width, order[0], cores)
                 rows, columns = (own, inner.width) if outer_is_stationary else (inner.width, own)
-                tall = math.ceil(rows / STATIONARY)
+                tall = math.ceil(rows / PARTITIONS)
                 turned, transfers = _loading(outer, inner, order, own / outer.width, rates)
-                array = tall * max(columns, 64) * passes + turned * max(1, passes // 2)
-                array *= math.ceil(depth / STATIONARY) * rates.column_ns
+                array = tall * max(columns, INSTRUCTION_CYCLES) * passes + turned * max(
+                    1, passes // 2
+                )
+                array *= math.ceil(depth / PARTITIONS) * rates.column_ns
                 price = max(array, transfers * depth) + transfers * depth / 16
                 price += stores * own / outer.width + columns * tall
                 price += _MEETING_NS if own < outer.width else 0.0
@@ -179,7 +175,7 @@ def _loaded(outer: Side, inner: Side, order: _Order) -> tuple[int, int]:
     return outer.width, inner.width * math.ceil(outer.width / width)
 
 
-def _orders(outer: Side, inner: Side, budget: int, cores: int) -> Iterator[_Order]:
+def _orders(outer: Side, inner: Side, budget: int, cores: int, tuning: Tuning) -> Iterator[_Order]:
     """Orders that fit."""
     narrow = inner.block(WIDTH)
     for most in sorted({outer.width, math.ceil(outer.width / cores)}, reverse=True):
@@ -188,15 +184,15 @@ def _orders(outer: Side, inner: Side, budget: int, cores: int) -> Iterator[_Orde
             yield step, narrow, Level.OUTER, Level.ONCE, 2
         width = step
         if outer.panel(width) + 2 * inner.panel(narrow) <= budget:
-            while width < min(most, _WIDEST):
-                wider = min(2 * width, _WIDEST, most)
+            while width < min(most, tuning.panel_columns):
+                wider = min(2 * width, tuning.panel_columns, most)
                 if outer.panel(wider) + 2 * inner.panel(narrow) > budget:
                     break
                 width = wider
             twice = 2 * (outer.panel(width) + inner.panel(narrow)) <= budget
             yield width, narrow, Level.OUTER, Level.INNER, 1 + twice
         for width in (step, min(256, step), min(128, step)):
-            if outer.panel(width) <= budget - max(3 * CHUNK_BYTES, 2 * inner.part(narrow)):
+            if outer.panel(width) <= budget - max(3 * tuning.chunk_bytes, 2 * inner.part(narrow)):
                 yield width, narrow, Level.OUTER, Level.STEP, 1
                 break
         yield (*_by_steps(outer, inner, step, narrow, budget), Level.STEP, Level.STEP, 1)

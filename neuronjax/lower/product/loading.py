@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from neuronjax.lower.chain.boxes import Axis
-from neuronjax.lower.product.blocking import CHUNK_BYTES, WIDTH
+from neuronjax.lower.product.blocking import WIDTH
 from neuronjax.lower.product.panels import (
     Block,
     Extent,
@@ -29,9 +29,6 @@ from neuronjax.program.operand import Access, Buffer, Memory
 from neuronjax.program.tensor_engine import TensorTranspose
 from neuronjax.program.vector_engine import TensorCopy
 
-IN_FLIGHT = 1 << 20
-"""Bytes that transfers move while one of them arrives, about."""
-MOST_SLOTS = 8
 _INT16 = 1 << 15
 
 
@@ -75,9 +72,11 @@ class Loader:
         """Slots of a tile that is loaded again and again: transfers take time to arrive."""
         if not self.stack:
             return 1
-        wanted = math.ceil(IN_FLIGHT / (partitions * nbytes))
+        tuning = self.builder.tuning
+        wanted = math.ceil(tuning.in_flight_bytes / (partitions * nbytes))
         trips = math.prod(trips for _, trips in self.stack)
-        return min(max(2, min(MOST_SLOTS, wanted, 2 * CHUNK_BYTES // nbytes)), trips)
+        most = min(tuning.load_slots, wanted, 2 * tuning.chunk_bytes // nbytes)
+        return min(max(2, most), trips)
 
     def batches(
         self,
@@ -105,7 +104,15 @@ class Loader:
         axes = (*step.loops, *step.inner, *free)
         turned = is_turned(operand, step, free)
         contracted = frozenset(self.product.contracted)
-        box = extents(operand, axes, contracted, turned=turned, partitions=step.partitions)
+        close = self.builder.tuning.close_elements
+        box = extents(
+            operand,
+            axes,
+            contracted,
+            close,
+            turned=turned,
+            partitions=step.partitions,
+        )
         slot = self.slot(slots) if slots > 1 else ZERO
         count = math.prod(axis.size for axis in step.partitions)
         size = math.prod(extent.size for extent in box)
@@ -117,7 +124,8 @@ class Loader:
     def panel_bytes(self, operand: Operand, free: Sequence[Axis], step: Step) -> int:
         axes = (*step.loops, *step.inner, *free)
         contracted = frozenset(self.product.contracted)
-        box = extents(operand, axes, contracted, turned=False, partitions=step.partitions)
+        close = self.builder.tuning.close_elements
+        box = extents(operand, axes, contracted, close, turned=False, partitions=step.partitions)
         return math.prod(extent.size for extent in box) * bytes_of(operand.dtype)
 
     def panels(
@@ -140,13 +148,13 @@ class Loader:
         return panels
 
     def _columns(self, operand: Operand, free: Sequence[Axis], step: Step) -> int:
-        """Columns of a panel that are loaded at a time: about `CHUNK_BYTES` of a partition, and no
+        """Columns of a panel that are loaded at a time: about `chunk_bytes` of a partition, and no
         less than are multiplied at a time."""
         if is_turned(operand, step, free):
             return size_of(free)
         part = replace(step, loops=())
         column = self.panel_bytes(operand, free, part) / size_of(free)
-        return max(1, int(CHUNK_BYTES / (column * WIDTH))) * WIDTH
+        return max(1, int(self.builder.tuning.chunk_bytes / (column * WIDTH))) * WIDTH
 
     def load(
         self, panel: Panel, axes: Sequence[Axis], step: Step, free: Sequence[Axis], at: Position
@@ -166,11 +174,12 @@ class Loader:
         deep = [extent for extent in sub if extent.contracted]
         rows = [Axis(n, extent.size) for n, extent in own]
         size = panel.buffer.partitions * math.prod(extent.size for extent in deep)
-        nbytes = size * bytes_of(panel.operand.dtype)
+        nbytes, tuning = size * bytes_of(panel.operand.dtype), self.builder.tuning
         for block in blocks(rows, PARTITIONS):
             start = dict.fromkeys(range(len(sub)), ZERO)
             *around, last = block.loops or (Axis(0, 1),)
-            most = min(CHUNK_BYTES, IN_FLIGHT // 2 // block.size) // nbytes
+            at_once = tuning.in_flight_bytes // 2 // block.size
+            most = min(tuning.chunk_bytes, at_once) // nbytes
             many = max((n for n in range(1, most + 1) if last.size % n == 0), default=1)
             neighbours = Axis(last.dim, many, last.step)
             loops = [*around, Axis(last.dim, last.size // many, last.step * many)]

@@ -20,7 +20,6 @@ from neuronjax.lower.chain.box_values import Values
 from neuronjax.lower.chain.boxes import Axis, Box
 from neuronjax.lower.chain.tile_program import Reference
 from neuronjax.lower.product.attention_rows import AttentionWriter, Panels, Work
-from neuronjax.lower.product.blocking import MOVING, STATIONARY
 from neuronjax.lower.product.loading import size_of
 from neuronjax.lower.product.panels import Block, Panel, Position, blocks, scaled, shifted, tiles
 from neuronjax.lower.product.product import flag
@@ -28,7 +27,7 @@ from neuronjax.lower.product.steps import Step
 from neuronjax.lower.product.sweeps import Room, Sweeps
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.write.builder import tile_access
-from neuronjax.machine.specs import PARTITIONS
+from neuronjax.machine.specs import MOVING_COLUMNS, PARTITIONS
 from neuronjax.program.affine import Affine, First, Last
 from neuronjax.program.operand import Access, Buffer, Memory
 from neuronjax.program.vector_engine import TensorCopy
@@ -76,7 +75,7 @@ class LongAttentionWriter(AttentionWriter):
         self.first_key = position[self.key.dim]
         if not self.room.panels:
             return []
-        widest = max((block.tile for block in blocks(self.queries, STATIONARY)), key=size_of)
+        widest = max((block.tile for block in blocks(self.queries, PARTITIONS)), key=size_of)
         values = Values(self.first.emitter, self._box(widest, position, self.key), {})
         self.same = {
             Reference(number, is_input=True): values.load(number)
@@ -139,7 +138,7 @@ class LongAttentionWriter(AttentionWriter):
             for number, source in enumerate(program.inputs)
             if source.buffer is not None and self.key.dim not in source.axes
         }
-        tops = self.tops(rows, math.ceil(self.key.size / MOVING))
+        tops = self.tops(rows, math.ceil(self.key.size / MOVING_COLUMNS))
         sums = tile_access(total, [width], [1])
         return _Rows(work, self.queries_of(work), inputs, kept, tops, sums)
 
@@ -221,7 +220,7 @@ class LongAttentionWriter(AttentionWriter):
             scores = self.builder.tile((count, chunk.size), dtype, name="scores")
             whole = tile_access(scores, [chunk.size], [1])
         assert isinstance(whole.offset, Affine)
-        for column, at in tiles([chunk], MOVING):
+        for column, at in tiles([chunk], MOVING_COLUMNS):
             size, first = size_of(column), at.get(chunk.dim, 0)
             total = self.builder.tile((count, size), FLOAT32, Memory.PSUM, name="products")
             dst = tile_access(total, [size], [1])
@@ -229,7 +228,9 @@ class LongAttentionWriter(AttentionWriter):
             self._add_scores((row.queries, keys), (row.work.tile, column), there, dst)
             top = None
             if row.tops is not None and not sweep:
-                top = tile_access(row.tops, [1], [1], offset=scaled(start + first, 1, MOVING))
+                top = tile_access(
+                    row.tops, [1], [1], offset=scaled(start + first, 1, MOVING_COLUMNS)
+                )
             part = tile_access(whole.buffer, [size], [1], offset=whole.offset + first)
             self.evict(part, dst, top)
         return whole
@@ -294,7 +295,7 @@ class LongAttentionWriter(AttentionWriter):
         names = tuple(name for name in here[self.key.dim].variables if name not in around)
         ends = (number == 0 and flag(First, names),
                 number == len(self.parts) - 1 and flag(Last, names))  # fmt: skip
-        ((column, at),) = tiles(self.columns, MOVING)
+        ((column, at),) = tiles(self.columns, MOVING_COLUMNS)
         there = shifted(self.beyond(here), tuple(at.items()))
         self.add_products(turned, panels, (column, there), row.sums, ends)
 
@@ -309,6 +310,6 @@ class LongAttentionWriter(AttentionWriter):
                 values.store(output)
         known = {outer: values.node_of(inner) for outer, inner in self.shared.items()}
         there = self.beyond(row.work.position)
-        ((column, at),) = tiles(self.columns, MOVING)
+        ((column, at),) = tiles(self.columns, MOVING_COLUMNS)
         here = shifted(there, tuple(at.items()))
         self.last.finish(self.rows_of(row.work), column, here, row.sums, known)

@@ -19,7 +19,6 @@ from neuronjax.lower.chain.boxes import Axis, Box
 from neuronjax.lower.chain.tile_program import Reference
 from neuronjax.lower.chain.tiles import TileEmitter
 from neuronjax.lower.epilogue import Epilogue
-from neuronjax.lower.product.blocking import MOVING
 from neuronjax.lower.product.panels import Operand, Position, blocks, shifted
 from neuronjax.lower.product.product import Choose, ProductWriter
 from neuronjax.lower.product.steps import Batch, Product
@@ -28,7 +27,7 @@ from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
 from neuronjax.lower.write.kernel_labels import chain_name
-from neuronjax.machine.specs import PARTITIONS
+from neuronjax.machine.specs import MOVING_COLUMNS, PARTITIONS
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType
@@ -76,11 +75,6 @@ def _native(dtype: np.dtype, version: int) -> ElementType:
     """The type itself, or BF16, which has all values of types of at most 8 bits."""
     stored = storage_of(dtype).dtype
     return stored if stored in _OPERANDS.get(version, ()) else BFLOAT16
-
-
-SHARES = (1.0, 0.5, 0.25, 0.125)
-"""Parts of the room for panels that plans use, the best first: tiles that loops carry from one
-iteration to the next may need more than the panels that are multiplied with each other."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +149,9 @@ def write_product(
             builder, sides.product, left, right, emitter, op.result.dtype, share, choose
         ).write()
 
-    plans = [[functools.partial(write, share, sides) for sides in ways] for share in SHARES]
+    # Tiles that loops carry from one iteration to the next may need more than panels leave.
+    shares = [0.5**halvings for halvings in range(scope.tuning.panel_halvings + 1)]
+    plans = [[functools.partial(write, share, sides) for sides in ways] for share in shares]
     key = (op.name, *ways, epilogue.program, tuple(map(str, dtypes)), str(op.result.dtype),
            () if windows is None else windows.key)  # fmt: skip
     scope.kernel(
@@ -240,7 +236,7 @@ class _OnGpSimd:
     def _of_batch(self, position: Position) -> None:
         product = self.product
         for m in blocks(product.axes(product.left), PARTITIONS):
-            for n in blocks(product.axes(product.right), MOVING):
+            for n in blocks(product.axes(product.right), MOVING_COLUMNS):
                 start = shifted(shifted(position, m.base), n.base)
                 self._loops(
                     (*m.loops, *n.loops), start, lambda at, m=m, n=n: self._tile(m.tile, n.tile, at)

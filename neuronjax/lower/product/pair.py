@@ -20,7 +20,6 @@ from neuronjax.lower.chain.tiles import TileEmitter
 from neuronjax.lower.epilogue import Epilogue
 from neuronjax.lower.product.attention import product_writer
 from neuronjax.lower.product.attention_rows import pitches
-from neuronjax.lower.product.blocking import MOVING, STATIONARY
 from neuronjax.lower.product.loading import size_of
 from neuronjax.lower.product.matmul import dimensions
 from neuronjax.lower.product.panels import Operand, Panel, Position, blocks, shifted, tiles
@@ -31,14 +30,11 @@ from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
 from neuronjax.lower.write.kernel_labels import chain_name
+from neuronjax.machine.specs import MOVING_COLUMNS, PARTITIONS
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.operand import Access, Buffer, Memory
 
-TOGETHER = 4
-"""Tiles of sums of each product that lie in PSUM at once."""
-SHARED_BYTES = 48 * 1024
-"""Most bytes of a partition for what is loaded for all columns of some rows."""
 _SUMS = 4
 """Steps that make sums of both products."""
 
@@ -136,7 +132,7 @@ class PairWriter:
             self.newer.panels(newer.kept, newer.kept_axes, list(newer.steps), position, 1),
             self.older.panels(older.kept, older.kept_axes, list(older.steps), there, 1),
         )
-        for block in blocks(newer.passing_axes, STATIONARY):
+        for block in blocks(newer.passing_axes, PARTITIONS):
 
             def body(at: dict[int, Affine], tile: tuple[Axis, ...] = block.tile) -> None:
                 self._rows((newer, older), kept, tile, at)
@@ -165,14 +161,15 @@ class PairWriter:
             other = self.older.panels(older.passing, row_there, list(older.steps), there)
         passing = (own, other)
         wide = self._row_values(row, newer.kept_axes, at)
-        columns = list(tiles(newer.kept_axes, MOVING))
+        columns = list(tiles(newer.kept_axes, MOVING_COLUMNS))
         width = max(size_of(column) for column, _ in columns)
         rings = [self._ring(size_of(row), width) for _ in products]
+        together = self._together
         boxes: list[tuple[Callable[[], None], ...]] = []
         for index, (column, beside) in enumerate(columns):
             here = shifted(at, tuple(beside.items()))
             totals = [
-                tile_access(ring, [size_of(column)], [1], slot=Affine(index % TOGETHER))
+                tile_access(ring, [size_of(column)], [1], slot=Affine(index % together))
                 for ring in rings
             ]
             column_there, there = self._axes_there(column), self._there(here)
@@ -191,7 +188,7 @@ class PairWriter:
             ))  # fmt: skip
         # A box takes the place of another one in PSUM, whose last reader must come before.
         until = _SUMS + _last_reader(self.newer.emitter) + 1
-        _staggered(boxes, -(-until // TOGETHER))
+        _staggered(boxes, -(-until // together))
 
     def _following(
         self, row: tuple[Axis, ...], column: tuple[Axis, ...], at: Position,
@@ -225,7 +222,7 @@ class PairWriter:
         domain = range(len(emitter.program.domain))
         values = Values(emitter, Box(row, tuple(columns), {dim: at[dim] for dim in domain}), {})
         tiles_by_value = {}
-        room = SHARED_BYTES
+        room = self.builder.tuning.pair_shared_bytes
         for number, source in enumerate(emitter.program.inputs):
             if source.buffer is None or not source.axes:
                 continue
@@ -253,11 +250,18 @@ class PairWriter:
         )
         return replace(part, partitions=whole.partitions)
 
+    @property
+    def _together(self) -> int:
+        """Tiles of sums of each product that lie in PSUM at once: both fill it."""
+        return self.builder.core.psum.banks // 2
+
     def _ring(self, rows: int, columns: int) -> Buffer:
         """Banks of PSUM that are used in turn."""
         width = self.builder.core.psum.bank_bytes // 4
         assert columns <= width
-        return self.builder.tile((rows, width), FLOAT32, Memory.PSUM, slots=TOGETHER, name="ring")
+        return self.builder.tile(
+            (rows, width), FLOAT32, Memory.PSUM, slots=self._together, name="ring"
+        )
 
 
 def _last_reader(emitter: TileEmitter) -> int:

@@ -22,10 +22,6 @@ Position = Mapping[int, Affine]
 """Dimension of a product -> index."""
 
 
-NEAR = 4
-"""Elements from one to the next up to which a transfer takes what lies between along."""
-
-
 @dataclass(frozen=True, slots=True)
 class Block:
     """Part of some dimensions: loops around the axes of a tile, from `base` on."""
@@ -139,11 +135,15 @@ def extents(
     operand: Operand,
     axes: Sequence[Axis],
     contracted: frozenset[int],
+    close: int,
     *,
     turned: bool,
     partitions: Sequence[Axis] = (),
 ) -> tuple[Extent, ...]:
-    """The free dimensions of a panel over `axes`, contracted ones outermost if it is `turned`."""
+    """The free dimensions of a panel over `axes`, contracted ones outermost if it is `turned`.
+
+    Transfers take along what lies between elements that are at most `close` from each other.
+    """
     groups: dict[int, list[Axis]] = {}
     for axis in axes:
         if axis.size > 1 and operand.strides[axis.dim]:
@@ -154,7 +154,14 @@ def extents(
         if axis.size > 1
     ]
     unplaced = [
-        _extent(operand, memory, group, contracted, [s for other, s in strides if other != memory])
+        _extent(
+            operand,
+            memory,
+            group,
+            contracted,
+            close,
+            [stride for other, stride in strides if other != memory],
+        )
         for memory, group in groups.items()
     ]
     unplaced.sort(key=lambda extent: (not extent.contracted if turned else 0, -abs(extent.stride)))
@@ -173,13 +180,14 @@ def _extent(
     memory: int,
     axes: Sequence[Axis],
     contracted: frozenset[int],
+    close: int,
     others: Sequence[int],
 ) -> Extent:
     """The extent of all `axes` along one dimension of memory; `others` are strides along others."""
     strides = [operand.strides[axis.dim] * axis.step for axis in axes]
     unit = math.gcd(*strides)
     # What lies between, and is no part of the panel by itself, is loaded as well: long runs.
-    if unit <= NEAR and not any(0 < stride < unit for stride in others):
+    if unit <= close and not any(0 < stride < unit for stride in others):
         unit = 1
     unit *= 1 if strides[0] > 0 else -1
     size = 1 + sum((axis.size - 1) * s // unit for axis, s in zip(axes, strides, strict=True))

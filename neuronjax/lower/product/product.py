@@ -21,9 +21,6 @@ from neuronjax.lower.chain.boxes import Axis, Box
 from neuronjax.lower.chain.tile_program import Reference, TileProgram
 from neuronjax.lower.chain.tiles import TileEmitter
 from neuronjax.lower.product.blocking import (
-    CHUNK_BYTES,
-    MOVING,
-    STATIONARY,
     WIDTH,
     Level,
     Schedule,
@@ -42,11 +39,11 @@ from neuronjax.lower.product.panels import (
     shifted,
     tiles,
 )
-from neuronjax.lower.product.steps import MOST_TAPS, Step, is_turned, steps
+from neuronjax.lower.product.steps import Step, is_turned, steps
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
-from neuronjax.machine.specs import Engine
+from neuronjax.machine.specs import MOVING_COLUMNS, PARTITIONS, Engine
 from neuronjax.program.affine import ZERO, Affine, First, Flag, Last
 from neuronjax.program.element_types import ElementType, bytes_of
 from neuronjax.program.operand import Access, Buffer, Immediate
@@ -55,12 +52,6 @@ from neuronjax.program.rules.access import MAX_DIMS
 from neuronjax.program.tensor_engine import Matmul
 from neuronjax.program.vector_engine import Memset, TensorCopy
 
-SHARED = 4096
-"""Most columns of what all rows share that are loaded at once."""
-MOST_READERS = 2
-"""Operations that read sums in PSUM; more of them keep it occupied for too long."""
-MOST_ROWS = 256
-"""Rows of sums that a row is added to on the Tensor engine; for more, spreading it pays."""
 _ON_VECTOR = frozenset({"add", "subtract", "multiply", "maximum", "minimum"})
 """Operations of the engine that copies sums."""
 _COPIED = (FLOAT32, BFLOAT16, FLOAT16)
@@ -94,9 +85,9 @@ class ProductWriter(Loader):
 
     def steps(self) -> list[Step]:
         """The contracted elements, cut up so that two parts of both operands have room."""
-        most_taps, budget = MOST_TAPS, self._budget()
+        most_taps, budget = self.builder.tuning.panel_taps, self._budget()
         while True:
-            cut = steps(self.product, self.left, self.right, most_taps)
+            cut = steps(self.product, self.left, self.right, most_taps, self.builder.tuning)
             pairs = ((self.left, self.product.left), (self.right, self.product.right))
             needed = sum(self._part(operand, dims, cut, WIDTH) for operand, dims in pairs)
             if most_taps == 1 or 2 * needed <= budget:
@@ -123,8 +114,10 @@ class ProductWriter(Loader):
         depth = product.count(product.contracted)
         alone = all(batch.size < 2 for batch in product.batches)
         cores = self.builder.cores if alone else 1
-        rates = rates_of(self.builder.core)
-        self._plan = schedule(left, right, depth, passes, runs, self._budget(), rates, cores)
+        rates, tuning = rates_of(self.builder.core), self.builder.tuning
+        self._plan = schedule(
+            left, right, depth, passes, runs, self._budget(), rates, tuning, cores
+        )
         position = dict.fromkeys(range(len(product.sizes)), ZERO)
         self.batches(product.batches, position, functools.partial(self._of_batch, steps))
 
@@ -135,7 +128,7 @@ class ProductWriter(Loader):
         dtypes = [source.dtype for source in (*program.inputs, *program.inputs)]
         dtypes += [node.dtype for node in program.nodes]
         nbytes = sum(bytes_of(storage_of(dtype).dtype) for dtype in dtypes)
-        room = usable - min(usable // 3, nbytes * MOVING) - CHUNK_BYTES
+        room = usable - min(usable // 3, nbytes * MOVING_COLUMNS) - self.builder.tuning.chunk_bytes
         return int(room * self.share)
 
     def _side(self, operand: Operand, dims: tuple[int, ...], steps: list[Step]) -> Side:
@@ -180,7 +173,7 @@ class ProductWriter(Loader):
             axes = [axis for axis in self.product.axes(dims) if axis.dim < len(program.domain)]
             for output in program.outputs:
                 contiguous = bool(axes) and output.strides[axes[-1].dim] == 1
-                runs += total // min(MOVING, axes[-1].size) if contiguous else total
+                runs += total // min(MOVING_COLUMNS, axes[-1].size) if contiguous else total
             counts.append(runs)
         return counts[0], counts[1]
 
@@ -199,9 +192,9 @@ class ProductWriter(Loader):
         self._shared = {}
         columns = product.axes(moving[1])
         self._added = self._addend(product.count(still[1]), columns, position)
-        self._shares_late = size_of(columns) > SHARED
+        self._shares_late = size_of(columns) > self.builder.tuning.panel_columns
         if not self._shares_late:
-            rows = min(STATIONARY, product.count(still[1]))
+            rows = min(PARTITIONS, product.count(still[1]))
             self._share(rows, columns, still[1], position)
         known: dict[int, list[Panel]] = {}
         if plan.inner_level is Level.ONCE:
@@ -254,8 +247,8 @@ class ProductWriter(Loader):
         position: Position,
     ) -> None:
         """Sums over all contracted elements of some columns of both operands."""
-        rows = list(tiles(still[1], STATIONARY))
-        columns = list(tiles(moving[1], MOVING))
+        rows = list(tiles(still[1], PARTITIONS))
+        columns = list(tiles(moving[1], MOVING_COLUMNS))
         banks = self.builder.core.psum.banks - (4 if self._turns else 0)
         slot = self.slot()
         slots = 2 if slot != ZERO and 2 * len(rows) * len(columns) <= banks else 1
@@ -366,13 +359,13 @@ class ProductWriter(Loader):
     ) -> tuple[Panel, Buffer] | None:
         """The row that what follows adds first, if the Tensor engine adds it to few sums."""
         number = _added_row(self.emitter.program, columns)
-        if number is None or rows > MOST_ROWS or not self.is_read_in_psum():
+        if number is None or rows > self.builder.tuning.added_rows or not self.is_read_in_psum():
             return None
         operand, own = self._row_operand(number, columns)
         nothing = Step((), (), (), ())
         panel = self.panel(operand, own, nothing, at, 2 if self.stack else 1)
         self.load(panel, own, nothing, own, at)
-        ones = self.builder.tile((1, min(rows, STATIONARY)), FLOAT32, name="ones")
+        ones = self.builder.tile((1, min(rows, PARTITIONS)), FLOAT32, name="ones")
         unit = tile_access(ones, [ones.elements], [1])
         self.builder.emit(Memset(dst=unit, value=Immediate(1.0), engine=Engine.GPSIMD))
         return panel, ones
@@ -402,7 +395,7 @@ class ProductWriter(Loader):
     def _share(self, rows: int, axes: Sequence[Axis], dims: Sequence[int], at: Position) -> None:
         """Loads what follows needs and is the same for all rows, such as a bias."""
         program = self.emitter.program
-        free = {axis.dim for axis in axes}
+        free, close = {axis.dim for axis in axes}, self.builder.tuning.close_elements
         for number, source in enumerate(program.inputs):
             if source.buffer is None or not source.axes or not source.axes <= free:
                 continue
@@ -410,7 +403,7 @@ class ProductWriter(Loader):
                 continue
             operand, own = self._row_operand(number, axes)
             step = Step(tuple(Axis(dim, rows) for dim in dims[:1] if rows > 1), (), (), ())
-            row_extents = extents(operand, own, frozenset(), turned=False)
+            row_extents = extents(operand, own, frozenset(), close, turned=False)
             if [extent.memory for extent in row_extents] == [axis.dim for axis in own]:
                 panel = self.panel(operand, own, step, at, 2 if self.stack else 1)
                 self.load(panel, own, step, own, at)
@@ -449,7 +442,8 @@ class ProductWriter(Loader):
         program, sums = self.emitter.program, Reference(0, is_input=True)
         users = sum(sums in node.operands for node in program.nodes)
         stored = any(output.value == sums for output in program.outputs)
-        return storage_of(self.result).dtype == FLOAT32 and not stored and users <= MOST_READERS
+        is_read_by_few = not stored and users <= self.builder.tuning.sum_readers
+        return is_read_by_few and storage_of(self.result).dtype == FLOAT32
 
     def evicted(self, row: tuple[Axis, ...], column: tuple[Axis, ...], total: Access) -> Access:
         """Sums in SBUF, in the type of the result."""

@@ -8,6 +8,7 @@ is far above what the mask puts in place of a score.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,19 +18,12 @@ import numpy as np
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.epilogue import Rows
 from neuronjax.lower.operations import reducer
-from neuronjax.lower.product.blocking import STATIONARY
 from neuronjax.lower.product.matmul import Sides
 from neuronjax.lower.product.steps import Batch, Product
+from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.values.bounds import ORDINARY, Bounds, Range
+from neuronjax.machine.specs import PARTITIONS
 
-_LOAD = 128
-"""Queries for which a key is multiplied in the time that it takes to load it."""
-_DRAIN = 256
-"""Queries that take as long as a kernel in which no two of them overlap at first and at last."""
-_WORTH = 0.9
-"""Part of the work from which on the whole is simpler."""
-_MOST_SEGMENTS = 3
-"""Each is a kernel, whose order the compiler looks for."""
 _NEGLIGIBLE = -3 * ORDINARY
 """Scores down to which an unknown number may be the greatest, or its exponential not be 0."""
 
@@ -83,10 +77,12 @@ def _resized(product: Product, sizes: dict[int, int]) -> Product:
     )
 
 
-def cut(rows: Rows, key: int, queries: Sequence[int], shape: Sequence[int]) -> Cut | None:
+def cut(
+    rows: Rows, key: int, queries: Sequence[int], shape: Sequence[int], tuning: Tuning
+) -> Cut | None:
     """The segments of scores of a shape, if its mask excludes enough; None: it does not."""
     query = max(queries, key=lambda dim: shape[dim], default=None)
-    if query is None or shape[query] <= STATIONARY or shape[key] <= STATIONARY:
+    if query is None or shape[query] <= PARTITIONS or shape[key] <= PARTITIONS:
         return None
     if any(key in rows.maps.get(output, ()) for output in rows.read):
         return None  # what is read of memory must be there
@@ -96,12 +92,13 @@ def cut(rows: Rows, key: int, queries: Sequence[int], shape: Sequence[int]) -> C
         return None
     first = visible.argmax(1)
     last = visible.shape[1] - visible[:, ::-1].argmax(1)
-    if not mask.leaves_something(first * STATIONARY, np.minimum(last * STATIONARY, shape[key])):
+    if not mask.leaves_something(first * PARTITIONS, np.minimum(last * PARTITIONS, shape[key])):
         return None
+    work = functools.partial(_work, tuning=tuning)
     ways = [_segments(first, last, size, shape[query], shape[key]) for size in _sizes(len(first))]
-    best = min(map(_few, ways), key=_work, default=[])
-    whole = _work([Segment(0, shape[query], 0, shape[key])])
-    return Cut(query, key, tuple(best)) if best and _work(best) < _WORTH * whole else None
+    best = min((_few(way, tuning) for way in ways), key=work, default=[])
+    most = tuning.segment_share * work([Segment(0, shape[query], 0, shape[key])])
+    return Cut(query, key, tuple(best)) if best and work(best) < most else None
 
 
 def _sizes(tiles: int) -> Iterator[int]:
@@ -112,9 +109,10 @@ def _sizes(tiles: int) -> Iterator[int]:
         size *= 2
 
 
-def _work(segments: Sequence[Segment]) -> int:
+def _work(segments: Sequence[Segment], tuning: Tuning) -> int:
+    load, drain = tuning.segment_load, tuning.segment_drain
     return sum(
-        (segment.count * (segment.queries + _LOAD) + _DRAIN) * segment.keys for segment in segments
+        (segment.count * (segment.queries + load) + drain) * segment.keys for segment in segments
     )
 
 
@@ -124,10 +122,10 @@ def _segments(
     """Blocks of so many tiles, those together that see equally many keys at equal distances."""
     segments: list[Segment] = []
     for start in range(0, len(first), size):
-        low = int(first[start : start + size].min()) * STATIONARY
-        high = min(int(last[start : start + size].max()) * STATIONARY, keys)
-        at = start * STATIONARY
-        block = Segment(at, min(size * STATIONARY, queries - at), low, high - low)
+        low = int(first[start : start + size].min()) * PARTITIONS
+        high = min(int(last[start : start + size].max()) * PARTITIONS, keys)
+        at = start * PARTITIONS
+        block = Segment(at, min(size * PARTITIONS, queries - at), low, high - low)
         joined = _joined(segments[-1], block) if segments else None
         segments[-1:] = [joined] if joined else [*segments[-1:], block]
     return segments
@@ -143,12 +141,14 @@ def _joined(before: Segment, block: Segment) -> Segment | None:
     return replace(before, count=before.count + 1, step=step)
 
 
-def _few(segments: Sequence[Segment]) -> list[Segment]:
+def _few(segments: Sequence[Segment], tuning: Tuning) -> list[Segment]:
     """Neighbours are put together, where that adds least, until there are few."""
     few = list(segments)
-    while len(few) > _MOST_SEGMENTS:
+    while len(few) > tuning.segments:
         pairs = [_both(*pair) for pair in itertools.pairwise(few)]
-        added = [_work([pair]) - _work(few[at : at + 2]) for at, pair in enumerate(pairs)]
+        added = [
+            _work([pair], tuning) - _work(few[at : at + 2], tuning) for at, pair in enumerate(pairs)
+        ]
         at = added.index(min(added))
         few[at : at + 2] = [pairs[at]]
     return few
@@ -168,8 +168,8 @@ def _both(first: Segment, second: Segment) -> Segment:
 
 
 def _blocks(size: int, *, rows: bool) -> Range:
-    low = np.arange(0, size, STATIONARY, dtype=np.float64)
-    high = np.minimum(low + STATIONARY, size) - 1
+    low = np.arange(0, size, PARTITIONS, dtype=np.float64)
+    high = np.minimum(low + PARTITIONS, size) - 1
     shape = (-1, 1) if rows else (1, -1)
     return Range(low.reshape(shape), high.reshape(shape))
 
@@ -201,7 +201,7 @@ class _Mask:
     def leaves_something(self, first: np.ndarray, last: np.ndarray) -> bool:
         """Whether every query surely sees one of the keys between those, given for each tile."""
         line = np.arange(self.shape[self.query], dtype=np.float64).reshape(-1, 1)
-        tile = line.astype(int) // STATIONARY
+        tile = line.astype(int) // PARTITIONS
         low, high = first[tile].astype(float), last[tile] - 1.0
         longer = self.shape[self.key] - self.shape[self.query]
         seen = np.zeros(line.shape, bool)

@@ -7,15 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from neuronjax.lower.chain.boxes import Axis
-from neuronjax.lower.product.blocking import CHUNK_BYTES, WIDTH
+from neuronjax.lower.product.blocking import WIDTH
 from neuronjax.lower.product.panels import Block, Operand, blocks
+from neuronjax.lower.tuning import Tuning
 from neuronjax.machine.specs import PARTITIONS
 from neuronjax.program.element_types import bytes_of
-
-NARROW = 1
-"""Columns of an operand that are loaded where they must lie, whatever that costs."""
-RUN_BYTES = 512
-"""Contiguous bytes from which on a transfer is efficient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +61,11 @@ def is_turned(operand: Operand, step: Step, free: Sequence[Axis]) -> bool:
     if abs(operand.strides[along.dim] * along.step) != 1:
         return False
     width = math.prod(axis.size for axis in free if operand.strides[axis.dim])
-    return width > NARROW
-
-
-MOST_TAPS = 64
-"""Taps of a window whose panels are loaded in one: they overlap in memory."""
+    return width > 1
 
 
 def steps(
-    product: Product, left: Operand, right: Operand, most_taps: int = MOST_TAPS
+    product: Product, left: Operand, right: Operand, most_taps: int, tuning: Tuning
 ) -> list[Step]:
     """The contracted elements, cut up; `most_taps` of a window lie in one panel.
 
@@ -83,8 +75,8 @@ def steps(
     axes = product.axes(product.contracted)
     steps = []
     for block in blocks(axes, PARTITIONS):
-        major = _major(product, left, right, block)
-        if major is not None and most_taps == MOST_TAPS:
+        major = _major(product, left, right, block, tuning)
+        if major is not None and most_taps == tuning.panel_taps:
             steps.append(major)
             continue
         apart = [axis for axis in block.loops if _leaves_gaps(product, left, right, axis)]
@@ -92,7 +84,7 @@ def steps(
         loops.sort(key=lambda axis: _is_shared(left, right, axis))
         nbytes = max(bytes_of(left.dtype), bytes_of(right.dtype))
         taps = math.prod(axis.size for axis in loops if _is_shared(left, right, axis))
-        room = CHUNK_BYTES // (WIDTH * nbytes)
+        room = tuning.chunk_bytes // (WIDTH * nbytes)
         room = max(room, min(taps, most_taps)) if most_taps >= room else most_taps
         for chunk in blocks(loops, room):
             base = (*block.base, *chunk.base)
@@ -120,7 +112,9 @@ def _is_shared(left: Operand, right: Operand, axis: Axis) -> bool:
     )
 
 
-def _major(product: Product, left: Operand, right: Operand, block: Block) -> Step | None:
+def _major(
+    product: Product, left: Operand, right: Operand, block: Block, tuning: Tuning
+) -> Step | None:
     """Neighbours in one partition, if that spares transposes and transfers stay efficient."""
     if len(block.tile) != 1 or len(block.loops) != 1 or block.loops[0].dim != block.tile[0].dim:
         return None
@@ -129,17 +123,17 @@ def _major(product: Product, left: Operand, right: Operand, block: Block) -> Ste
     along = [(o, dims) for o, dims in pairs if abs(o.strides[inner.dim] * inner.step) == 1]
     if not along or _is_shared(left, right, inner):
         return None
-    wide = [o for o, dims in along if product.count(dims) > NARROW]
+    wide = [o for o, dims in along if product.count(dims) > 1]
     for operand, dims in along:
         run = outer.size * bytes_of(operand.view.buffer.dtype)
-        if run < RUN_BYTES and product.count(dims) > NARROW:
+        if run < tuning.efficient_run and product.count(dims) > 1:
             return None
     part = Axis(inner.dim, inner.size, inner.step * outer.size)
     rest = Axis(inner.dim, outer.size, inner.step)
     nbytes = max(bytes_of(operand.dtype) for operand in (left, right))
-    room = CHUNK_BYTES // (WIDTH * nbytes)
+    room = tuning.chunk_bytes // (WIDTH * nbytes)
     for operand in wide:
-        room = max(room, RUN_BYTES // bytes_of(operand.view.buffer.dtype))
+        room = max(room, tuning.efficient_run // bytes_of(operand.view.buffer.dtype))
     if outer.size % room:
         room = next((n for n in range(room, 2 * room) if outer.size % n == 0), outer.size)
     if room >= outer.size:

@@ -126,9 +126,13 @@ class Room:
     part: int
 
 
-MOST_PART = 1024
-"""Keys of a part: enough that starting an instruction costs little beside what it does."""
 _HELD = ((True, True, True), (False, True, True), (True, False, True), (False, False, True),
          (True, True, False), (True, False, False), (False, False, False))  # fmt: skip
-ROOMS = tuple(Room(*held, part) for part in (MOST_PART, MOST_PART // 2) for held in _HELD)
-"""The best first. The last one needs the same room for any number of keys."""
+
+
+def rooms(most: int) -> list[Room]:
+    """Returns what SBUF may hold, the best first; a part has so many keys, or half as many.
+
+    The last one needs the same room for any number of keys.
+    """
+    return [Room(*held, part) for part in (most, most // 2) for held in _HELD]

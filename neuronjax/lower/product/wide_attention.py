@@ -19,25 +19,15 @@ from neuronjax.lower.chain.box_values import BY_ROW, Values
 from neuronjax.lower.chain.boxes import MAX_FREE_AXES, Axis, Box
 from neuronjax.lower.chain.tile_program import Input, Reference
 from neuronjax.lower.product.attention_rows import AttentionWriter, Panels, Work
-from neuronjax.lower.product.blocking import STATIONARY
 from neuronjax.lower.product.loading import size_of
 from neuronjax.lower.product.panels import Position, shifted, tiles
 from neuronjax.lower.product.steps import Batch
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.write.builder import tile_access
+from neuronjax.machine.specs import PARTITIONS
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.operand import Access, Memory
 from neuronjax.program.vector_engine import TensorCopy
-
-_ENOUGH = 256
-"""Elements of an instruction from which on what it costs beside them counts for little."""
-
-_FEW = 32
-"""Queries up to which the Tensor engine has little to do: the fewest instructions are best."""
-_GROUPS = 8
-"""Groups that there are at least, so that engines have one to work on while others wait."""
-_TOGETHER = (3, 2)
-"""Groups whose scores are made before anything waits for a softmax."""
 
 Tiles = Mapping[Reference, Access]
 
@@ -60,8 +50,9 @@ class WideAttentionWriter(AttentionWriter):
         Alone, a long row has its maximum taken while it is copied: a pass less over its elements,
         which is more than what an instruction costs beside them.
         """
-        pays = size_of(self.keys) < BY_ROW or size_of(self.queries) <= _FEW
-        return pays and bool(self.beside) and size_of(self.queries) <= STATIONARY
+        few = self.builder.tuning.wide_queries
+        pays = size_of(self.keys) < BY_ROW or size_of(self.queries) <= few
+        return pays and bool(self.beside) and size_of(self.queries) <= PARTITIONS
 
     def write(self) -> None:
         """The kernel."""
@@ -71,9 +62,11 @@ class WideAttentionWriter(AttentionWriter):
         """The loops over groups of batches, and the batches of a group."""
         bank = self.builder.core.psum.bank_bytes // bytes_of(FLOAT32)
         keys = size_of(self.keys)
-        enough = bank if size_of(self.queries) <= _FEW else _ENOUGH
+        tuning = self.builder.tuning
+        few = size_of(self.queries) <= tuning.wide_queries
+        enough = bank if few else tuning.wide_elements
         every = math.prod(batch.size for batch in self.first.product.batches)
-        room = min(bank // max(keys, size_of(self.columns)), every // _GROUPS)
+        room = min(bank // max(keys, size_of(self.columns)), every // tuning.wide_groups)
         rest = list(self.first.product.batches)
         beside: list[Axis] = []
         axes = MAX_FREE_AXES - max(len(self.keys), len(self.columns))
@@ -130,7 +123,8 @@ class WideAttentionWriter(AttentionWriter):
             self.first.batches([batch], position, lambda at: self._loops(inner, at, held))
             return
         self.same = held
-        count = next((n for n in _TOGETHER if batch.size % n == 0), 1)
+        most = self.builder.tuning.wide_together
+        count = next((n for n in range(most, 1, -1) if batch.size % n == 0), 1)
         steps = tuple((dim, count * step) for dim, step in batch.steps)
         some = functools.partial(self._groups, batch.steps, count)
         self.first.batches([Batch(batch.size // count, steps)], position, some)

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from neuronjax.hlo.graph import Graph, Op, Value
-from neuronjax.lower.index.addresses import FEW, GREAT
+from neuronjax.lower.index.addresses import is_worth_registers
 from neuronjax.lower.operations import VIEWS, Map, peel
 from neuronjax.lower.product.matmul import multiplied
+from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.values.storage import is_native
 
 Users = Mapping[Value, Sequence[Op | None]]
@@ -31,18 +32,18 @@ class _Reader:
     relation: Map
 
 
-def with_chosen_products(graph: Graph, version: int) -> None:
+def with_chosen_products(graph: Graph, version: int, tuning: Tuning) -> None:
     """Makes `chosen_product` of products that alone read the windows of a gather or slice.
 
     In place; gathers and slices that nothing reads any more stay. `version` is the core's.
     """
     for op in graph.operations:
         for region in op.regions:
-            with_chosen_products(region, version)
+            with_chosen_products(region, version, tuning)
     users = _users(graph)
     for op in graph.operations:
         vectors = _VECTORS[op.name](op) if op.name in _VECTORS else None
-        if vectors is None or not _is_great(op, vectors):
+        if vectors is None or not _is_great(op, vectors, tuning):
             continue
         readers = _readers(op.result, users, vectors, version)
         for reader in readers or ():
@@ -94,11 +95,11 @@ def _lies_in_runs(source: Value, sizes: Sequence[int]) -> bool:
     )
 
 
-def _is_great(op: Op, vectors: frozenset[int]) -> bool:
+def _is_great(op: Op, vectors: frozenset[int], tuning: Tuning) -> bool:
     """Whether windows are worth a register each."""
     count = math.prod(op.result.shape[dim] for dim in vectors)
     nbytes = math.prod(op.result.shape) * op.result.dtype.itemsize
-    return count == 1 or (count <= FEW and nbytes >= count * GREAT)
+    return is_worth_registers(count, nbytes // max(1, count), tuning)
 
 
 def _readers(

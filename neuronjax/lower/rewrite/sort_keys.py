@@ -21,6 +21,7 @@ from neuronjax.lower.region import SAME, is_emittable
 from neuronjax.lower.rewriter import Writer
 from neuronjax.lower.sort.sort import longest_row
 from neuronjax.lower.trips import uses_of
+from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.machine.specs import CoreSpec
 
@@ -28,18 +29,18 @@ Expression = tuple[Any, ...]
 """What is computed from one side: equal for both sides of a key."""
 
 
-def with_sort_keys(graph: Graph, core: CoreSpec) -> None:
+def with_sort_keys(graph: Graph, core: CoreSpec, tuning: Tuning) -> None:
     """Gives sorts their keys as operands; in place."""
     uses = uses_of(graph)
     operations: list[Op] = []
     for op in graph.operations:
         for region in op.regions:
-            with_sort_keys(region, core)
-        operations += _keyed(op, uses, core) if op.name == "sort" else [op]
+            with_sort_keys(region, core, tuning)
+        operations += _keyed(op, uses, core, tuning) if op.name == "sort" else [op]
     graph.operations[:] = operations
 
 
-def _keyed(op: Op, uses: Counter[Value], core: CoreSpec) -> list[Op]:
+def _keyed(op: Op, uses: Counter[Value], core: CoreSpec, tuning: Tuning) -> list[Op]:
     (comparator,) = op.regions
     if not is_emittable(comparator) or is_constant(comparator.results[0]):
         return [op]
@@ -55,7 +56,7 @@ def _keyed(op: Op, uses: Counter[Value], core: CoreSpec) -> list[Op]:
         tuple(side for pair in pairs for side in pair), keys.writer.operations, (answer,)
     )
     dtypes = [storage_of(pair[0].dtype).dtype for pair in pairs]
-    if size > longest_row(core, dtypes, region):
+    if size > longest_row(core, dtypes, region, tuning.sort_piece):
         return [op]
     writer = Writer(op.source, op.scope)
     made = [_whole(writer, op, value, ordered) for _, (value, ordered) in keys.made.values()]

@@ -25,8 +25,6 @@ from neuronjax.machine.specs import PARTITIONS
 _FLOAT32 = np.dtype(np.float32)
 _LENGTHS = tuple(1 << n for n in range(3, 10))
 """Elements of a part."""
-_KERNELS = 40_000
-"""Elements of a row that one instruction goes through for as long as the kernels between take."""
 WHOLE = "whole"
 """Attribute of a choice from rows that are not looked at by parts again."""
 
@@ -58,7 +56,7 @@ def of_best_parts(
         parts, rest = divmod(size, length)
         if parts < 2 * kept:
             return math.inf
-        once = count * size / PARTITIONS + _KERNELS
+        once = count * size / PARTITIONS + writer.tuning.best_parts_trip
         return once + elements(count, parts, kept) + elements(count, kept * length + rest, kept)
 
     length = min(_LENGTHS, key=work)

@@ -33,6 +33,7 @@ from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.storage import NARROW_FLOATS
 from neuronjax.lower.values.view import View
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
+from neuronjax.machine.specs import MAX8_CHOSEN, MAX8_ELEMENTS
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import INTEGERS, ElementType
 from neuronjax.program.operand import Access, Buffer, Dim, Immediate
@@ -48,13 +49,10 @@ from neuronjax.program.vector_engine import (
     TensorTensor,
 )
 
-LONGEST = 8_192
+LONGEST = MAX8_ELEMENTS // 2
 """Elements of a row: half of what `max8` takes, so that the tiles of two rows fit."""
-MOST = 512
-"""Elements that are chosen of a row at most: beyond, rounds are no faster than a network."""
 SETUP = 8
 """Instructions over a row before the first round."""
-_EIGHT = 8
 _PLACE, _WORD = INTEGERS["uint32"], INTEGERS["uint32"]
 _TRUTH = INTEGERS["uint8"]
 
@@ -71,14 +69,15 @@ _INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "bool"})
 _FLOATS = frozenset({"float32", "bfloat16", "float16"}) | NARROW_FLOATS
 
 
-def is_selectable(dtype: np.dtype, size: int, kept: int) -> bool:
-    """Whether so many of a row are chosen in rounds: FP32 holds all numbers of the type."""
-    return dtype.name in _INTEGERS | _FLOATS and size <= LONGEST and kept <= MOST
+def is_selectable(dtype: np.dtype, size: int, kept: int, most: int) -> bool:
+    """Whether so many of a row, at most `most`, are chosen in rounds: FP32 holds all numbers of the
+    type."""
+    return dtype.name in _INTEGERS | _FLOATS and size <= LONGEST and kept <= most
 
 
 def passes(kept: int) -> int:
     """Instructions over a whole row that choose so many of it."""
-    return SETUP + 2 * -(-kept // _EIGHT)
+    return SETUP + 2 * -(-kept // MAX8_CHOSEN)
 
 
 def select_views(
@@ -114,12 +113,12 @@ class _Selection:
     @property
     def padded(self) -> int:
         """The length of a row in the tile of keys: `max8` takes no less than eight."""
-        return max(_EIGHT, self.size)
+        return max(MAX8_CHOSEN, self.size)
 
     @property
     def chosen(self) -> int:
         """How many whole rounds choose."""
-        return -(-self.kept // _EIGHT) * _EIGHT
+        return -(-self.kept // MAX8_CHOSEN) * MAX8_CHOSEN
 
     def run(self) -> None:
         self.sweep.run(self._box)
@@ -158,11 +157,11 @@ class _Selection:
 
     def _rounds(self, table: Access, best: Access, places: Access, rows: int) -> None:
         loop = self.builder.loop
-        with loop(rows) as row, loop(self.chosen // _EIGHT) as turn:
-            first = row * self.chosen + turn * _EIGHT
+        with loop(rows) as row, loop(self.chosen // MAX8_CHOSEN) as turn:
+            first = row * self.chosen + turn * MAX8_CHOSEN
             keys = tile_access(table.buffer, (self.padded,), (1,), offset=row * self.padded)
-            eight = tile_access(best.buffer, (_EIGHT,), (1,), offset=first)
-            where = tile_access(places.buffer, (_EIGHT,), (1,), offset=first)
+            eight = tile_access(best.buffer, (MAX8_CHOSEN,), (1,), offset=first)
+            where = tile_access(places.buffer, (MAX8_CHOSEN,), (1,), offset=first)
             self.builder.emit(Max8(dst=eight, src=keys))
             least = Immediate(-math.inf)
             self.builder.emit(

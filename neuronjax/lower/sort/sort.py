@@ -21,7 +21,7 @@ from neuronjax.lower.region import apply, fingerprint, is_emittable, scratch
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.view import View, whole_view
 from neuronjax.lower.write.builder import KernelBuilder, room_of, tile_access
-from neuronjax.machine.specs import CoreSpec
+from neuronjax.machine.specs import WORD_BYTES, CoreSpec
 from neuronjax.program.affine import Affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import INTEGERS, ElementType, bytes_of
@@ -31,10 +31,6 @@ from neuronjax.program.operators import AluOp, CustomFunction
 from neuronjax.program.vector_engine import CopyPredicated, TensorCopy, TensorScalar, TensorTensor
 
 _TRUTH = INTEGERS["uint8"]
-PIECES = (512, 256, 128, 64)
-"""Pairs of a partition that are compared at once; the fewer, the less room comparisons take."""
-_PLACE = 4
-"""Bytes of the number of a place."""
 _TILES = 3
 """Tiles that an operation of a comparator takes at most, in words."""
 
@@ -46,19 +42,25 @@ def sort(scope: Scope, op: Op) -> None:
     views = [scope.view(value) for value in op.operands]
     core, dtypes = scope.unit.target.core, [view.buffer.dtype for view in views]
     size = op.operands[0].shape[axis]
-    if not is_emittable(comparator) or size > longest_row(core, dtypes, comparator, PIECES[-1]):
+    least = _pieces(scope.tuning.sort_piece)[-1]
+    if not is_emittable(comparator) or size > longest_row(core, dtypes, comparator, least):
         host.lower(scope, op)
         return
     results = [whole_view(scope.result(value), value.shape) for value in op.results]
     sort_views(scope, op, comparator, views, axis, results)
 
 
+def _pieces(most: int) -> Sequence[int]:
+    """Returns how many pairs may be compared at once, the most first."""
+    return [most >> halvings for halvings in range(4)]
+
+
 def longest_row(
-    core: CoreSpec, dtypes: Sequence[ElementType], comparator: Graph, piece: int = PIECES[0]
+    core: CoreSpec, dtypes: Sequence[ElementType], comparator: Graph, piece: int
 ) -> int:
     """The greatest number of elements that can be sorted within a partition, `piece` at once."""
-    width = sum(map(bytes_of, dtypes)) + _PLACE
-    comparison = len(comparator.operations) * _TILES * piece * _PLACE
+    width = sum(map(bytes_of, dtypes)) + WORD_BYTES
+    comparison = len(comparator.operations) * _TILES * piece * WORD_BYTES
     room = room_of(core) - comparison
     return 1 << int(math.log2(max(room, width) / width))
 
@@ -66,8 +68,9 @@ def longest_row(
 def _piece(scope: Scope, views: Sequence[View], comparator: Graph, size: int) -> int:
     """The most pairs at once with which a row of so many elements can be sorted."""
     core, dtypes = scope.unit.target.core, [view.buffer.dtype for view in views]
-    fitting = (piece for piece in PIECES if size <= longest_row(core, dtypes, comparator, piece))
-    return next(fitting, PIECES[-1])
+    pieces = _pieces(scope.tuning.sort_piece)
+    fitting = (piece for piece in pieces if size <= longest_row(core, dtypes, comparator, piece))
+    return next(fitting, pieces[-1])
 
 
 def sort_views(
@@ -157,7 +160,7 @@ class Network:
     rows: int
     padded: int
     size: int
-    piece: int = PIECES[0]
+    piece: int
 
     def sort(self) -> None:
         """Merges pairs of sorted blocks, then pairs of those, until a row is one block."""

@@ -27,9 +27,9 @@ from neuronjax.machine.specs import PARTITIONS
 
 def top_k(scope: Scope, op: Op) -> None:
     """The greatest of each row and where they are; long rows in parts first."""
-    (operand,) = op.operands
+    (operand,), most = op.operands, scope.tuning.selected_elements
     axis, size = len(operand.shape) - 1, operand.shape[-1]
-    if is_selectable(operand.dtype, size, op.results[0].shape[axis]):
+    if is_selectable(operand.dtype, size, op.results[0].shape[axis], most):
         results = [whole_view(scope.result(value), value.shape) for value in op.results]
         select_views(scope, op, scope.view(operand), operand.dtype, results)
         return
@@ -38,7 +38,7 @@ def top_k(scope: Scope, op: Op) -> None:
     results = [whole_view(scope.result(value), value.shape) for value in op.results]
     comparator = _greater(operand.dtype)
     dtypes = [view.buffer.dtype for view in views]
-    longest = longest_row(scope.unit.target.core, dtypes, comparator)
+    longest = longest_row(scope.unit.target.core, dtypes, comparator, scope.tuning.sort_piece)
     if size > longest:
         views = _best_of_parts(scope, op, comparator, views, longest)
     if views[0].shape[axis] > longest:
@@ -100,15 +100,15 @@ def _greater(dtype: np.dtype) -> Graph:
     return Graph(parameters, [answer.producer], (answer,))
 
 
-_BETWEEN = 12_000
-"""Elements of a row that one instruction goes through while parts are put together: another kernel,
-a gather, and the four times that data is on its way to and from HBM."""
-
-
 def in_parts(writer: Writer, op: Op) -> Sequence[Value] | None:
     """The greatest elements of rows and where they were, from the best parts of rows or from the
     greatest of all parts where that is faster."""
-    best_parts = of_best_parts(writer, op, lambda *sizes: _best_way(*sizes)[0])
+    trip = writer.tuning.selection_trip
+
+    def elements(rows: int, size: int, kept: int) -> float:
+        return _best_way(rows, size, kept, trip)[0]
+
+    best_parts = of_best_parts(writer, op, elements)
     if best_parts is not None:
         return best_parts
     (operand,) = op.operands
@@ -116,8 +116,10 @@ def in_parts(writer: Writer, op: Op) -> Sequence[Value] | None:
     kept, count = op.results[0].shape[-1], math.prod(rows)
     if not kept:
         return None
-    parts = _parts(count, size, kept)
-    if parts == 1 or not is_selectable(operand.dtype, -(-size // parts), kept):
+    _, parts = _best_way(count, size, kept, trip)
+    if parts == 1 or not is_selectable(
+        operand.dtype, -(-size // parts), kept, writer.tuning.selected_elements
+    ):
         return None
     part = size // parts
     flat = writer.reshape(operand, (count, size))
@@ -139,21 +141,21 @@ def in_parts(writer: Writer, op: Op) -> Sequence[Value] | None:
     return [writer.reshape(value, op.results[0].shape) for value in (values, where)]
 
 
-def _parts(rows: int, size: int, kept: int) -> int:
-    """The number of parts with which choosing takes the least time; 1: the row is chosen from."""
-    return _best_way(rows, size, kept)[1]
+def _best_way(rows: int, size: int, kept: int, trip: int) -> tuple[float, int]:
+    """Elements that instructions go through, one partition's, with the number of parts with which
+    they are fewest; 1: the row is chosen from.
 
-
-def _best_way(rows: int, size: int, kept: int) -> tuple[float, int]:
-    """Elements that instructions go through, one partition's, and the number of parts."""
+    Putting parts together takes as long as going through `trip` elements: another kernel, a gather,
+    and the four times that data is on its way to and from HBM.
+    """
     work = passes(kept)
     best = (-(-rows // PARTITIONS) * size * work if size <= LONGEST else math.inf, 1)
     parts = 2
     while parts * kept * 2 <= size:
         turns = -(-rows * parts // PARTITIONS)
         if size // parts <= LONGEST and (turns == 1 or size > LONGEST):
-            rest = _best_way(rows, parts * kept + size % parts, kept)[0]
-            best = min(best, (turns * (size // parts) * work + _BETWEEN + rest, parts))
+            rest = _best_way(rows, parts * kept + size % parts, kept, trip)[0]
+            best = min(best, (turns * (size // parts) * work + trip + rest, parts))
         parts *= 2
     return best
 

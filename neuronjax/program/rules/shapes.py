@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from neuronjax.formats import FLOAT32
+from neuronjax.machine.specs import MAX8_CHOSEN, MAX8_ELEMENTS
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.operand import Access
 from neuronjax.program.operators import ExchangeEngine
@@ -70,7 +71,7 @@ def _bn_aggr(instruction: Any) -> Iterator[tuple[str, bool]]:
 
 
 def _eight(access: Access) -> bool:
-    return 8 <= access.free_elements <= 16_384
+    return MAX8_CHOSEN <= access.free_elements <= MAX8_ELEMENTS
 
 
 def _max8(instruction: Any) -> Iterator[tuple[str, bool]]:
