@@ -12,6 +12,7 @@ from neuronjax.lower.passes import Known, Pass, Setting
 from neuronjax.lower.prices import Move, Price, Prices
 from neuronjax.lower.schedule.interleave import Candidate
 from neuronjax.lower.schedule.worthwhile import Shares
+from neuronjax.lower.tuning import DEFAULT, Tuning
 from neuronjax.process_settings import seldom_collected
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.program import Kernel, Program, Target
@@ -53,6 +54,7 @@ def lower_program(
     *,
     check_memory: bool = True,
     verify_passes: bool = False,
+    tuning: Tuning = DEFAULT,
     watch: Callable[[Pass, Any], None] | None = None,
     known: Known | None = None,
 ) -> Program:
@@ -71,6 +73,7 @@ def lower_program(
         ranks,
         check_memory=check_memory,
         verify_passes=verify_passes,
+        tuning=tuning,
         watch=watch,
         known=known,
     ).complete()
@@ -83,6 +86,7 @@ def arrange_program(
     *,
     check_memory: bool = True,
     verify_passes: bool = False,
+    tuning: Tuning = DEFAULT,
     watch: Callable[[Pass, Any], None] | None = None,
     known: Known | None = None,
 ) -> Arranged:
@@ -107,6 +111,7 @@ def arrange_program(
                 prices=prices_of if target.core.is_published else None,
                 check_memory=check_memory,
                 verify_passes=verify_passes,
+                tuning=tuning,
                 watch=watch,
                 known=known or Known(),
             )

@@ -153,11 +153,12 @@ def _unread(program: Program, setting: Setting) -> Program:
 
 
 def _split(program: Program, setting: Setting) -> Program:
-    return split(program, None if setting.prices is None else setting.prices(program))
+    prices = None if setting.prices is None else setting.prices(program)
+    return split(program, prices, setting.tuning)
 
 
 def _joined(program: Program, setting: Setting) -> Program:
-    return join(program)
+    return join(program, setting.tuning)
 
 
 def _beside(program: Program, setting: Setting) -> Program:
@@ -169,7 +170,12 @@ def _interleaved(program: Program, setting: Setting) -> Program:
         return program
     known = setting.known
     return interleaved(
-        program, setting.prices(program), known.orders, known.semaphores, setting.to_order
+        program,
+        setting.prices(program),
+        known.orders,
+        known.semaphores,
+        setting.to_order,
+        setting.tuning,
     )
 
 
@@ -178,7 +184,7 @@ def _with_kernels(program: Program, setting: Setting) -> Program:
 
 
 def _allocated(program: Program, setting: Setting) -> Program:
-    return allocate(program, check=setting.check_memory)
+    return allocate(program, check=setting.check_memory, tuning=setting.tuning)
 
 
 def _synchronised(program: Program, setting: Setting) -> Program:
@@ -190,7 +196,7 @@ def _ahead(program: Program, setting: Setting) -> Program:
 
 
 def _overlapping(program: Program, setting: Setting) -> Program:
-    return overlapping(program)
+    return overlapping(program, setting.tuning.overlaps)
 
 
 def _graph_findings(graph: Graph, setting: Setting) -> Sequence[object]:
@@ -314,7 +320,9 @@ def count_kernels(program: Program, setting: Setting) -> Shares[Candidate]:
     if setting.prices is None:
         return Shares({})
     known = setting.known
-    return count_kinds(program, setting.prices(program), known.orders, known.semaphores)
+    return count_kinds(
+        program, setting.prices(program), known.orders, known.semaphores, setting.tuning
+    )
 
 
 def complete(program: Program, setting: Setting) -> Program:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-KIB = 1 << 10
+from neuronjax.machine.specs import KIB
 
 
 class Choice(NamedTuple):
@@ -218,6 +218,51 @@ class Tuning:
         "each is a kernel, whose order the compiler looks for", "attention with masks")
     plan_share: float = choice(0.97, "to part of an earlier plan's price",
         "prices are rough, and earlier plans need less room", "attention, convolutions")
+    # cores/ and join/: what kernels are made of.
+    split_share: float = choice(0.9, "to part of a kernel's work that a core has",
+        "the rest is not worth a second core", "LNC 2")
+    halved_bytes: int = choice(16 * KIB, "from bytes of a copy that is halved",
+        "fewer take a transfer no longer than its start", "LNC 2")
+    small_runs: int = choice(512, "to instructions that a small kernel runs",
+        "larger ones take longer than the barriers around them", "small models")
+    joined_instructions: int = choice(300, "to instructions of a joined kernel",
+        "loops of longer ones stay where they are, which costs more", "small models")
+    resident_share: float = choice(0.9, "to part of SBUF for tiles and tensors that stay",
+        "the rest is lost between them", "values between joined kernels")
+    large_tile_share: float = choice(15 / 16, "to part of SBUF for a kernel's large tiles",
+        "the rest is for the small ones", "sorts, gathers, norms of long rows")
+    overlaps: int = choice(2, "kernels before one that may still run",
+        "with one, small kernels keep loads from running ahead; with more, fewer find memory",
+        "all programs of several kernels")
+    # schedule/: in which order instructions come.
+    idle_ratio: float = choice(1.2, "from times the busiest engine's work",
+        "kernels and loops that take less have little to gain", "all kernels")
+    enough_ratio: float = choice(1.1, "to times the busiest engine's work",
+        "an order that takes no more leaves nothing to look for", "all kernels")
+    order_share: float = choice(0.99, "to part of the time before",
+        "clocks are rough", "all kernels")
+    unroll_factor: int = choice(8, "to iterations written out",
+        "more bring little that waits", "loops that leave engines idle")
+    unrolled_instructions: int = choice(320, "to instructions of a list",
+        "looking for an order takes as long as their square", "loops that leave engines idle")
+    overlapping_trips: int = choice(3, "from iterations that overlap",
+        "fewer are begun and ended only", "loops that leave engines idle")
+    pipeline_cuts: int = choice(8, "places to cut a loop's body at",
+        "neighbouring ones take as long", "loops that leave engines idle")
+    clock_trips: int = choice(3, "iterations that clocks look at",
+        "others are like the last", "all loops")
+    clock_long: int = choice(64, "nodes of a loop of which clocks look at one iteration fewer",
+        "it takes long", "long loops")
+    clock_gaps: int = choice(8, "idle times of the DMA engines that later transfers fill",
+        "older ones are seldom asked for", "kernels of many transfers")
+    negligible_share: float = choice(0.025, "to part of a program's time that is given up",
+        "orders for what promises so little take longer to find than they save", "all programs")
+    tolerable_share: float = choice(0.05, "the same while there is much to look at",
+        "orders for large programs take minutes", "large programs")
+    much_instructions: int = choice(700, "from instructions that are much to look at",
+        "some 10 ms each", "large programs")
+    unknown_trips: int = choice(64, "iterations of a loop that only the run knows",
+        "loops of programs run often", "generation in a loop")
 # fmt: on
 
 

@@ -22,6 +22,7 @@ from neuronjax.legalize.report import Collector, Finding
 from neuronjax.lower.memory.account import MemoryUse, account
 from neuronjax.lower.passes import Known
 from neuronjax.lower.schedule.worthwhile import choose_kinds
+from neuronjax.lower.tuning import DEFAULT, Tuning
 from neuronjax.machine.axes import axes_of
 from neuronjax.machine.machine import Machine
 from neuronjax.planning.argument_kinds import ARGUMENTS, Argument
@@ -83,6 +84,8 @@ class Setting:
     """Of the compiler, as in NEURON_CC_FLAGS; None: those of the environment."""
     mesh: Mapping[str, int] | None = None
     """Sizes of the axes that ranks are counted along, for traffic; None: one axis."""
+    tuning: Tuning = DEFAULT
+    """The numbers that the compiler is free to choose."""
     with_findings: bool = False
     """Whether what the compiler would say is looked for too."""
     verify_passes: bool = False
@@ -145,7 +148,7 @@ def measure_depths(
         for prepared in (future.result() for future in (deep, shallow))
     ]
     deep_shares, shallow_shares = (arranged.count_kernels() for _, arranged in both)
-    to_order = choose_kinds(shallow_shares.extrapolated(deep_shares, share))
+    to_order = choose_kinds(shallow_shares.extrapolated(deep_shares, share), setting.tuning)
     at_deep, at_shallow = (
         _numbers_of(prepared, setting, arranged.complete(to_order)) for prepared, arranged in both
     )
@@ -164,6 +167,7 @@ def arrange(program: CompiledProgram, ranks: int, setting: Setting) -> Arranged:
         ranks,
         check_memory=False,
         verify_passes=setting.verify_passes,
+        tuning=setting.tuning,
         known=setting.known,
     )
 

@@ -225,7 +225,7 @@ def test_layers_become_calls_of_one_function() -> None:
     ],
 )
 def test_what_comes_again_is_cut_at_the_same_places(keys: str, lengths: list[int]) -> None:
-    found = segments([(key, 1) for key in keys])
+    found = segments([(key, 1) for key in keys], 300)
     assert [len(each) for each in found] == lengths
     assert [index for each in found for index in each] == list(range(len(keys)))
 

@@ -56,7 +56,7 @@ class TileEmitter(Chain):
     def _rows_fit(self) -> bool:
         """Whether SBUF holds the tiles of whole rows."""
         held = most_held(self.program, self.shortcuts, self.slots, self.builder.tuning.shared_bytes)
-        return held <= room_of(self.builder.core)
+        return held <= room_of(self.builder.core, self.builder.tuning)
 
     def region(self, region: Region) -> None:
         """One box, with the loops around it."""

@@ -19,15 +19,12 @@ from neuronjax.program.program import Loop, Node
 from neuronjax.program.records import altered
 from neuronjax.program.walk import leaves
 
-LEAST_COPIED = 1 << 14
-"""Bytes from which a copy is halved: less takes a DMA no longer than its start."""
 
-
-def halves(node: Node) -> tuple[Node, Node] | None:
-    """Both halves of a node; None: it has none."""
+def halves(node: Node, least: int) -> tuple[Node, Node] | None:
+    """Both halves of a node, of a copy if it has so many bytes at least; None: it has none."""
     if isinstance(node, Loop):
         return _halves_of_loop(node)
-    if isinstance(node, DmaCopy) and node.dst.nbytes >= LEAST_COPIED:
+    if isinstance(node, DmaCopy) and node.dst.nbytes >= least:
         return _halves_of_copy(node)
     return None
 

@@ -22,6 +22,7 @@ from neuronjax.lower.cores.halving import halves
 from neuronjax.lower.memory.lifetimes import carried
 from neuronjax.lower.prices import Prices, busiest_time
 from neuronjax.lower.sync.overlap import Overlaps
+from neuronjax.lower.tuning import DEFAULT, Tuning
 from neuronjax.lower.write.rebuild import rebuilt
 from neuronjax.lower.write.small import is_small
 from neuronjax.program.collective import CollectiveInstruction
@@ -38,8 +39,6 @@ from neuronjax.program.walk import children, leaves
 CORES = 2
 """Physical cores that a kernel is split over."""
 
-WORTH = 0.9
-"""A kernel is split if no core has more than this part of its work."""
 
 _WHOLE = (CollectiveInstruction, Host, SendReceive, CoreBarrier, *RANDOM_NUMBERS)
 """What makes a kernel one core's: it concerns both, or draws from what an engine holds."""
@@ -49,7 +48,7 @@ Share = Mapping[int, Node]
 """What a core runs at positions of a kernel."""
 
 
-def split(program: Program, prices: Prices | None = None) -> Program:
+def split(program: Program, prices: Prices | None = None, tuning: Tuning = DEFAULT) -> Program:
     """The program with kernels on both cores of a logical core, as far as they come apart.
 
     Without `prices` small kernels are split, too. Call it before `allocate`. Programs of one core
@@ -73,8 +72,10 @@ def split(program: Program, prices: Prices | None = None) -> Program:
             if not isinstance(node, Kernel):
                 return None
             if id(node) not in finished:
-                parts = _split(node, same, on_chip, shared)
-                finished[id(node)] = parts if _pays(node, parts, prices) else node
+                parts = _split(node, same, on_chip, shared, tuning)
+                finished[id(node)] = (
+                    parts if _pays(node, parts, prices, tuning.small_runs) else node
+                )
             return finished[id(node)]
 
         return rebuilt(nodes, change)
@@ -86,17 +87,21 @@ def split(program: Program, prices: Prices | None = None) -> Program:
     return dataclasses.replace(program, functions=functions, body=body(program.body, None))
 
 
-def _split(kernel: Kernel, same: Same, on_chip: frozenset[str], shared: frozenset[str]) -> Node:
+def _split(
+    kernel: Kernel, same: Same, on_chip: frozenset[str], shared: frozenset[str], tuning: Tuning
+) -> Node:
     """A kernel on two cores; the kernel itself, if it does not come apart."""
     if not is_plain(kernel.body, on_chip):
         return kernel
     flow = _flow(kernel, shared)
     if flow.is_written_for_all:
         return kernel
-    most = WORTH * _work(kernel.body, 1)
+    most = tuning.split_share * _work(kernel.body, 1)
     units = _units(flow)
     for find in (lambda: units, lambda: _meeting(flow, units, same)):
-        bodies = _shared_out(flow, [_divided(flow, unit, same) for unit in find()])
+        bodies = _shared_out(
+            flow, [_divided(flow, unit, same, tuning.halved_bytes) for unit in find()]
+        )
         if any(not body or _work(body, 1) > most for body in bodies):
             continue
         first, second = map(touches, bodies)
@@ -106,9 +111,9 @@ def _split(kernel: Kernel, same: Same, on_chip: frozenset[str], shared: frozense
     return kernel
 
 
-def _pays(kernel: Kernel, parts: Node, prices: Prices | None) -> bool:
+def _pays(kernel: Kernel, parts: Node, prices: Prices | None, small_runs: int) -> bool:
     """Whether a kernel in parts gains more than it loses by not being joined with others."""
-    if prices is None or not isinstance(parts, Split) or not is_small(kernel.body):
+    if prices is None or not isinstance(parts, Split) or not is_small(kernel.body, small_runs):
         return True
     moves = [move for leaf in leaves(kernel.body) if (move := prices.of(leaf).move) is not None]
     lost = max((move.start + move.completion for move in moves), default=0.0)
@@ -285,14 +290,16 @@ def _joined(positions: Iterable[int], pairs: Iterable[tuple[int, int]]) -> list[
     return [tuple(members) for members in groups.values()]
 
 
-def _divided(flow: _Flow, unit: tuple[int, ...], same: Same) -> tuple[Share, Share]:
+def _divided(
+    flow: _Flow, unit: tuple[int, ...], same: Same, least_copied: int
+) -> tuple[Share, Share]:
     """What each core runs of a unit: a half, or one of them everything."""
     whole = {position: flow.nodes[position] for position in unit}
     (only, *others) = unit
     needed = any(only in needs for needs in flow.needs)
     if others or needed or only in flow.chains:
         return whole, {}
-    parts = halves(flow.nodes[only])
+    parts = halves(flow.nodes[only], least_copied)
     if parts is None:
         return whole, {}
     first, second = ({only: part} for part in parts)

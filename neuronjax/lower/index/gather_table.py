@@ -218,7 +218,8 @@ def offset_of(at: dict[int, Affine], strides: Sequence[int]) -> Affine:
 
 def most_elements(builder: KernelBuilder, dtype: ElementType, tiles: int) -> int:
     """Elements of a window that lie on a partition at once, in each of so many tiles."""
-    return min(builder.tuning.window_bytes, room_of(builder.core) // tiles) // bytes_of(dtype)
+    room = room_of(builder.core, builder.tuning)
+    return min(builder.tuning.window_bytes, room // tiles) // bytes_of(dtype)
 
 
 def rows_access(view: View, table: GatherTable, part: Part, at: dict[int, Affine]) -> Access:

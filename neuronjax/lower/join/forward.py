@@ -26,18 +26,16 @@ from neuronjax.program.operand import Access, Buffer, Dim, Memory, RegisterOffse
 from neuronjax.program.program import Kernel, Loop, Node
 from neuronjax.program.vector_engine import TensorReduce
 
-MOST_OF_SBUF = 0.9
-"""Part of SBUF that tiles and such tensors may take together: the rest is lost between them."""
-
 Loops = tuple[Loop, ...]
 
 
-def forwarded(kernel: Kernel, internal: frozenset[str], core: CoreSpec) -> Kernel:
+def forwarded(kernel: Kernel, internal: frozenset[str], core: CoreSpec, room: int) -> Kernel:
     """The kernel without transfers through HBM, as far as tensors lie in SBUF as in its tiles.
 
-    `internal` are the HBM buffers that nobody else uses. Kernels are of instructions and loops.
+    `internal` are the HBM buffers that nobody else uses. Kernels are of instructions and
+    loops. Tiles and tensors together take `room` bytes of a partition at most.
     """
-    return _Forwarding(kernel, internal, core).run()
+    return _Forwarding(kernel, internal, core, room).run()
 
 
 @dataclass(slots=True)
@@ -72,6 +70,8 @@ class _Forwarding:
     kernel: Kernel
     internal: frozenset[str]
     core: CoreSpec
+    #: Bytes of a partition for tiles and such tensors together: the rest is lost between them.
+    most: int
     leaves: list[_Leaf] = field(default_factory=list)
     #: Buffer -> instructions that use it.
     users: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -105,9 +105,8 @@ class _Forwarding:
                 self.leaves.append(_Leaf(node, loops))
 
     def _measure(self) -> None:
-        limit = int(MOST_OF_SBUF * self.core.sbuf.usable_partition_bytes)
         self.cycles = outermost(self.kernel.body)
-        self.room = [limit] * len(self.leaves)
+        self.room = [self.most] * len(self.leaves)
         for tile, span in lives(self.kernel.body, self.kernel.buffers).items():
             if tile.memory is Memory.SBUF:
                 self._take(tile.extent, span)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from neuronjax.lower.join.forward import forwarded
 from neuronjax.lower.memory.allocate import fits
+from neuronjax.lower.tuning import DEFAULT, Tuning
 from neuronjax.lower.write.rebuild import on_buffers, rebuilt, with_bodies
 from neuronjax.lower.write.small import is_small
 from neuronjax.program.instruction import Instruction
@@ -29,9 +30,6 @@ from neuronjax.program.program import (
 )
 from neuronjax.program.walk import calls, children, leaves
 
-MOST_TOGETHER = 300
-"""Instructions of a joined kernel, each counted once. Loops of longer kernels stay where they are,
-which costs more than the barriers between shorter ones."""
 _LONGEST_PERIOD = 64
 
 
@@ -58,14 +56,14 @@ class _Sequence:
     places: list[tuple[Buffer, ...]] = field(default_factory=list)
 
 
-def join(program: Program) -> Program:
+def join(program: Program, tuning: Tuning = DEFAULT) -> Program:
     """The program with small kernels joined. Call it before `allocate`, after `split`."""
-    return _Joiner(program).run()
+    return _Joiner(program, tuning).run()
 
 
 class _Joiner:
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, tuning: Tuning) -> None:
+        self.program, self.tuning = program, tuning
         self.functions = {function.name: function for function in program.functions}
         self.uses = _uses(program)
         self.known: dict[int, int | None] = {}
@@ -91,7 +89,8 @@ class _Joiner:
         waiting: list[_Item] = []
 
         def flush() -> None:
-            for segment in segments([(item.key, item.size) for item in waiting]):
+            keys = [(item.key, item.size) for item in waiting]
+            for segment in segments(keys, self.tuning.joined_instructions):
                 items = tuple(waiting[segment.start : segment.stop])
                 new = place(items) if len(items) > 1 else None
                 joined.extend([new] if new is not None else [item.node for item in items])
@@ -124,7 +123,9 @@ class _Joiner:
         """The instructions of a kernel; None: it must not be joined."""
         if id(kernel) not in self.known:
             count = sum(1 for _ in leaves(kernel.body))
-            self.known[id(kernel)] = count if is_small(kernel.body) else None
+            self.known[id(kernel)] = (
+                count if is_small(kernel.body, self.tuning.small_runs) else None
+            )
         return self.known[id(kernel)]
 
     # Places
@@ -171,7 +172,9 @@ class _Joiner:
         }
         kernels = [self._bound(item) for item in sequence.items]
         apart = _joined(kernels)
-        ways = (forwarded(apart, frozenset(internal), self.program.target.core), apart)
+        core = self.program.target.core
+        room = int(self.tuning.resident_share * core.sbuf.usable_partition_bytes)
+        ways = (forwarded(apart, frozenset(internal), core, room), apart)
         kernel = next((way for way in ways if fits(way, self.program)), None)
         if kernel is None:
             return None, ()
@@ -234,8 +237,9 @@ def _distinct(items: Sequence[_Item]) -> tuple[Buffer, ...]:
     return _once(buffer for item in items for buffer in item.buffers)
 
 
-def segments(keys: Sequence[tuple[str | int, int]]) -> list[range]:
-    """Stretches of kernels, each given by its key and instructions, that are joined.
+def segments(keys: Sequence[tuple[str | int, int]], most: int) -> list[range]:
+    """Stretches of kernels, each given by its key and instructions, that are joined to kernels of
+    so many instructions at most.
 
     Periods of what comes again are cut at the same places, so that their stretches are equal.
     """
@@ -246,14 +250,14 @@ def segments(keys: Sequence[tuple[str | int, int]]) -> list[range]:
         if not period:
             at += 1
             continue
-        segments += _cut(keys, start, at)
+        segments += _cut(keys, start, at, most)
         while keys[at : at + period] == keys[at + period : at + 2 * period]:
-            segments += _cut(keys, at, at + period)
+            segments += _cut(keys, at, at + period, most)
             at += period
-        segments += _cut(keys, at, at + period)
+        segments += _cut(keys, at, at + period, most)
         at += period
         start = at
-    return segments + _cut(keys, start, len(keys))
+    return segments + _cut(keys, start, len(keys), most)
 
 
 def _period(keys: Sequence[tuple[str | int, int]], at: int) -> int:
@@ -265,13 +269,13 @@ def _period(keys: Sequence[tuple[str | int, int]], at: int) -> int:
     return 0
 
 
-def _cut(keys: Sequence[tuple[str | int, int]], start: int, stop: int) -> list[range]:
+def _cut(keys: Sequence[tuple[str | int, int]], start: int, stop: int, most: int) -> list[range]:
     """A stretch in parts that are not too long."""
     parts: list[range] = []
     total, first = 0, start
     for index in range(start, stop):
         size = keys[index][1]
-        if total and total + size > MOST_TOGETHER:
+        if total and total + size > most:
             parts.append(range(first, index))
             total, first = 0, index
         total += size

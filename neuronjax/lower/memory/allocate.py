@@ -22,8 +22,9 @@ from neuronjax.errors import (
 from neuronjax.lower.memory.lifetimes import Life, lives, widest, with_loops
 from neuronjax.lower.memory.occupancy import Lives, Timeline, meet, timeline
 from neuronjax.lower.memory.placement import Piece, Placed, place, place_sparingly
-from neuronjax.lower.write.overlaps import OVERLAPS
+from neuronjax.lower.tuning import DEFAULT, Tuning
 from neuronjax.lower.write.rebuild import with_buffers
+from neuronjax.machine.timings import DMA_BEAT_BYTES
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.neighbours import back, sites
 from neuronjax.program.operand import Buffer, Kind, Memory
@@ -31,8 +32,6 @@ from neuronjax.program.program import Kernel, Node, Program
 from neuronjax.program.records import altered
 from neuronjax.program.walk import kernels
 
-HBM_ALIGNMENT = 64
-"""Bytes: the least that a DMA element should have (Neuron docs, "NKI DMA bandwidth guide")."""
 _FOREVER: Lives = ((0, 1 << 62),)
 _ERRORS: dict[Memory, type[OnChipMemoryError]] = {
     Memory.SBUF: SbufOverflowError,
@@ -54,7 +53,9 @@ class _Group:
         return next((buffer.address for buffer in self.buffers if buffer.address is not None), None)
 
 
-def allocate(program: Program, *, check: bool = True, pauses: Sequence[int] = ()) -> Program:
+def allocate(
+    program: Program, *, check: bool = True, pauses: Sequence[int] = (), tuning: Tuning = DEFAULT
+) -> Program:
     """The program with an address for every buffer; parameters of functions have those of calls.
 
     Tiles that must share memory prefer what no instruction wants for a while: the longest of the
@@ -69,7 +70,7 @@ def allocate(program: Program, *, check: bool = True, pauses: Sequence[int] = ()
     if check:
         check_hbm(program, outer.values())
     seen: dict[int, dict[str, Buffer]] = {}
-    near = _near(program)
+    near = _near(program, tuning.overlaps)
     for kernel in (*near.kernels, *(kernel for _, kernel in kernels(program))):
         if id(kernel) not in seen:
             residents = _residents(kernel, program, outer, times)
@@ -88,12 +89,12 @@ class _Near:
     beside: dict[int, dict[int, None]] = field(default_factory=dict)
 
 
-def _near(program: Program) -> _Near:
+def _near(program: Program, overlaps: int) -> _Near:
     near = _Near()
     known = sites(program)
     for site in known:
         near.kernels += site.kernels
-        for number, _ in back(known, site, OVERLAPS):
+        for number, _ in back(known, site, overlaps):
             for kernel, other in zip(site.kernels, known[number].kernels, strict=False):
                 near.beside.setdefault(id(kernel), {})[id(other)] = None
                 near.beside.setdefault(id(other), {})[id(kernel)] = None
@@ -153,7 +154,7 @@ def _in_hbm(program: Program, times: Timeline) -> Iterator[Buffer]:
     passing = [group for group in rest if group.lives != _FOREVER]
     end = max((at + piece.size for at, piece in fixed), default=0)
     for group in lasting:
-        at = _aligned(end, HBM_ALIGNMENT)
+        at = _aligned(end, DMA_BEAT_BYTES)
         end = at + _piece(group).size
         fixed.append((at, _piece(group)))
         yield from _at_address(group, at)
@@ -171,7 +172,7 @@ def _merged(fixed: Placed) -> Placed:
     merged: list[list[int]] = []
     lasting = sorted((at, at + piece.size) for at, piece in fixed if piece.lives == _FOREVER)
     for at, end in lasting:
-        if merged and at <= merged[-1][1] + HBM_ALIGNMENT:
+        if merged and at <= merged[-1][1] + DMA_BEAT_BYTES:
             merged[-1][1] = max(merged[-1][1], end)
         else:
             merged.append([at, end])
@@ -212,7 +213,7 @@ def _piece(group: _Group, unit: int = 1) -> Piece:
     ]
     align = max(unit, *(bytes_of(buffer.dtype) for buffer in group.buffers))
     if not group.buffers[0].on_chip:
-        return Piece(size, max(align, HBM_ALIGNMENT), (0, 0), group.lives)
+        return Piece(size, max(align, DMA_BEAT_BYTES), (0, 0), group.lives)
     return Piece(size, align, (min(lanes)[0], max(high for _, high in lanes)), group.lives)
 
 

@@ -44,7 +44,9 @@ def select_and_scatter(scope: Scope, op: Op) -> None:
     area = math.prod(operand.shape[dim] for dim in sliding)
     places = math.prod(source.shape[dim] for dim in sliding)
     width = operand.dtype.itemsize
-    small = 2 * area * width + places * (5 * width + 8) <= room_of(scope.unit.target.core)
+    small = 2 * area * width + places * (5 * width + 8) <= room_of(
+        scope.unit.target.core, scope.tuning
+    )
     emittable = is_emittable(select) and is_emittable(scatter) and len(sliding) <= ACCESS_DIMS
     first = immediate(init)
     if not small or not emittable or first is None:

@@ -18,9 +18,6 @@ from neuronjax.lower.rewriter import Rewrite, Writer
 from neuronjax.lower.values.bounds import Bounds, Range
 from neuronjax.machine.specs import PARTITIONS
 
-_LEASTPARTITIONSS = 64
-
-
 _LINES = frozenset({"constant", "iota"})
 """What masks begin with: numbers, and indices along one axis."""
 

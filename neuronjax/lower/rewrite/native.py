@@ -25,6 +25,7 @@ from neuronjax.lower.rewrite.dots import rows_with_rows, sum_of_squares
 from neuronjax.lower.rewrite.scatters import scatter
 from neuronjax.lower.rewriter import Rewrite, Writer
 from neuronjax.lower.values.storage import is_native
+from neuronjax.machine.specs import WORD_BYTES
 
 _FP8 = ("float8_e4m3", "float8_e4m3fn", "float8_e5m2")
 _EXACT: Mapping[str, frozenset[str]] = {
@@ -266,7 +267,7 @@ def concatenate(writer: Writer, op: Op) -> Sequence[Value] | None:
         op.attributes["dimension"] != axis
         or not 1 < shape[axis] == count <= writer.tuning.interleaved_values
         or math.prod(shape) < writer.tuning.worthwhile_elements
-        or op.result.dtype.itemsize > _WORD
+        or op.result.dtype.itemsize > WORD_BYTES
     ):
         return None
     place = writer.add("iota", shape=shape, dtype=np.dtype(np.float32), iota_dimension=axis)
@@ -277,10 +278,6 @@ def concatenate(writer: Writer, op: Op) -> Sequence[Value] | None:
         here = writer.compare("EQ", place, writer.constant(number, place))
         total = writer.add("select", here, value, total)
     return [total]
-
-
-_WORD = 4
-"""Bytes that engines choose from."""
 
 
 NATIVE: Mapping[str, Rewrite] = {

@@ -56,7 +56,7 @@ def _keyed(op: Op, uses: Counter[Value], core: CoreSpec, tuning: Tuning) -> list
         tuple(side for pair in pairs for side in pair), keys.writer.operations, (answer,)
     )
     dtypes = [storage_of(pair[0].dtype).dtype for pair in pairs]
-    if size > longest_row(core, dtypes, region, tuning.sort_piece):
+    if size > longest_row(core, tuning, dtypes, region, tuning.sort_piece):
         return [op]
     writer = Writer(op.source, op.scope)
     made = [_whole(writer, op, value, ordered) for _, (value, ordered) in keys.made.values()]

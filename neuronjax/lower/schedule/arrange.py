@@ -25,8 +25,6 @@ Tiles = Mapping[str, Buffer]
 
 _ALIGNMENT = 8
 """Bytes that a tile may need to begin where it may."""
-ENOUGH = 1.1
-"""Times the busiest engine's work that leave nothing to look for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,7 @@ class Arranger:
             choices: list[Arranged] = []
             for choice in self._orders(new, loop, free, lasting, room):
                 choices.append(choice)
-                if choice.time < ENOUGH * self.least(nodes, loop):
+                if choice.time < self.timer.tuning.enough_ratio * self.least(nodes, loop):
                     break
             if choices:
                 return min(choices, key=lambda choice: choice.time)

@@ -13,18 +13,12 @@ from typing import NamedTuple
 
 from neuronjax.lower.prices import Price, Prices
 from neuronjax.lower.schedule.precedence import Before, Effects, Shared, effects, precedence
+from neuronjax.lower.tuning import Tuning
 from neuronjax.machine.specs import Engine
 from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.program import Loop, Node
 
-_TRIPS = 3
-"""Iterations of a loop that are looked at, but one less of a long one; others are like the last."""
-_LONG = 64
-"""Nodes of a long loop."""
-
-_GAPS = 8
-"""Idle times of the DMA engines that later transfers may fill."""
 _NEVER = (-1e9, 0.0)
 """Start and end of a transfer of a queue that has had none."""
 
@@ -68,6 +62,8 @@ class Clocks:
     """When lines, queues and the DMA engines are free, in ns."""
 
     prices: Prices
+    #: Idle times of the DMA engines that are remembered.
+    most_gaps: int
     lines: dict[Line, float] = field(default_factory=dict)
     #: Queue -> start and end of its newest transfer.
     queues: dict[int, tuple[float, float]] = field(default_factory=dict)
@@ -132,7 +128,7 @@ class Clocks:
         if begin >= self.dma:
             if begin > self.dma:
                 self.gaps.append((self.dma, begin))
-                del self.gaps[:-_GAPS]
+                del self.gaps[: -self.most_gaps]
             self.dma = begin + work
             return self.dma
         if self.gaps and self.gaps[-1][1] > begin:
@@ -147,9 +143,9 @@ class Clocks:
                 end = start + used
                 left += [gap for gap in ((first, start), (end, last)) if gap[0] < gap[1]]
                 if work <= 0.0:
-                    self.gaps = [*left, *self.gaps[at:]][-_GAPS:]
+                    self.gaps = [*left, *self.gaps[at:]][-self.most_gaps :]
                     return end
-            self.gaps = left[-_GAPS:]
+            self.gaps = left[-self.most_gaps :]
         self.dma += work
         return self.dma
 
@@ -165,13 +161,18 @@ class Iteration(NamedTuple):
 class Timer:
     """Jobs of nodes, and times of lists of them."""
 
-    def __init__(self, prices: Prices, shared: Shared) -> None:
+    def __init__(self, prices: Prices, shared: Shared, tuning: Tuning) -> None:
         self.prices = prices
+        self.tuning = tuning
         self.shared = shared
         self._jobs: dict[int, tuple[Node, Job]] = {}
         self._effects: dict[int, tuple[Node, Effects]] = {}
         self._loops: dict[tuple[int, str, int], tuple[tuple[Node, ...], Job]] = {}
         self._ties: dict[tuple[int, str | None, int], tuple[tuple[Node, ...], Before]] = {}
+
+    def clocks(self) -> Clocks:
+        """Returns the clocks of a core at the beginning."""
+        return Clocks(self.prices, self.tuning.clock_gaps)
 
     def job(self, node: Node) -> Job:
         """A node as clocks see it."""
@@ -189,7 +190,7 @@ class Timer:
 
     def before(self, nodes: tuple[Node, ...], loop: Loop | None) -> Before:
         """What orders nodes, in as many iterations of the loop about them as are looked at."""
-        variable, trips = _first_trips(nodes, loop)
+        variable, trips = _first_trips(nodes, loop, self.tuning)
         known = self._ties.get((id(nodes), variable, trips))
         if known is None:
             touched = [self.effects(node) for node in nodes]
@@ -223,7 +224,7 @@ class Timer:
             for first in range(0, len(before), size)
             for position in order
         ]
-        self._ties[id(nodes), *_first_trips(nodes, loop)] = (nodes, ties)
+        self._ties[id(nodes), *_first_trips(nodes, loop, self.tuning)] = (nodes, ties)
 
     def _job(self, node: Node) -> Job:
         if isinstance(node, Instruction):
@@ -300,7 +301,7 @@ class Timer:
         self, jobs: Sequence[Job], before: Before, first: int
     ) -> Iterator[tuple[Clocks, float, float]]:
         """Runs jobs from the number `first` on: the clocks, and each one's start and end."""
-        clocks = Clocks(self.prices)
+        clocks = self.clocks()
         ends = [0.0] * len(jobs)
         for index in range(first, len(jobs)):
             job = jobs[index]
@@ -326,9 +327,10 @@ class Timer:
         return end - spread + self.prices.wake_ns
 
 
-def _first_trips(body: Sequence[Node], loop: Loop | None) -> tuple[str | None, int]:
+def _first_trips(body: Sequence[Node], loop: Loop | None, tuning: Tuning) -> tuple[str | None, int]:
     """The variable of the loop about a body, and how many of its iterations are looked at."""
     if loop is None:
         return None, 1
     assert isinstance(loop.trips, int)
-    return loop.variable, min(loop.trips, _TRIPS - (len(body) > _LONG))
+    is_long = len(body) > tuning.clock_long
+    return loop.variable, min(loop.trips, tuning.clock_trips - is_long)

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from neuronjax.lower.schedule.clocks import Clocks, Job, Line, Timer
+from neuronjax.lower.schedule.clocks import Job, Line, Timer
 from neuronjax.lower.schedule.precedence import Before
 
 
@@ -105,7 +105,7 @@ class _Planner:
             for other, reads in earlier.items():
                 self.after[other].append((node, reads))
         self.ready = [0.0] * len(jobs)
-        self.clocks = Clocks(timer.prices)
+        self.clocks = timer.clocks()
         self.lines: dict[Line, _Line] = {}
         self.used: dict[int, list[_Held]] = {}
         for number, tile in enumerate(sorted(tiles, key=lambda tile: tile.nodes[0])):
@@ -253,7 +253,7 @@ def paths(timer: Timer, jobs: Sequence[Job], before: Before) -> list[float]:
     urgency = [0.0] * len(jobs)
     for node in range(len(jobs) - 1, -1, -1):
         job = jobs[node]
-        own = Clocks(timer.prices).run(job, 0.0)
+        own = timer.clocks().run(job, 0.0)
         urgency[node] += own
         for other, reads in before[node].items():
             gap = timer.ready(jobs[other], job, 0.0, reads)

@@ -17,17 +17,17 @@ from collections.abc import Hashable, Mapping, Set
 from typing import NamedTuple
 
 from neuronjax.errors import OnChipMemoryError
-from neuronjax.lower.join.join import MOST_TOGETHER
 from neuronjax.lower.memory.allocate import allocate
 from neuronjax.lower.prices import Prices
 from neuronjax.lower.schedule.arrange import nbytes_of
 from neuronjax.lower.schedule.clocks import Timer
-from neuronjax.lower.schedule.reorder import IDLE, WORTH, Reordering
+from neuronjax.lower.schedule.reorder import Reordering
 from neuronjax.lower.schedule.worthwhile import Prospect, Shares, choose_kinds, shares_of
 from neuronjax.lower.sync.alike import Outline, at_places, outline
 from neuronjax.lower.sync.dependences import Overlap
 from neuronjax.lower.sync.overlap import Overlaps
 from neuronjax.lower.sync.synchronise import Semaphores
+from neuronjax.lower.tuning import DEFAULT, Tuning
 from neuronjax.lower.write.rebuild import rebuilt
 from neuronjax.program.program import Kernel, Node, Program, Target
 from neuronjax.program.walk import is_counted, kernels, leaves
@@ -36,17 +36,17 @@ from neuronjax.program.walk import is_counted, kernels, leaves
 class Orders:
     """The orders that have been found, for programs that have kernels in common.
 
-    Those of other prices or of another target are forgotten.
+    Those of other prices, of another target or of other tuning are forgotten.
     """
 
     def __init__(self) -> None:
-        self._prices: tuple[Prices, Target] | None = None
+        self._prices: tuple[Prices, Target, Tuning] | None = None
         self._candidates: dict[Hashable, Candidate] = {}
 
-    def known(self, prices: Prices, target: Target) -> dict[Hashable, Candidate]:
+    def known(self, prices: Prices, target: Target, tuning: Tuning) -> dict[Hashable, Candidate]:
         """The kernel of each outline for which the order was found."""
-        if self._prices != (prices, target):
-            self._prices, self._candidates = (prices, target), {}
+        if self._prices != (prices, target, tuning):
+            self._prices, self._candidates = (prices, target, tuning), {}
         return self._candidates
 
 
@@ -56,6 +56,7 @@ def interleaved(
     orders: Orders | None = None,
     semaphores: Semaphores | None = None,
     chosen: Set[Candidate] | None = None,
+    tuning: Tuning = DEFAULT,
 ) -> Program:
     """The program with kernels in a faster order. Values stay the same bit by bit.
 
@@ -63,9 +64,10 @@ def interleaved(
     `semaphores` are taken over from other programs, and kept for them. An order is looked for
     where it is `chosen`; None: where it promises enough of this program.
     """
-    members = _members(program, prices, orders or Orders(), semaphores or Semaphores())
+    known = orders or Orders(), semaphores or Semaphores()
+    members = _members(program, prices, *known, tuning)
     if chosen is None:
-        chosen = choose_kinds(_shares(program, members))
+        chosen = choose_kinds(_shares(program, members, tuning), tuning)
     faster = {key: member.faster() for key, member in members.items() if member.first in chosen}
 
     def change(node: Node) -> Node | None:
@@ -79,18 +81,19 @@ def interleaved(
 
 
 def count_kinds(
-    program: Program, prices: Prices, orders: Orders, semaphores: Semaphores
+    program: Program, prices: Prices, orders: Orders, semaphores: Semaphores, tuning: Tuning
 ) -> Shares[Candidate]:
     """How often each kind of kernel runs in a program, before it is `interleaved`."""
-    return _shares(program, _members(program, prices, orders, semaphores))
+    return _shares(program, _members(program, prices, orders, semaphores, tuning), tuning)
 
 
-def _shares(program: Program, members: Mapping[int, _Member]) -> Shares[Candidate]:
-    return shares_of(program, {key: member.first for key, member in members.items()})
+def _shares(program: Program, members: Mapping[int, _Member], tuning: Tuning) -> Shares[Candidate]:
+    kinds = {key: member.first for key, member in members.items()}
+    return shares_of(program, kinds, tuning.unknown_trips)
 
 
 def _members(
-    program: Program, prices: Prices, orders: Orders, semaphores: Semaphores
+    program: Program, prices: Prices, orders: Orders, semaphores: Semaphores, tuning: Tuning
 ) -> dict[int, _Member]:
     """The kernels, by their ids, that may have another order."""
     if any(buffer.on_chip for buffer in program.buffers):
@@ -99,13 +102,13 @@ def _members(
     overlap_of = {function.name: overlaps.within(function) for function in program.functions}
     outside = overlaps.within(None)
     members: dict[int, _Member] = {}
-    candidates = orders.known(prices, program.target)
+    candidates = orders.known(prices, program.target, tuning)
     for place, kernel in kernels(program):
         if id(kernel) not in members and is_counted(kernel.body):
             overlap = overlap_of[place.function.name] if place.function else outside
             shared = overlaps.begin_together(overlap)
             own = outline(kernel, shared, overlap)
-            timer = Timer(prices, shared)
+            timer = Timer(prices, shared, tuning)
             new = Candidate(kernel, own, program, timer, overlap, semaphores)
             members[id(kernel)] = _Member(kernel, own, candidates.setdefault(own.key, new))
     return members
@@ -125,7 +128,7 @@ class Candidate:
     @property
     def short(self) -> float:
         """A time that leaves nothing to look for, in ns."""
-        return IDLE * self.timer.work(self.kernel.body)
+        return self.timer.tuning.idle_ratio * self.timer.work(self.kernel.body)
 
     @functools.cached_property
     def prospect(self) -> Prospect:
@@ -155,7 +158,8 @@ class Candidate:
         best, least = self.kernel, self.now
         if least is None or least < self.short:
             return best
-        is_small = self.prospect.size <= MOST_TOGETHER
+        tuning = self.timer.tuning
+        is_small = self.prospect.size <= tuning.joined_instructions
         for is_apart in (False, True):
             for mixes in (False, True) if is_small else (False,):
                 work = Reordering(
@@ -165,7 +169,7 @@ class Candidate:
                 for moves_loops in (False, True) if is_small else (False,):
                     changed = work.run(moves_loops)
                     after = self.time(changed) if work.has_gained else math.inf
-                    if after is not None and after < WORTH * least:
+                    if after is not None and after < tuning.order_share * least:
                         best, least = changed, after
                     if least < self.short or not work.has_mixed:
                         break
@@ -181,7 +185,7 @@ class Candidate:
             self.program, functions=(), buffers=(), aliases=(), body=(kernel,)
         )
         try:
-            allocated = allocate(alone, check=False)
+            allocated = allocate(alone, check=False, tuning=self.timer.tuning)
         except OnChipMemoryError:
             return None
         (placed,) = allocated.body

@@ -22,9 +22,6 @@ from neuronjax.program.walk import leaves
 
 Nodes = tuple[Node, ...]
 
-_MOST_CUTS = 8
-"""Places to cut a body that are looked at, spread evenly over its time."""
-
 
 class Pipelined(NamedTuple):
     """What comes before a loop, the loop with one iteration less, and what comes after it.
@@ -88,7 +85,9 @@ def best_cut(timer: Timer, nodes: Nodes, whole: Iterable[Sequence[int]]) -> int 
     if not places:
         return None
     ends = timer.ends(nodes)
-    wanted = [ends[-1] * (index + 1) / (_MOST_CUTS + 1) for index in range(_MOST_CUTS)]
+    # Some places, spread evenly over the body's time.
+    cuts = timer.tuning.pipeline_cuts
+    wanted = [ends[-1] * (index + 1) / (cuts + 1) for index in range(cuts)]
     some = {min(places, key=lambda cut: abs(ends[cut - 1] - time)) for time in wanted}
 
     def longer(cut: int) -> float:

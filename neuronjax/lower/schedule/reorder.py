@@ -8,28 +8,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from neuronjax.lower.memory.lifetimes import carried, lives
-from neuronjax.lower.schedule.arrange import ENOUGH, Arranger, nbytes_of, renamings
+from neuronjax.lower.schedule.arrange import Arranger, nbytes_of, renamings
 from neuronjax.lower.schedule.clocks import Timer
 from neuronjax.lower.schedule.greedy import Room
 from neuronjax.lower.schedule.pipelining import best_cut, pipelined
 from neuronjax.lower.schedule.renaming import Renamed
 from neuronjax.lower.schedule.unroll import unrolled
+from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.write.rebuild import same, with_body
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer, Memory
 from neuronjax.program.program import Kernel, Loop, Node, Program
 from neuronjax.program.walk import leaves
-
-MOST_FACTOR = 8
-"""Iterations that are written out at most, unless all of them are."""
-MOST_UNROLLED = 320
-"""Instructions of a list up to which loops are written out, those of each part by themselves."""
-LEAST_TRIPS = 3
-"""Iterations from which it is worth while to have them overlap."""
-WORTH = 0.99
-"""Part of the time before that a new order takes at most."""
-IDLE = 1.2
-"""Times the busiest engine's work from which a kernel or a loop is worth looking at."""
 
 Nodes = tuple[Node, ...]
 
@@ -76,6 +66,11 @@ class Reordering:
         #: id of a loop without loops in it -> that in a faster order.
         self.straight: dict[int, _Faster] = {}
 
+    @property
+    def tuning(self) -> Tuning:
+        """The numbers that the compiler is free to choose."""
+        return self.timer.tuning
+
     def run(self, moves_loops: bool) -> Kernel:
         """The kernel in another order; it `has_gained` if no earlier run has found as much."""
         tiles = self.tiles
@@ -90,7 +85,8 @@ class Reordering:
     def is_idle(self, loop: Loop) -> bool:
         """Whether a loop leaves all engines idle for a while, its first and last iterations too."""
         assert isinstance(loop.trips, int)
-        return self.timer.job(loop).duration > IDLE * loop.trips * self.timer.work(loop.body)
+        busy = loop.trips * self.timer.work(loop.body)
+        return self.timer.job(loop).duration > self.tuning.idle_ratio * busy
 
     def written_out(self, nodes: Nodes) -> Nodes:
         """Nodes without the loops that are short and leave engines idle."""
@@ -98,7 +94,7 @@ class Reordering:
             with_body(node, self.written_out(node.body)) if isinstance(node, Loop) else node
             for node in nodes
         )
-        room = dict.fromkeys({_part(node) for node in inner}, MOST_UNROLLED)
+        room = dict.fromkeys({_part(node) for node in inner}, self.tuning.unrolled_instructions)
         for node in inner:
             room[_part(node)] -= isinstance(node, Instruction)
         new_nodes: list[Node] = []
@@ -158,7 +154,7 @@ class Reordering:
     def fastest(self, loop: Loop) -> _Faster:
         """A loop without loops in it, with as many iterations in one as is best."""
         before = self.tiles
-        enough = ENOUGH * self.arranger.least(loop.body, loop)
+        enough = self.tuning.enough_ratio * self.arranger.least(loop.body, loop)
         best: _Faster | None = None
         for factor in self.factors(loop):
             (longer,) = unrolled(loop, factor)
@@ -166,7 +162,7 @@ class Reordering:
             body, left = self.line(longer.body, longer, id(loop.body))
             changed = with_body(longer, body)
             time = self.timer.job(changed).duration
-            if best is None or time < WORTH * best.time:
+            if best is None or time < self.tuning.order_share * best.time:
                 best = self.change(time, (changed,), left, before)
             self.tiles = before
             if best.time < enough:
@@ -174,7 +170,7 @@ class Reordering:
         assert best is not None
         if best.time >= enough:
             for overlapping in self.overlapping(loop):
-                if overlapping.time < WORTH * best.time:
+                if overlapping.time < self.tuning.order_share * best.time:
                     best = overlapping
                 if best.time < enough:
                     break
@@ -191,7 +187,7 @@ class Reordering:
         """A loop without loops in it whose iterations overlap, in the ways in which it can be
         cut: in the order of its body, and with the chains in it beside each other, so that all of
         them are cut in the middle."""
-        if not isinstance(loop.trips, int) or loop.trips < LEAST_TRIPS:
+        if not isinstance(loop.trips, int) or loop.trips < self.tuning.overlapping_trips:
             return
         before = self.tiles
         own = {name: before[name] for name in sorted(self.owned.get(id(loop.body), ()))}
@@ -233,7 +229,9 @@ class Reordering:
         assert isinstance(loop.trips, int)
         if not self.is_idle(loop):
             return [1]
-        most = min(MOST_FACTOR, MOST_UNROLLED // len(loop.body), loop.trips // 2)
+        tuning = self.tuning
+        longest = tuning.unrolled_instructions // len(loop.body)
+        most = min(tuning.unroll_factor, longest, loop.trips // 2)
         fitting = [factor for factor in range(2, most + 1) if loop.trips % factor == 0]
         return [1, *fitting[-1:]]
 
@@ -270,7 +268,7 @@ class Reordering:
         before = self.arranger.time(nodes, loop)
         if best is None or best.time > before:
             return nodes, left
-        self.has_gained = self.has_gained or best.time < WORTH * before
+        self.has_gained = self.has_gained or best.time < self.tuning.order_share * before
         kept = {name: tile for name, tile in self.tiles.items() if name not in best.gone}
         self.tiles = {**kept, **best.tiles}
         return best.nodes, set()

@@ -7,17 +7,9 @@ from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from neuronjax.lower.tuning import Tuning
 from neuronjax.program.program import Call, Kernel, Loop, Node, Program, Split, While
 from neuronjax.program.walk import children, walk
-
-NEGLIGIBLE = 0.025
-"""Part of a program's time that the kernels which nobody looks at promise at most, all together."""
-TOLERABLE = 0.05
-"""The same while there is much left to look at."""
-MUCH = 700
-"""Instructions of all kernels that are looked at, alike ones once, from which that is much."""
-_UNKNOWN_TRIPS = 64
-"""Iterations of a loop that only the run knows."""
 
 
 class Prospect(NamedTuple):
@@ -61,17 +53,19 @@ class Shares(Generic[Kind]):
         return Shares(runs, (*self.beside, *deeper.beside))
 
 
-def shares_of(program: Program, kinds: Mapping[int, Kind]) -> Shares[Kind]:
-    """The shares of a program. `kinds` has the kinds of kernels by their ids; others are left
-    out."""
+def shares_of(program: Program, kinds: Mapping[int, Kind], unknown_trips: int) -> Shares[Kind]:
+    """The shares of a program. `kinds` has the kinds of kernels by their ids; others are left out.
+
+    Loops that only the run knows have `unknown_trips`.
+    """
     runs: dict[Kind, float] = {}
-    for key, (_, times) in kernel_runs(program).items():
+    for key, (_, times) in kernel_runs(program, unknown_trips).items():
         if key in kinds:
             runs[kinds[key]] = runs.get(kinds[key], 0.0) + times
     return Shares(runs, [beside & runs.keys() for beside in _splits(program, kinds)])
 
 
-def choose_kinds(shares: Shares[Kind]) -> frozenset[Kind]:
+def choose_kinds(shares: Shares[Kind], tuning: Tuning) -> frozenset[Kind]:
     """The kinds of kernels that are worth looking at.
 
     Those that promise least for each of their instructions are left out first, but for those that
@@ -88,7 +82,8 @@ def choose_kinds(shares: Shares[Kind]) -> frozenset[Kind]:
     kept = set(whole)
     for kind, prospect in sorted(whole.items(), key=lambda item: _promise(item[1])):
         lost += prospect.gain
-        if lost > time * (TOLERABLE if size > MUCH else NEGLIGIBLE):
+        is_much = size > tuning.much_instructions
+        if lost > time * (tuning.tolerable_share if is_much else tuning.negligible_share):
             break
         kept.remove(kind)
         size -= prospect.size
@@ -107,7 +102,7 @@ def _promise(prospect: Prospect) -> float:
     return prospect.gain / max(1, prospect.size)
 
 
-def kernel_runs(program: Program) -> Mapping[int, tuple[Kernel, int]]:
+def kernel_runs(program: Program, unknown_trips: int) -> Mapping[int, tuple[Kernel, int]]:
     """By id: the kernels, and how often each runs at most."""
     bodies = {function.name: function.body for function in program.functions}
     kernels: dict[int, Kernel] = {}
@@ -121,13 +116,13 @@ def kernel_runs(program: Program) -> Mapping[int, tuple[Kernel, int]]:
             elif isinstance(node, Call):
                 visit(bodies[node.function], times)
             else:
-                visit(children(node), times * _trips(node))
+                visit(children(node), times * _trips(node, unknown_trips))
 
     visit(program.body, 1)
     return {key: (kernel, runs[key]) for key, kernel in kernels.items()}
 
 
-def _trips(node: Node) -> int:
+def _trips(node: Node, unknown: int) -> int:
     if isinstance(node, Loop):
-        return node.most_trips or _UNKNOWN_TRIPS
-    return _UNKNOWN_TRIPS if isinstance(node, While) else 1
+        return node.most_trips or unknown
+    return unknown if isinstance(node, While) else 1

@@ -19,6 +19,7 @@ from neuronjax.lower.chain.sweep import Position, Sweep, Swept
 from neuronjax.lower.control import host
 from neuronjax.lower.region import apply, fingerprint, is_emittable, scratch
 from neuronjax.lower.scope import Scope
+from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.values.view import View, whole_view
 from neuronjax.lower.write.builder import KernelBuilder, room_of, tile_access
 from neuronjax.machine.specs import WORD_BYTES, CoreSpec
@@ -43,7 +44,8 @@ def sort(scope: Scope, op: Op) -> None:
     core, dtypes = scope.unit.target.core, [view.buffer.dtype for view in views]
     size = op.operands[0].shape[axis]
     least = _pieces(scope.tuning.sort_piece)[-1]
-    if not is_emittable(comparator) or size > longest_row(core, dtypes, comparator, least):
+    longest = longest_row(core, scope.tuning, dtypes, comparator, least)
+    if not is_emittable(comparator) or size > longest:
         host.lower(scope, op)
         return
     results = [whole_view(scope.result(value), value.shape) for value in op.results]
@@ -56,12 +58,12 @@ def _pieces(most: int) -> Sequence[int]:
 
 
 def longest_row(
-    core: CoreSpec, dtypes: Sequence[ElementType], comparator: Graph, piece: int
+    core: CoreSpec, tuning: Tuning, dtypes: Sequence[ElementType], comparator: Graph, piece: int
 ) -> int:
     """The greatest number of elements that can be sorted within a partition, `piece` at once."""
     width = sum(map(bytes_of, dtypes)) + WORD_BYTES
     comparison = len(comparator.operations) * _TILES * piece * WORD_BYTES
-    room = room_of(core) - comparison
+    room = room_of(core, tuning) - comparison
     return 1 << int(math.log2(max(room, width) / width))
 
 
@@ -69,8 +71,14 @@ def _piece(scope: Scope, views: Sequence[View], comparator: Graph, size: int) ->
     """The most pairs at once with which a row of so many elements can be sorted."""
     core, dtypes = scope.unit.target.core, [view.buffer.dtype for view in views]
     pieces = _pieces(scope.tuning.sort_piece)
-    fitting = (piece for piece in pieces if size <= longest_row(core, dtypes, comparator, piece))
-    return next(fitting, pieces[-1])
+    return next(
+        (
+            piece
+            for piece in pieces
+            if size <= longest_row(core, scope.tuning, dtypes, comparator, piece)
+        ),
+        pieces[-1],
+    )
 
 
 def sort_views(

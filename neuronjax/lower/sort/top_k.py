@@ -38,7 +38,8 @@ def top_k(scope: Scope, op: Op) -> None:
     results = [whole_view(scope.result(value), value.shape) for value in op.results]
     comparator = _greater(operand.dtype)
     dtypes = [view.buffer.dtype for view in views]
-    longest = longest_row(scope.unit.target.core, dtypes, comparator, scope.tuning.sort_piece)
+    tuning = scope.tuning
+    longest = longest_row(scope.unit.target.core, tuning, dtypes, comparator, tuning.sort_piece)
     if size > longest:
         views = _best_of_parts(scope, op, comparator, views, longest)
     if views[0].shape[axis] > longest:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 
 from neuronjax.lower.sync.twins import twinned
-from neuronjax.lower.write.overlaps import OVERLAPS
 from neuronjax.lower.write.rebuild import rebuilt
 from neuronjax.program.control import Host
 from neuronjax.program.instruction import After, Instruction
@@ -26,15 +25,15 @@ from neuronjax.program.streams import is_static
 from neuronjax.program.walk import leaves
 
 
-def overlapping(program: Program) -> Program:
-    """The program with kernels that overlap those before. Call it when all has addresses.
+def overlapping(program: Program, overlaps: int) -> Program:
+    """The program with kernels that overlap so many before. Call it when all has addresses.
 
     Kernels that read registers set by others, or call the host, begin when all is over.
     """
     program = twinned(program)
     needed: dict[int, list[tuple[After, ...]]] = {}
     neighbours = Neighbours(program)
-    for kernel, core, conflicts in neighbours.conflicts(OVERLAPS):
+    for kernel, core, conflicts in neighbours.conflicts(overlaps):
         after = neighbours.needed(kernel, core, conflicts)
         known = needed.get(id(kernel))
         needed[id(kernel)] = (
@@ -46,7 +45,9 @@ def overlapping(program: Program) -> Program:
         if not isinstance(node, Kernel):
             return None
         if id(node) not in finished:
-            finished[id(node)] = _changed(node, needed[id(node)]) if id(node) in needed else node
+            finished[id(node)] = (
+                _changed(node, needed[id(node)], overlaps) if id(node) in needed else node
+            )
         return finished[id(node)]
 
     functions = tuple(
@@ -64,7 +65,7 @@ def _merged(here: tuple[After, ...], there: tuple[After, ...]) -> tuple[After, .
     return tuple(After(stream, *wanted) for stream, wanted in sorted(nearest.items()))
 
 
-def _changed(kernel: Kernel, needed: list[tuple[After, ...]]) -> Kernel:
+def _changed(kernel: Kernel, needed: list[tuple[After, ...]], overlaps: int) -> Kernel:
     if not _may_overlap(kernel):
         return kernel
     wanted = iter(needed)
@@ -75,7 +76,7 @@ def _changed(kernel: Kernel, needed: list[tuple[After, ...]]) -> Kernel:
         after = next(wanted)
         return node.with_after(after) if after else node
 
-    return dataclasses.replace(kernel, body=rebuilt(kernel.body, change), overlaps=OVERLAPS)
+    return dataclasses.replace(kernel, body=rebuilt(kernel.body, change), overlaps=overlaps)
 
 
 def _may_overlap(kernel: Kernel) -> bool:

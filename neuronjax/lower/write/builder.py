@@ -19,9 +19,9 @@ from neuronjax.program.operators import DescriptorMode
 from neuronjax.program.program import If, Kernel, Loop, Node, While
 
 
-def room_of(core: CoreSpec) -> int:
+def room_of(core: CoreSpec, tuning: Tuning) -> int:
     """Bytes of a partition of SBUF that a kernel's large tiles may take; the rest is for others."""
-    return core.sbuf.usable_partition_bytes * 15 // 16
+    return int(core.sbuf.usable_partition_bytes * tuning.large_tile_share)
 
 
 @dataclass

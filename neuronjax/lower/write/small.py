@@ -11,18 +11,17 @@ from neuronjax.program.gpsimd_engine import CoreBarrier
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.program import Loop, Node
 
-MOST_RUNS = 512
-"""Runs of instructions in a kernel that is small."""
 _ALONE = (CollectiveInstruction, Host, SendReceive, CoreBarrier)
 """What concerns other cores, or the host, is a kernel of its own."""
 
 
-def is_small(nodes: Iterable[Node]) -> bool:
-    """Whether a kernel of these nodes may be joined with others."""
-    return _runs(nodes, 1) is not None
+def is_small(nodes: Iterable[Node], most: int) -> bool:
+    """Whether a kernel of these nodes, which runs so many instructions at most, may be joined with
+    others."""
+    return _runs(nodes, 1, most) is not None
 
 
-def _runs(nodes: Iterable[Node], times: int) -> int | None:
+def _runs(nodes: Iterable[Node], times: int, most: int) -> int | None:
     """Runs of instructions; None: too many, or what must not be joined."""
     total = 0
     for node in nodes:
@@ -31,12 +30,12 @@ def _runs(nodes: Iterable[Node], times: int) -> int | None:
                 return None
             total += times
         elif isinstance(node, Loop) and isinstance(node.trips, int):
-            inner = _runs(node.body, times * node.trips)
+            inner = _runs(node.body, times * node.trips, most)
             if inner is None:
                 return None
             total += inner
         else:
             return None
-        if total > MOST_RUNS:
+        if total > most:
             return None
     return total
