@@ -16,6 +16,7 @@ from neuronjax.lower.schedule.interleave import Orders, interleaved
 from neuronjax.lower.sync.alike import Outline, at_places, outline
 from neuronjax.lower.sync.overlap import Overlaps
 from neuronjax.lower.sync.synchronise import Semaphores, synchronise
+from neuronjax.lower.tuning import DEFAULT
 from neuronjax.program.operand import Buffer
 from neuronjax.program.program import Program
 from neuronjax.program.text import parse
@@ -69,12 +70,12 @@ def test_orders_are_taken_over_by_programs_of_one_target_and_its_prices(program:
     prices, orders = prices_of(program), Orders()
     wanted = interleaved(program, prices)
     assert interleaved(program, prices, orders) == wanted
-    found = dict(orders.known(prices, program.target))
+    found = dict(orders.known(prices, program.target, DEFAULT))
     assert found
     assert interleaved(program, prices_of(program), orders) == wanted
-    assert orders.known(prices, program.target) == found
+    assert orders.known(prices, program.target, DEFAULT) == found
     other = dataclasses.replace(program.target, lnc=1)
-    assert orders.known(prices, other) == {}
+    assert orders.known(prices, other, DEFAULT) == {}
 
 
 def test_semaphores_are_those_of_each_kernel_alone(program: Program) -> None:

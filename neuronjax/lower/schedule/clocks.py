@@ -333,4 +333,4 @@ def _first_trips(body: Sequence[Node], loop: Loop | None, tuning: Tuning) -> tup
         return None, 1
     assert isinstance(loop.trips, int)
     is_long = len(body) > tuning.clock_long
-    return loop.variable, min(loop.trips, tuning.clock_trips - is_long)
+    return loop.variable, min(loop.trips, max(2, tuning.clock_trips - is_long))
