@@ -164,12 +164,12 @@ class PairWriter:
         columns = list(tiles(newer.kept_axes, MOVING_COLUMNS))
         width = max(size_of(column) for column, _ in columns)
         rings = [self._ring(size_of(row), width) for _ in products]
-        together = self._together
+        at_once = self._tiles_at_once
         boxes: list[tuple[Callable[[], None], ...]] = []
         for index, (column, beside) in enumerate(columns):
             here = shifted(at, tuple(beside.items()))
             totals = [
-                tile_access(ring, [size_of(column)], [1], slot=Affine(index % together))
+                tile_access(ring, [size_of(column)], [1], slot=Affine(index % at_once))
                 for ring in rings
             ]
             column_there, there = self._axes_there(column), self._there(here)
@@ -188,7 +188,7 @@ class PairWriter:
             ))  # fmt: skip
         # A box takes the place of another one in PSUM, whose last reader must come before.
         until = _SUMS + _last_reader(self.newer.emitter) + 1
-        _staggered(boxes, -(-until // together))
+        _staggered(boxes, -(-until // at_once))
 
     def _following(
         self, row: tuple[Axis, ...], column: tuple[Axis, ...], at: Position,
@@ -251,7 +251,7 @@ class PairWriter:
         return replace(part, partitions=whole.partitions)
 
     @property
-    def _together(self) -> int:
+    def _tiles_at_once(self) -> int:
         """Tiles of sums of each product that lie in PSUM at once: both fill it."""
         return self.builder.core.psum.banks // 2
 
@@ -260,7 +260,7 @@ class PairWriter:
         width = self.builder.core.psum.bank_bytes // 4
         assert columns <= width
         return self.builder.tile(
-            (rows, width), FLOAT32, Memory.PSUM, slots=self._together, name="ring"
+            (rows, width), FLOAT32, Memory.PSUM, slots=self._tiles_at_once, name="ring"
         )
 
 
