@@ -44,6 +44,34 @@ def test_programs_of_real_sizes(net: Net, kind: str, seed: int) -> None:
     assert finding is None, f"{finding.error}\n{finding.program.script}"
 
 
+FOUND = (
+    pytest.param(
+        SizedProgram(
+            "sorting",
+            {"rows": 1, "width": 32_000, "how": "sort", "first_axis": False, "dtype": "bfloat16"},
+            "trn3-gen1-ultraserver",
+        ),
+        is_estimated,
+        marks=pytest.mark.slow,
+    ),
+    (
+        SizedProgram(
+            "loss",
+            {"rows": 1, "words": 32, "form": "gathered", "gradient": True, "dtype": "float32"},
+            "trn1.2xlarge",
+        ),
+        is_faster_than_with_a_row_more,
+    ),
+)
+"""Programs that new seeds have found, as small as they could be made, with the law they broke."""
+
+
+@pytest.mark.parametrize(("program", "law"), FOUND)
+def test_what_seeds_have_found(net: Net, program: SizedProgram, law: Law) -> None:
+    finding, _ = net.check(program, [law])
+    assert finding is None, finding.error
+
+
 def test_a_seed_is_a_program() -> None:
     assert sized_program(7).script == sized_program(7).script
     assert sized_program(7).script != sized_program(8).script

@@ -117,6 +117,18 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda t, i: jax.grad(lambda t: jnp.take_along_axis(t, i[:, None], 1).sum())(t),
         (table(40, 30), indices(40, 40)),
     ),
+    "gradient of a chosen number of one row": (
+        lambda t, i: jax.grad(lambda t: jnp.take_along_axis(t, i[:, None], 1).sum())(t),
+        (table(1, 90), indices(90, 1)),
+    ),
+    "set numbers of the only row": (
+        lambda t, i, u: t.at[:, i].multiply(u),
+        (table(1, 90), indices(99, 7), whole_numbers(1, 7)),
+    ),
+    "add to rows between dimensions of one element": (
+        lambda t, i, u: t.at[:, i].add(u),
+        (table(1, 9, 1, 40), indices(9, 12), whole_numbers(1, 12, 1, 40)),
+    ),
     "counts": (lambda i: jnp.bincount(i, length=50), (indices(60, 300),)),
     "add outside": (
         lambda t, i, u: t.at[i].add(u, mode="drop"),

@@ -49,13 +49,18 @@ class Region:
     chunks: tuple[Chunk, ...]
 
 
-def regions(program: TileProgram, tuning: Tuning, *, rows_fit: bool = True) -> list[Region]:
-    """The domain in boxes; the reduced dimensions of each whole, or in chunks if they are long."""
+def regions(
+    program: TileProgram, tuning: Tuning, *, rows_fit: bool = True, rows_whole: bool = False
+) -> list[Region]:
+    """The domain in boxes; the reduced dimensions of each whole, or in chunks if they are long.
+
+    Rows that are to be `rows_whole` fit, as who asks for them knows.
+    """
     whole = [Axis(dim, program.domain[dim]) for dim in sorted(program.reduced)]
     row = math.prod(axis.size for axis in whole)
     fits = rows_fit and is_resident(row, _row_bytes(program, tuning), tuning)
     cut: tuple[Chunk, ...]
-    if fits and len(whole) < MAX_FREE_AXES:
+    if rows_whole or (fits and len(whole) < MAX_FREE_AXES):
         cut = (Chunk((), tuple(whole)),)
     else:
         cut = tuple(pieces(whole, (), tuning.tile_elements))

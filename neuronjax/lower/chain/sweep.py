@@ -36,7 +36,8 @@ class Swept:
 
 @dataclass
 class Sweep:
-    """One walk. `inner` dimensions lie within partitions, in chunks if they are long."""
+    """One walk. `inner` dimensions lie within partitions, in chunks if they are long and need not
+    be `whole`."""
 
     builder: KernelBuilder
     shape: tuple[int, ...]
@@ -44,6 +45,7 @@ class Sweep:
     values: Sequence[Swept]
     words: int | None = None
     """Words of a partition for each element of a row; None: what tuning says."""
+    whole: bool = False
 
     def __post_init__(self) -> None:
         words = self.builder.tuning.sweep_words if self.words is None else self.words
@@ -69,7 +71,7 @@ class Sweep:
 
     def regions(self) -> list[Region]:
         """The boxes of the domain."""
-        return regions(self.program, self.builder.tuning)
+        return regions(self.program, self.builder.tuning, rows_whole=self.whole)
 
     def lanes(self) -> list[Region]:
         """Boxes with nothing but partitions, within loops."""

@@ -10,7 +10,7 @@ rows of few places.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -38,6 +38,9 @@ _SUMMED = (_FLOAT32, np.dtype(np.int32))
 
 def scatter(writer: Writer, op: Op) -> Sequence[Value] | None:
     """Updates without a window along the last dimension, others are batches; or sums of rows."""
+    units = _units(op)
+    if units:
+        return [_without_units(writer, op, units)]
     if not _is_plain(op, writer.tuning.scatter_places):
         return _rows(writer, op)
     operand, indices, updates = op.operands
@@ -69,6 +72,41 @@ def scatter(writer: Writer, op: Op) -> Sequence[Value] | None:
     total = writer.sum(added, (len(pairs) - 1,))
     total = writer.add("add", writer.convert(operand, wide), total)
     return [writer.convert(total, operand.dtype)]
+
+
+def _units(op: Op) -> dict[int, int]:
+    """Dimensions of the operand that have one element, and those of the updates that cover them:
+    JAX writes a batch of one so."""
+    operand, updates = op.operands[0], op.operands[-1]
+    numbers = op.attributes["scatter_dimension_numbers"]
+    apart = {*numbers["inserted_window_dims"], *numbers["input_batching_dims"]}
+    covered = [dim for dim in range(len(operand.shape)) if dim not in apart]
+    return {
+        dim: own
+        for dim, own in zip(covered, numbers["update_window_dims"], strict=True)
+        if len(op.results) == 1
+        and dim not in numbers["scattered_dims_to_operand_dims"]
+        and operand.shape[dim] == updates.shape[own] == 1
+    }
+
+
+def _without_units(writer: Writer, op: Op, units: Mapping[int, int]) -> Value:
+    """The scatter without some dimensions of its operand and updates that have one element."""
+    operand, indices, updates = op.operands
+    kept = [dim for dim in range(len(operand.shape)) if dim not in units]
+    own = [dim for dim in range(len(updates.shape)) if dim not in units.values()]
+    numbers = dict(op.attributes["scatter_dimension_numbers"])
+    for name in ("inserted_window_dims", "input_batching_dims", "scattered_dims_to_operand_dims"):
+        numbers[name] = tuple(map(kept.index, numbers[name]))
+    window = (dim for dim in numbers["update_window_dims"] if dim not in units.values())
+    numbers["update_window_dims"] = tuple(map(own.index, window))
+    flat = writer.reshape(operand, [operand.shape[dim] for dim in kept])
+    new = writer.reshape(updates, [updates.shape[dim] for dim in own])
+    made = writer.add(
+        op.name, flat, indices, new, shape=flat.shape, dtype=operand.dtype, regions=op.regions,
+        **{**op.attributes, "scatter_dimension_numbers": numbers},
+    )  # fmt: skip
+    return writer.reshape(made, operand.shape)
 
 
 def _is_counted(pairs: Sequence[int], least: int) -> bool:

@@ -90,7 +90,7 @@ def select_views(
 
     def write(builder: KernelBuilder, seen: list[View], _: list[Buffer]) -> None:
         swept = [Swept(view, dims) for view in seen]
-        sweep = Sweep(builder, shape, frozenset({axis}), swept, words=0)
+        sweep = Sweep(builder, shape, frozenset({axis}), swept, words=0, whole=True)
         _Selection(sweep, dtype, shape[axis], kept).run()
 
     key = ("select", dtype.name, kept)

@@ -97,7 +97,7 @@ def sort_views(
 
     def write(builder: KernelBuilder, seen: list[View], _: list[Buffer]) -> None:
         swept = [Swept(view, dims) for view in seen]
-        sweep = Sweep(builder, shape, frozenset({axis}), swept, words=2)
+        sweep = Sweep(builder, shape, frozenset({axis}), swept, words=2, whole=True)
         _Sort(sweep, comparator, count, shape[axis], kept, piece).run()
 
     key = ("sort", fingerprint(comparator), axis, kept)
