@@ -62,7 +62,16 @@ FOUND = (
         ),
         is_faster_than_with_a_row_more,
     ),
-)
+    (
+        SizedProgram(
+            "layers_in_a_loop",
+            {"layers": 2, "rows": 1, "width": 2048, "hidden": 3072, "remat": False,
+             "gradient": True, "dtype": "float32"},
+            "trn2.3xlarge",
+        ),
+        is_estimated,
+    ),
+)  # fmt: skip
 """Programs that new seeds have found, as small as they could be made, with the law they broke."""
 
 

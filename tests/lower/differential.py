@@ -25,7 +25,7 @@ from neuronjax.hlo.module import TOKEN
 from neuronjax.host.client import HostClient
 from neuronjax.jaxlib_api import mlir
 from neuronjax.legalize.policy import policy_of
-from neuronjax.lower.passes import Setting, complete, lower
+from neuronjax.lower.passes import Setting, arrange, complete, lower
 from neuronjax.lower.values.storage import restored, stored
 from neuronjax.machine.chips import CHIPS
 from neuronjax.options import Options
@@ -63,9 +63,10 @@ def lowered(code: bytes, ranks: int = 1, chip: str = CHIP, lnc: int = 1) -> Prog
         return lower(module, setting)
 
 
-def completed(program: Program) -> Program:
+def completed(program: Program, prices: Any = prices_of, verify_passes: bool = True) -> Program:
     """A lowered program as a core runs it; what each pass leaves is checked."""
-    return complete(program, Setting(target=program.target, prices=prices_of, verify_passes=True))
+    setting = Setting(target=program.target, prices=prices, verify_passes=verify_passes)
+    return complete(arrange(program, setting), setting)
 
 
 def lowered_function(function: Callable[..., Any], *arguments: Any) -> tuple[Program, bytes]:

@@ -10,8 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from neuronjax.engine_compiler import prices_of
-from neuronjax.lower.passes import Setting, complete
 from neuronjax.machine.chips import CHIPS
 from neuronjax.program.dma import DmaGather
 from neuronjax.program.operand import Kind
@@ -25,6 +23,7 @@ from tests.lower.differential import (
     Tolerance,
     assert_close,
     check,
+    completed,
     emulated,
     lowered,
     on_cpu,
@@ -105,7 +104,7 @@ def test_two_cores_give_what_one_gives(name: str) -> None:
     function, arguments = CASES[name]
     code = sent(jax.jit(function).trace(*arguments))
     written = lowered(code, lnc=2)
-    program = complete(written, Setting(target=written.target, verify_passes=True))
+    program = completed(written, None)
     wanted = on_cpu(code, arguments)
     for order in orders(2):
         (found,) = emulated(program, code, [arguments], order=order)
@@ -156,7 +155,7 @@ def test_a_program_takes_the_time_of_the_bytes_it_needs(name: str, chip: str, ln
     function, arguments, nbytes = LARGE[name]
     code = sent(jax.jit(function).trace(*arguments), numerics="chip")
     program = lowered(code, chip=chip, lnc=lnc)
-    program = complete(program, Setting(target=program.target, prices=prices_of))
+    program = completed(program, verify_passes=False)
     timeline = schedule(program)
     dma = CHIPS[chip].core.dma
     least_ns = nbytes / (lnc * dma.engines * dma.engine_bandwidth / 1e9)

@@ -17,6 +17,7 @@ from neuronjax.hlo.graph import Graph, Op
 from neuronjax.lower import passes
 from neuronjax.lower.memory.allocate import allocate
 from neuronjax.lower.passes import PASSES, Pass, Setting
+from neuronjax.lower.tuning import Tuning
 from neuronjax.program.program import Kernel, Node, Program, Split, Target
 from tests.lower.differential import CHIP, sent
 
@@ -90,13 +91,13 @@ def test_a_wrong_pass_is_named_with_its_instruction(
 
 
 def test_finished_programs_are_always_checked(code: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    def overlapping(program: Program, *, check: bool) -> Program:
+    def overlapping(program: Program, *, check: bool, tuning: Tuning) -> Program:
         buffers = tuple(dataclasses.replace(each, address=0) for each in program.buffers)
-        return allocate(dataclasses.replace(program, buffers=buffers), check=check)
+        return allocate(dataclasses.replace(program, buffers=buffers), check=check, tuning=tuning)
 
     with hlo.context():
         setting = Setting(target=Target(CHIP), prices=prices_of)
         program = passes.lower(hlo.load(code), setting)
     monkeypatch.setattr(passes, "allocate", overlapping)
     with pytest.raises(FailedPassError, match=r"'overlap'.* lies where .* in hbm"):
-        passes.complete(program, setting)
+        passes.complete(passes.arrange(program, setting), setting)

@@ -17,7 +17,6 @@ from neuronjax.emulate.core import DataflowOrder, Order
 from neuronjax.engine_compiler import prices_of
 from neuronjax.formats import FORMATS
 from neuronjax.lower.cores.split import split
-from neuronjax.lower.passes import Setting, complete
 from neuronjax.program.affine import affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.operand import Access, Buffer, Dim, Memory
@@ -114,7 +113,7 @@ def _on_one_and_two(code: bytes, prices: Any = None) -> tuple[Program, Program]:
     are known."""
     written = lowered(code, lnc=2)
     one = completed(dataclasses.replace(written, target=Target(CHIP, 1)))
-    two = complete(written, Setting(target=written.target, prices=prices, verify_passes=True))
+    two = completed(written, prices)
     assert splits(one) == []
     return one, two
 

@@ -127,48 +127,59 @@ class _Pairing:
             name = self.aliases[name]
         return name
 
-    def _pair(self, first: _Single, second: _Single) -> Call:
-        """A call of both kernels as one function."""
+    def _pair(self, first: _Single, second: _Single) -> Node:
+        """Both kernels: a call of a function, unless one of them is written for this place alone
+        and may be within loops whose counters it takes."""
         singles = (first, second)
         distinct = {b.name: b for single in singles for b in single.given.values()}
+        scopes = tuple(scope for single in singles for scope in _scopes(single))
+        if any(isinstance(single.node, Kernel) for single in singles):
+            return _split(singles, distinct, scopes)
         numbers = {name: number for number, name in enumerate(distinct)}
         pattern = tuple(numbers[b.name] for single in singles for b in single.given.values())
         key = (first.key, second.key, pattern)
         if key not in self.made:
-            self.made[key] = self._function(singles, distinct, len(self.made) + 1)
-        scopes = tuple(scope for single in singles for scope in _scopes(single))
+            self.made[key] = _function(singles, distinct, len(self.made) + 1)
         return Call(function=self.made[key].name, arguments=tuple(distinct.values()), scopes=scopes)
 
-    def _function(
-        self, singles: tuple[_Single, _Single], distinct: Mapping[str, Buffer], number: int
-    ) -> Function:
-        parameters = {
-            name: dataclasses.replace(
-                buffer, name=f"p{index}", kind=Kind.SCRATCH, data=None, address=None
-            )
-            for index, (name, buffer) in enumerate(distinct.items())
-        }
-        parts = tuple(part for single in singles for part in _parts(single.kernel))
-        operations = tuple(dict.fromkeys(n for single in singles for n in single.kernel.operations))
-        sources = tuple(dict.fromkeys(n for single in singles for n in single.kernel.sources))
-        before = (0, len(_parts(singles[0].kernel)))
-        kernels = tuple(
-            dataclasses.replace(
-                on_buffers(
-                    _later(single.kernel, shift),
-                    {own: parameters[buffer.name] for own, buffer in single.given.items()},
-                ),
-                operations=operations,
-                sources=sources,
-                parts=parts,
-            )
-            for single, shift in zip(singles, before, strict=True)
+
+def _function(
+    singles: tuple[_Single, _Single], distinct: Mapping[str, Buffer], number: int
+) -> Function:
+    parameters = {
+        name: dataclasses.replace(
+            buffer, name=f"p{index}", kind=Kind.SCRATCH, data=None, address=None
         )
-        first, second = (kernel.name for kernel in kernels)
-        split = Split(name=f"{first} beside {second}", kernels=kernels)
-        return Function(
-            name=f"{first}_beside_{number}", parameters=tuple(parameters.values()), body=(split,)
+        for index, (name, buffer) in enumerate(distinct.items())
+    }
+    split = _split(singles, parameters, ())
+    name = f"{split.kernels[0].name}_beside_{number}"
+    return Function(name=name, parameters=tuple(parameters.values()), body=(split,))
+
+
+def _split(
+    singles: tuple[_Single, _Single], buffers: Mapping[str, Buffer], scopes: tuple[str, ...]
+) -> Split:
+    """The kernels side by side, on the buffers that stand for those of their place."""
+    parts = tuple(part for single in singles for part in _parts(single.kernel))
+    operations = tuple(dict.fromkeys(n for single in singles for n in single.kernel.operations))
+    sources = tuple(dict.fromkeys(n for single in singles for n in single.kernel.sources))
+    before = (0, len(_parts(singles[0].kernel)))
+    kernels = tuple(
+        dataclasses.replace(
+            on_buffers(
+                _later(single.kernel, shift),
+                {own: buffers[buffer.name] for own, buffer in single.given.items()},
+            ),
+            operations=operations,
+            sources=sources,
+            parts=parts,
+            scopes=scopes,
         )
+        for single, shift in zip(singles, before, strict=True)
+    )
+    first, second = (kernel.name for kernel in kernels)
+    return Split(name=f"{first} beside {second}", kernels=kernels)
 
 
 def _are_independent(first: _Single, second: _Single) -> bool:
