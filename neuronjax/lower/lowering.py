@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from neuronjax.hlo import graph as hlo_graph
 from neuronjax.lower.filling import spread
 from neuronjax.lower.moves import Move, move
 from neuronjax.lower.plan.homes import Home
-from neuronjax.lower.prices import Prices
+from neuronjax.lower.rates import Rates
 from neuronjax.lower.rules import EPILOGUES, RULES
 from neuronjax.lower.scope import Rules, Scope
 from neuronjax.lower.tuning import Tuning
@@ -38,12 +38,11 @@ def written(
     ranks: int,
     name: str,
     donations: Mapping[int, int | None],
-    prices: Callable[[Program], Prices] | None,
+    rates: Rates,
     tuning: Tuning,
 ) -> Program:
     """The program of a graph: a kernel for each of its groups, in an order that can be run."""
-    empty = Program(name=name, target=target, body=())
-    unit = Unit(target, tuning, ranks=ranks, prices=None if prices is None else prices(empty))
+    unit = Unit(target, tuning, rates, ranks=ranks)
     scope = Scope(unit, Rules(RULES, EPILOGUES, spread), graph)
     for index, value in enumerate(graph.parameters):
         if not value.is_empty:

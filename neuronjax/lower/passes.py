@@ -27,6 +27,7 @@ from neuronjax.lower.join.unread import without_unread
 from neuronjax.lower.lowering import written
 from neuronjax.lower.memory.allocate import allocate
 from neuronjax.lower.prices import Prices
+from neuronjax.lower.rates import Rates, rates_of
 from neuronjax.lower.rewrite.chosen import with_chosen_products
 from neuronjax.lower.rewrite.composed import COMPOSED
 from neuronjax.lower.rewrite.counted import with_counted_loops, without_counters
@@ -47,7 +48,7 @@ from neuronjax.lower.rewrite.native import (
 from neuronjax.lower.rewrite.rearranged import rearranged_late
 from neuronjax.lower.rewrite.sort_keys import with_sort_keys
 from neuronjax.lower.rewrite.transposed import REWRITES as TRANSPOSED
-from neuronjax.lower.rewriter import Rewrite, rewrite
+from neuronjax.lower.rewriter import Context, Rewrite, rewrite
 from neuronjax.lower.rules import RULES
 from neuronjax.lower.schedule.interleave import Candidate, Orders, count_kinds, interleaved
 from neuronjax.lower.schedule.worthwhile import Shares
@@ -78,7 +79,8 @@ class Setting:
     donations: Mapping[int, int | None] = field(default_factory=dict)
     """Donated argument -> the result that is to take its memory; None: any."""
     prices: Callable[[Program], Prices] | None = None
-    """What instructions cost where the program runs; None: they stay in their order."""
+    """What instructions cost where the program runs; None: those of a lowered program stay in
+    their order."""
     tuning: Tuning = DEFAULT
     """The numbers that the compiler is free to choose."""
     known: Known = field(default_factory=Known)
@@ -91,6 +93,12 @@ class Setting:
     """Check what every pass leaves, not the finished program alone."""
     watch: Callable[[Pass, Any], None] | None = None
     """Is shown what every pass leaves."""
+
+    @property
+    def rates(self) -> Rates:
+        """The prices of what plans are made of. `lower` cannot do without them."""
+        assert self.prices is not None
+        return rates_of(self.prices(Program(name=self.name, target=self.target, body=())))
 
 
 @dataclass(frozen=True)
@@ -116,7 +124,7 @@ def _read(module: ir.Module, setting: Setting) -> Graph:
 
 
 def _rewritten(graph: Graph, setting: Setting, *, rules: Mapping[str, Rewrite]) -> Graph:
-    rewrite(graph, rules, setting.tuning)
+    rewrite(graph, rules, Context(setting.tuning, setting.rates))
     return graph
 
 
@@ -143,7 +151,7 @@ def _with_sort_keys(graph: Graph, setting: Setting) -> Graph:
 
 def _written(graph: Graph, setting: Setting) -> Program:
     return written(
-        graph, setting.target, setting.ranks, setting.name, setting.donations, setting.prices,
+        graph, setting.target, setting.ranks, setting.name, setting.donations, setting.rates,
         setting.tuning,
     )  # fmt: skip
 

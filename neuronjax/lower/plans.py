@@ -17,13 +17,12 @@ Plan = Callable[[], Kernel]
 
 
 def cheapest(
-    plans: Sequence[Sequence[Plan]], target: Target, prices: Prices | None, worth: float
+    plans: Sequence[Sequence[Plan]], target: Target, prices: Prices, worth: float
 ) -> Kernel:
     """The kernel of the cheapest plan of the first row in which any fits.
 
     A later plan takes the place of an earlier one if it costs less than a part `worth` of that.
-    Where nothing has a price, it is the first of those that fit. If none fits, it is the last one
-    of all: allocation then says what is too large.
+    If none fits, it is the last one of all: allocation then says what is too large.
     """
     *_, (*_, last) = plans
     if [last] == [plan for row in plans for plan in row]:
@@ -33,7 +32,7 @@ def cheapest(
         fitting = (kernel for plan in row if _fits(kernel := plan(), program))
         best = next(fitting, None)
         if best is not None:
-            return best if prices is None else _cheapest(best, fitting, target, prices, worth)
+            return _cheapest(best, fitting, target, prices, worth)
     return last()
 
 

@@ -14,10 +14,19 @@ import numpy as np
 
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.hlo.module import TensorSpec
-from neuronjax.lower.tuning import DEFAULT, Tuning
+from neuronjax.lower.rates import Rates
+from neuronjax.lower.tuning import Tuning
 
 IS_USUAL = "is_usual"
 """Attribute of an `if` whose second branch is for values that hardly occur, such as NaN."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The knowledge of rules beside the operation: numbers that were chosen, and prices."""
+
+    tuning: Tuning
+    rates: Rates
 
 
 @dataclass
@@ -26,12 +35,27 @@ class Writer:
 
     source: str
     scope: str
-    tuning: Tuning = DEFAULT
+    context: Context | None = None
     operations: list[Op] = field(default_factory=list)
 
     def branch(self) -> Writer:
         """Returns a writer of other operations, such as those of a region, in the same place."""
-        return Writer(self.source, self.scope, self.tuning)
+        return Writer(self.source, self.scope, self.context)
+
+    @property
+    def tuning(self) -> Tuning:
+        """The numbers that the compiler is free to choose."""
+        return self._known.tuning
+
+    @property
+    def rates(self) -> Rates:
+        """The prices of the machine."""
+        return self._known.rates
+
+    @property
+    def _known(self) -> Context:
+        assert self.context is not None, "no rule writes this"
+        return self.context
 
     def add(
         self,
@@ -132,32 +156,32 @@ def is_finite(writer: Writer, value: Value) -> Value:
 Rewrite = Callable[[Writer, Op], Sequence[Value] | None]
 
 
-def rewrite(graph: Graph, rules: Mapping[str, Rewrite], tuning: Tuning) -> None:
+def rewrite(graph: Graph, rules: Mapping[str, Rewrite], context: Context) -> None:
     """Replaces operations that have a rule, in regions as well, until none is left; in place."""
     operations: list[Op] = []
     for op in graph.operations:
-        operations += _rewritten(op, rules, tuning)
+        operations += _rewritten(op, rules, context)
     graph.operations[:] = operations
 
 
-def _rewritten(op: Op, rules: Mapping[str, Rewrite], tuning: Tuning) -> list[Op]:
+def _rewritten(op: Op, rules: Mapping[str, Rewrite], context: Context) -> list[Op]:
     for region in op.regions:
-        rewrite(region, rules, tuning)
+        rewrite(region, rules, context)
     rule = rules.get(op.name)
-    writer = Writer(op.source, op.scope, tuning)
+    writer = Writer(op.source, op.scope, context)
     values = rule(writer, op) if rule else None
     if values is None:
         return [op]
     if len(values) == 1 and writer.operations and _is_last(writer, values[0], op.result):
         last = writer.operations[-1]
         last.results, op.result.producer = (op.result,), last
-        return [op for made in writer.operations for op in _rewritten(made, rules, tuning)]
+        return [op for made in writer.operations for op in _rewritten(made, rules, context)]
     for result, value in zip(op.results, values, strict=True):
         same = writer.add("reshape", value, shape=result.shape)
         producer = same.producer
         assert producer is not None
         producer.results, result.producer = (result,), producer
-    return [op for made in writer.operations for op in _rewritten(made, rules, tuning)]
+    return [op for made in writer.operations for op in _rewritten(made, rules, context)]
 
 
 def _is_last(writer: Writer, value: Value, result: Value) -> bool:

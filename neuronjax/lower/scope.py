@@ -411,6 +411,7 @@ class Scope:
                     name=label,
                     core=self.unit.target.core,
                     tuning=self.tuning,
+                    rates=self.unit.rates,
                     cores=self.unit.target.lnc,
                     operations=tuple(dict.fromkeys(map(operation_of, operations))),
                     sources=sources,
@@ -420,11 +421,13 @@ class Scope:
                     [replace(view, buffer=stands[view.buffer]) for view in views],
                     [stands[buffer] for buffer in buffers],
                 )
-                return balanced(builder.kernel(), builder.core, self.tuning)
+                return balanced(builder.kernel(), builder.core, builder.rates, builder.tuning)
 
             rows = ((write,),) if callable(write) else write
             plans = [[functools.partial(made, way) for way in row] for row in rows]
-            kernel = cheapest(plans, self.unit.target, self.unit.prices, self.tuning.plan_share)
+            kernel = cheapest(
+                plans, self.unit.target, self.unit.rates.prices, self.tuning.plan_share
+            )
             function = Function(name=label, parameters=parameters, body=(kernel,))
             self.unit.functions[full_key] = function
             if any(view.offset.terms for view in views):

@@ -55,6 +55,8 @@ class Tuning:
         "transfers of fewer take as long as those of single ones", "pooling of few channels")
     depthwise_taps: int = choice(64, "to weights of a channel",
         "every one is an instruction", "depthwise convolutions")
+    depthwise_passes: float = choice(2.5, "elements that Vector goes through for each weight",
+        "a multiplication, an addition, and their share of copies", "depthwise convolutions")
     interleaved_values: int = choice(4, "to values side by side",
         "every one is an instruction over all of the result", "rotary positions in pairs")
     argmax_row: int = choice(4 * KIB, "from elements of a row",
@@ -145,8 +147,6 @@ class Tuning:
         "tiles of two iterations have to fit", "running sums over rows")
     stepwise_steps: int = choice(32, "to steps that are written out",
         "every one is an instruction", "running sums over rows")
-    stepwise_share: float = choice(0.4, "part of the time of elements that are moved one by one",
-        "below, columns are added up as they lie", "running sums over rows")
     # sort/.
     sort_piece: int = choice(512, "to pairs of a partition that are compared at once",
         "fewer, down to an eighth, leave room for longer rows", "sorts")

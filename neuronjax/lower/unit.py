@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from neuronjax.lower.prices import Prices
+from neuronjax.lower.rates import Rates
 from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.values.storage import storage_of, stored
 from neuronjax.program.element_types import ElementType
@@ -23,6 +23,7 @@ class Unit:
 
     target: Target
     tuning: Tuning
+    rates: Rates
     buffers: dict[str, Buffer] = field(default_factory=dict)
     functions: dict[Any, Function] = field(default_factory=dict)
     #: Names of those that depend on variables of loops around their calls.
@@ -32,8 +33,6 @@ class Unit:
     constants: dict[Any, Buffer] = field(default_factory=dict)
     names: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     ranks: int = 1
-    #: What instructions cost; None: nothing is known.
-    prices: Prices | None = None
 
     def name(self, stem: str) -> str:
         """A new name for buffers, kernels and registers."""

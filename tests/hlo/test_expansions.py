@@ -7,12 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from neuronjax.engine_compiler import prices_of
 from neuronjax.hlo import chlo, graph, module
 from neuronjax.hlo.expansions import expansion
 from neuronjax.legalize.erfc import erfc_operand
+from neuronjax.lower.rates import rates_of
 from neuronjax.lower.rewrite.composed import COMPOSED
-from neuronjax.lower.rewriter import rewrite
+from neuronjax.lower.rewriter import Context, rewrite
 from neuronjax.lower.tuning import DEFAULT
+from neuronjax.program.program import Program, Target
+
+CONTEXT = Context(
+    DEFAULT, rates_of(prices_of(Program(name="main", target=Target("trainium2"), body=())))
+)
 
 PROGRAM = """
 func.func @main(%x: tensor<4xbf16>) -> tensor<4xbf16> {{
@@ -42,7 +49,7 @@ def test_erfc(name: str, is_erfc: bool, is_prepared: bool) -> None:
         result = block.operations[len(block.operations) - 1].operands[0]
         assert erfc_operand(result) == (block.arguments[0] if is_erfc else None)
         read = graph.read(loaded)
-        rewrite(read, COMPOSED, DEFAULT)
+        rewrite(read, COMPOSED, CONTEXT)
         names = [op.name for op in read.operations]
         assert ("chlo.erfc" in names) == is_erfc
 
@@ -63,7 +70,7 @@ def test_an_expansion_of_something_else() -> None:
             assert changed
             for op in changed:
                 op.attributes["value"] = np.full_like(op.attributes["value"], number + 1)
-            rewrite(read, COMPOSED, DEFAULT)
+            rewrite(read, COMPOSED, CONTEXT)
             assert "chlo.erfc" not in [op.name for op in read.operations]
 
 

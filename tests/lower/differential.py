@@ -59,7 +59,12 @@ def lowered(code: bytes, ranks: int = 1, chip: str = CHIP, lnc: int = 1) -> Prog
     """The program of StableHLO text or bytecode."""
     with hlo.context():
         module = hlo.load(code)
-        setting = Setting(target=Target(chip, lnc), ranks=ranks, donations=hlo.donations(module))
+        setting = Setting(
+            target=Target(chip, lnc),
+            ranks=ranks,
+            donations=hlo.donations(module),
+            prices=prices_of,
+        )
         return lower(module, setting)
 
 

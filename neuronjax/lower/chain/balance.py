@@ -2,7 +2,7 @@
 
 Copies, squares and operations with scalars run on either. They are written for Vector; those that
 bring it and the Scalar engine into balance move there, first what empties PSUM: its producer is
-another engine anyway. Prices are rough, in elements of a partition: only their order matters.
+another engine anyway.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from neuronjax.formats import BFLOAT16, FLOAT16, FLOAT32
+from neuronjax.lower.rates import Rates
 from neuronjax.lower.tuning import Tuning
 from neuronjax.machine.specs import CoreSpec, Engine
 from neuronjax.program.instruction import Instruction
@@ -20,34 +21,31 @@ from neuronjax.program.operators import Activation, AluOp
 from neuronjax.program.program import Kernel, Loop, Node
 from neuronjax.program.scalar_engine import ONE_SCALAR, Activate
 from neuronjax.program.vector_engine import (
-    ScalarTensorTensor,
     TensorCopy,
     TensorScalar,
     TensorTensor,
 )
 
 _TYPES = (FLOAT32, BFLOAT16, FLOAT16)
-_FIXED = 64
-"""What an instruction costs beside its elements."""
-_WAKING = 100
-"""What it costs to wait for another engine, about."""
 
 
-def balanced(kernel: Kernel, core: CoreSpec, tuning: Tuning) -> Kernel:
+def balanced(kernel: Kernel, core: CoreSpec, rates: Rates, tuning: Tuning) -> Kernel:
     """The kernel with instructions of Vector moved to the Scalar engine where that helps."""
-    clocks = {engine: core.clock_hz(engine) for engine in (Engine.VECTOR, Engine.SCALAR)}
-    busy = dict.fromkeys(clocks, 0.0)
-    flexible: list[tuple[int, Instruction, int]] = []
+    prices = rates.prices
+    busy = {Engine.VECTOR: 0.0, Engine.SCALAR: 0.0}
+    flexible: list[tuple[int, Instruction, Activate, int]] = []
     for number, (instruction, runs) in enumerate(_instructions(kernel.body, 1)):
         if instruction.engine in busy:
-            busy[instruction.engine] += runs * _cost(instruction) / clocks[instruction.engine]
-        if _is_flexible(instruction, core, tuning.scalar_elements):
-            flexible.append((number, instruction, runs))
+            busy[instruction.engine] += runs * prices.of(instruction).issue
+        other = _as_activation(instruction, core, tuning.scalar_elements)
+        if other is not None:
+            flexible.append((number, instruction, other, runs))
     to_scalar: set[int] = set()
-    for number, instruction, runs in sorted(flexible, key=lambda entry: not _reads_psum(entry[1])):
-        leaves = runs * _cost(instruction) / clocks[Engine.VECTOR]
-        comes = runs * _cost(_on_scalar(instruction) or instruction) / clocks[Engine.SCALAR]
-        waits = runs * _WAKING / clocks[Engine.SCALAR]
+    for number, instruction, other, runs in sorted(
+        flexible, key=lambda entry: not _reads_psum(entry[1])
+    ):
+        leaves, comes = (runs * prices.of(way).issue for way in (instruction, other))
+        waits = runs * prices.wake_ns
         if busy[Engine.SCALAR] + comes + waits <= busy[Engine.VECTOR] - leaves:
             busy[Engine.VECTOR] -= leaves
             busy[Engine.SCALAR] += comes
@@ -110,30 +108,19 @@ def _on_scalar(instruction: Instruction) -> Activate | None:
     return Activate(dst=instruction.dst, op=function, data=instruction.data, scale=scale, bias=bias)
 
 
-def _is_flexible(instruction: Instruction, core: CoreSpec, least: int) -> bool:
-    """Whether it is written for Vector, and the Scalar engine does the same as fast."""
+def _as_activation(instruction: Instruction, core: CoreSpec, least: int) -> Activate | None:
+    """The instruction of the Scalar engine for one that is written for Vector, if that does the
+    same and has so many elements at least; None: there is none."""
     other = _on_scalar(instruction)
     if instruction.engine is not Engine.VECTOR or other is None:
-        return False
+        return None
     if isinstance(other.bias, Immediate) and not core.takes_constant_bias:
-        return False
+        return None
     if any(access.element_type not in _TYPES for access in instruction.accesses()):
-        return False
-    streams = [access for access in instruction.accesses() if access.free_elements > 1]
-    if max((access.free_elements for access in streams), default=0) < least:
-        return False
-    narrow = all(access.element_type is not FLOAT32 for access in streams)
-    return not (narrow and core.vector.wide)
+        return None
+    most = max((access.free_elements for access in instruction.accesses()), default=0)
+    return other if most >= least else None
 
 
 def _reads_psum(instruction: Instruction) -> bool:
     return any(access.memory is Memory.PSUM for access in instruction.accesses())
-
-
-def _cost(instruction: Instruction) -> float:
-    accesses = instruction.accesses()
-    elements = max((access.free_elements for access in accesses), default=0)
-    pair = isinstance(instruction, TensorTensor | ScalarTensorTensor) and not _reads_psum(
-        instruction
-    )
-    return _FIXED + (2 if pair else 1) * elements

@@ -34,9 +34,6 @@ REDUCERS: Mapping[str, AluOp] = {
 }  # fmt: skip
 """Reductions of a chain -> operator of `tensor_reduce`; truth values are 0 and 1."""
 
-BY_ROW = 112
-"""Cycles that an instruction with a sum takes beside its elements."""
-
 
 @dataclass
 class Values(BoxTiles):
@@ -111,7 +108,7 @@ class Values(BoxTiles):
         greatest = self.chain.shortcuts.maxima[number]
         selection, node = self.program.nodes[number], self.program.nodes[greatest]
         rows, row = self._apart(node.reduced)
-        if not self.is_whole or (rows and size_of(row) < BY_ROW):
+        if not self.is_whole or (rows and size_of(row) < self.chain.builder.rates.row_sum_elements):
             return False
         work, places = self._work(selection, dst), _indices(rows)
         instructions = []
@@ -237,9 +234,8 @@ class Values(BoxTiles):
     def _spares(self, passes: int, row: Sequence[Axis]) -> bool:
         """Whether an instruction of the Scalar engine for each row, with a sum, is less than so
         many passes of Vector over the row."""
-        core = self.chain.builder.core
-        saved = passes * size_of(row) / core.clock_hz(Engine.VECTOR)
-        return BY_ROW / core.clock_hz(Engine.SCALAR) <= saved
+        rates = self.chain.builder.rates
+        return rates.row_sum_ns <= passes * size_of(row) * rates.element_ns
 
     def _scaled_rows(self, node: Node, dst: Access) -> bool:
         """One number per row times the row on the Scalar engine, which norms leave idle."""

@@ -59,6 +59,7 @@ def load(scope: Scope, view: View, register: Register, op: Op) -> Kernel:
     """A kernel that loads one element into a register."""
     builder = KernelBuilder(
         tuning=scope.tuning,
+        rates=scope.unit.rates,
         name=scope.unit.name("load"), core=scope.unit.target.core, operations=(op.name,),
         sources=(op.source,),
     )  # fmt: skip
@@ -156,6 +157,7 @@ def _choose(
     chosen = scope.unit.register(1, "chosen")
     builder = KernelBuilder(
         tuning=scope.tuning,
+        rates=scope.unit.rates,
         name=scope.unit.name("choose"), core=scope.unit.target.core, operations=(op.name,),
         sources=(op.source,),
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """The blocks of a product: what is stationary, what stays in SBUF, in which order it runs.
 
-Bytes that move between HBM and SBUF decide, then columns that pass through the array. Rates are
-those of one core, and prices rough: only the order of alternatives matters.
+Bytes that move between HBM and SBUF decide, then columns that pass through the array. Sums of rates
+are rough: only the order of alternatives matters.
 """
 
 from __future__ import annotations
@@ -11,16 +11,13 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from neuronjax.lower.rates import Rates
 from neuronjax.lower.tuning import Tuning
-from neuronjax.machine.specs import GIGA, MOVING_COLUMNS, PARTITIONS, CoreSpec
-from neuronjax.machine.timings import DMA_BEAT_BYTES, INSTRUCTION_CYCLES
+from neuronjax.machine.specs import MOVING_COLUMNS, PARTITIONS
+from neuronjax.machine.timings import INSTRUCTION_CYCLES
 
 WIDTH = MOVING_COLUMNS
 """Columns of either side that are multiplied with each other before sums leave PSUM."""
-_DESCRIPTOR_NS = 1.0
-"""What a descriptor costs beside its bytes, on one DMA engine."""
-_MEETING_NS = 5_600.0
-"""What it costs that cores meet in HBM: a store and a load, alone, of 2.8 us each."""
 
 
 class Level(enum.IntEnum):
@@ -30,27 +27,6 @@ class Level(enum.IntEnum):
     OUTER = 1
     INNER = 2
     STEP = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """The work of a core in a nanosecond, and the nanoseconds of a descriptor."""
-
-    #: A column that passes through the array.
-    column_ns: float
-    bytes_per_ns: float
-    descriptor_ns: float
-
-    @property
-    def run_ns(self) -> float:
-        """The least that a stored run takes."""
-        return DMA_BEAT_BYTES / self.bytes_per_ns + self.descriptor_ns
-
-
-def rates_of(core: CoreSpec) -> Rates:
-    """The rates of a core: its clock, and all its DMA engines together."""
-    column_ns = GIGA / core.tensor.clock_hz
-    return Rates(column_ns, core.dma.bandwidth / GIGA, _DESCRIPTOR_NS / core.dma.engines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +92,13 @@ def schedule(
     """The cheapest schedule: `depth` contracted elements, `budget` bytes of a partition.
 
     `runs` are contiguous runs that results are stored in, if left or if right is stationary.
-    `cores` share the blocks of the outer operand; prices are those of the busiest.
+    `cores` share the blocks of the outer operand, and meet in HBM then: a store and a load, alone.
+    Prices are those of the busiest.
     """
-    priced: list[tuple[float, int, bool, bool, _Order]] = []
+    priced: list[tuple[float, int, int, bool, bool, _Order]] = []
     for left_is_stationary in (True, False):
         still, moving = (left, right) if left_is_stationary else (right, left)
-        stores = runs[0 if left_is_stationary else 1] * rates.run_ns
+        stores = runs[0 if left_is_stationary else 1] * rates.run_ns(0)
         for outer_is_stationary in (True, False):
             outer, inner = (still, moving) if outer_is_stationary else (moving, still)
             for order in _orders(outer, inner, budget, cores, tuning):
@@ -133,12 +110,34 @@ def schedule(
                     1, passes // 2
                 )
                 array *= math.ceil(depth / PARTITIONS) * rates.column_ns
-                price = max(array, transfers * depth) + transfers * depth / 16
+                waiting = _waiting(outer, order, own / outer.width, rates) * depth
+                price = max(array + waiting, transfers * depth) + transfers * depth / 16
                 price += stores * own / outer.width + columns * tall
-                price += _MEETING_NS if own < outer.width else 0.0
-                priced.append((price, len(priced), left_is_stationary, outer_is_stationary, order))
-    _, _, left_is_stationary, outer_is_stationary, order = min(priced)
+                price += 2 * rates.transfer_ns if own < outer.width else 0.0
+                # Of equals, the one whose products begin first.
+                before = _first_columns(inner, order)
+                sides = (left_is_stationary, outer_is_stationary)
+                priced.append((price, before, len(priced), *sides, order))
+    *_, left_is_stationary, outer_is_stationary, order = min(priced)
     return Schedule(left_is_stationary, outer_is_stationary, *order)
+
+
+def _first_columns(inner: Side, order: _Order) -> int:
+    """Columns of the inner operand that are there before the first products end.
+
+    Panels of several steps are loaded step by step, others some columns at a time.
+    """
+    _, columns, _, level, _ = order
+    is_whole = level is Level.ONCE and inner.panel(inner.width) > inner.part(inner.width)
+    return inner.width if is_whole else columns
+
+
+def _waiting(outer: Side, order: _Order, share: float, rates: Rates) -> float:
+    """For one contracted element: time in ns in which the array waits for panels of the outer
+    operand, because there is room for one at a time."""
+    width, _, level, _, slots = order
+    is_alone = level is Level.OUTER and slots == 1
+    return outer.width * share * outer.element_ns(width, rates) if is_alone else 0.0
 
 
 def _loading(

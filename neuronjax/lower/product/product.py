@@ -25,7 +25,6 @@ from neuronjax.lower.product.blocking import (
     Level,
     Schedule,
     Side,
-    rates_of,
     schedule,
 )
 from neuronjax.lower.product.loading import Loader, size_of
@@ -114,7 +113,7 @@ class ProductWriter(Loader):
         depth = product.count(product.contracted)
         alone = all(batch.size < 2 for batch in product.batches)
         cores = self.builder.cores if alone else 1
-        rates, tuning = rates_of(self.builder.core), self.builder.tuning
+        rates, tuning = self.builder.rates, self.builder.tuning
         self._plan = schedule(
             left, right, depth, passes, runs, self._budget(), rates, tuning, cores
         )

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from neuronjax.formats import FLOAT32
-from neuronjax.lower.chain.box_values import BY_ROW, Values
+from neuronjax.lower.chain.box_values import Values
 from neuronjax.lower.chain.boxes import MAX_FREE_AXES, Axis, Box
 from neuronjax.lower.chain.tile_program import Input, Reference
 from neuronjax.lower.product.attention_rows import AttentionWriter, Panels, Work
@@ -51,7 +51,9 @@ class WideAttentionWriter(AttentionWriter):
         which is more than what an instruction costs beside them.
         """
         few = self.builder.tuning.wide_queries
-        pays = size_of(self.keys) < BY_ROW or size_of(self.queries) <= few
+        pays = (
+            size_of(self.keys) < self.builder.rates.row_sum_elements or size_of(self.queries) <= few
+        )
         return pays and bool(self.beside) and size_of(self.queries) <= PARTITIONS
 
     def write(self) -> None:

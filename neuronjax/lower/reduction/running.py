@@ -71,7 +71,7 @@ def scan(
     dims = tuple(range(len(shape)))
     width = None
     if operator:
-        width = stepwise.width_of(views[0], results[0], axis, scope.tuning)
+        width = stepwise.width_of(views[0], results[0], axis, scope.tuning, scope.unit.rates)
 
     def write(builder: KernelBuilder, seen: list[View], _: list[Buffer]) -> None:
         given = iter(seen[2 * count :])

@@ -15,35 +15,36 @@ from neuronjax.formats import FLOAT32
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.boxes import Axis, Region, boxes
 from neuronjax.lower.chain.sweep import Position, Sweep, Swept, lanes, turn
+from neuronjax.lower.rates import Rates
 from neuronjax.lower.reduction.reduce import initial
 from neuronjax.lower.region import scratch
 from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.values.view import View
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
 from neuronjax.machine.specs import PARTITIONS
+from neuronjax.program.element_types import bytes_of
 from neuronjax.program.operand import Access, Immediate
 from neuronjax.program.operators import AluOp
 from neuronjax.program.vector_engine import TensorTensor
 
-_STEP = 112
-"""Elements that an instruction would go through until the next one begins."""
 
-
-def width_of(source: View, target: View, axis: int, tuning: Tuning) -> int | None:
-    """Columns that a partition takes; None: rows are scanned."""
+def width_of(source: View, target: View, axis: int, tuning: Tuning, rates: Rates) -> int | None:
+    """Columns that a partition takes; None: rows are scanned, whose elements arrive and leave one
+    by one."""
     shape = source.shape
     columns, least = math.prod(shape[axis + 1 :]), tuning.stepwise_columns
     if columns < least or not (_is_flat(source, axis) and _is_flat(target, axis)):
         return None
     outer, steps = math.prod(shape[:axis]), shape[axis]
 
-    def time(width: int) -> int:
-        return -(-outer * (columns // width) // PARTITIONS) * steps * (width + _STEP)
+    def time_ns(width: int) -> float:
+        return -(-outer * (columns // width) // PARTITIONS) * steps * rates.step_ns(width)
 
     most = min(columns, tuning.tile_elements)
     fitting = [width for width in range(least, most + 1) if columns % width == 0]
-    best = min(fitting, key=time, default=0)
-    return best if best and time(best) < tuning.stepwise_share * math.prod(shape) else None
+    best = min(fitting, key=time_ns, default=0)
+    apart_ns = 2 * rates.run_ns(bytes_of(source.buffer.dtype)) * math.prod(shape)
+    return best if best and time_ns(best) < apart_ns else None
 
 
 def _is_flat(view: View, axis: int) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.chain import elementwise
+from neuronjax.lower.rates import Rates
 from neuronjax.lower.rewrite import depthwise
 from neuronjax.lower.rewriter import IS_USUAL, Writer, is_finite
 from neuronjax.machine.specs import PARTITIONS
@@ -22,16 +23,6 @@ from neuronjax.machine.timings import INSTRUCTION_CYCLES
 
 _APART = "groups_apart"
 """Attribute of a convolution whose groups stay as they are."""
-_COLUMN_NS = 0.4
-"""A column that passes through the array, in one of its passes."""
-_ELEMENT_NS = 1.0
-"""An element that Vector goes through in each partition."""
-_ON_VECTOR = 2.5
-"""Elements that Vector goes through for each tap of a depthwise convolution."""
-_BEAT_BYTES, _DESCRIPTOR_BYTES, _BYTES_PER_NS = 64, 23, 368.0
-"""The least of a run that is transferred, what its descriptor takes, and how fast all go."""
-_KERNELS_NS = 20_000.0
-"""Some more kernels, and a condition."""
 
 
 def convolution(writer: Writer, op: Op) -> Sequence[Value] | None:
@@ -84,15 +75,20 @@ def _passes(op: Op) -> int:
     return 4 if any(value.dtype == np.float32 for value in op.operands) else 1
 
 
-def _run_ns(value: Value, channels: int) -> float:
-    """What bringing a value takes, in runs of so many channels."""
-    nbytes = max(channels * value.dtype.itemsize, _BEAT_BYTES) + _DESCRIPTOR_BYTES
-    return math.prod(value.shape) / channels * nbytes / _BYTES_PER_NS
+def _runs_ns(value: Value, channels: int, rates: Rates) -> float:
+    """The time that bringing a value takes, in runs of so many channels."""
+    return math.prod(value.shape) / channels * rates.run_ns(channels * value.dtype.itemsize)
+
+
+def _zeros_ns(numbers: float, rates: Rates) -> float:
+    """The time that kernels take which make so many zeros, or leave as many sums out: some small
+    ones, and some passes of Vector."""
+    return 4 * numbers / PARTITIONS * rates.element_ns + 7 * rates.transfer_ns
 
 
 def _pays(writer: Writer, op: Op, groups: int, merged: int) -> bool:
     """Whether fewer groups save more than their zeros, and seeing that all is finite, take."""
-    numbers = op.attributes["dimension_numbers"]
+    numbers, rates = op.attributes["dimension_numbers"], writer.rates
     data, taps, (inputs, outputs) = op.operands[0], _taps(op), _sizes(op, groups)
     features = op.result.shape[numbers["output_feature_dimension"]]
     places = math.prod(op.result.shape) // features
@@ -100,14 +96,15 @@ def _pays(writer: Writer, op: Op, groups: int, merged: int) -> bool:
     def work(joined: int) -> float:
         depth = -(-taps * inputs * joined // PARTITIONS)
         columns = groups // joined * depth * -(-outputs * joined // PARTITIONS) * places
-        return max(columns * _passes(op) * _COLUMN_NS, _run_ns(data, inputs * joined))
+        array = columns * _passes(op) * rates.column_ns
+        return max(array, _runs_ns(data, inputs * joined, rates))
 
-    seen = math.prod(data.shape) / PARTITIONS
-    made = taps * merged * inputs * features / PARTITIONS
-    after = work(merged) + (seen + 4 * made) * _ELEMENT_NS + _KERNELS_NS
-    on_vector = places * taps * features / PARTITIONS * _ON_VECTOR * _ELEMENT_NS
-    is_depthwise = depthwise.is_depthwise(op, writer.tuning)
-    return after < (on_vector if is_depthwise else work(1))
+    seen = math.prod(data.shape) / PARTITIONS * rates.element_ns
+    after = work(merged) + seen + _zeros_ns(taps * merged * inputs * features, rates)
+    if not depthwise.is_depthwise(op, writer.tuning):
+        return after < work(1)
+    passes = places * taps * features / PARTITIONS * writer.tuning.depthwise_passes
+    return after < passes * rates.element_ns
 
 
 def _with_zeros(writer: Writer, op: Op, kernel: Value, groups: int, merged: int) -> Value:
@@ -142,16 +139,16 @@ def _gradient(writer: Writer, op: Op, groups: int) -> Sequence[Value] | None:
     rows, columns = numbers["output_batch_dimension"], numbers["output_feature_dimension"]
     inputs, outputs = _sizes(op, groups)
     results = math.prod(op.result.shape) // inputs // op.result.shape[columns]
-    data, kernel = op.operands
+    (data, kernel), rates = op.operands, writer.rates
     depth = _taps(op) * kernel.shape[numbers["kernel_input_feature_dimension"]] / PARTITIONS
 
     def work(joined: int) -> float:
         tiles = groups // joined * -(-results * inputs * joined // PARTITIONS)
-        array = tiles * max(outputs * joined, INSTRUCTION_CYCLES) * depth * _passes(op) * _COLUMN_NS
-        return max(array, _run_ns(data, inputs * joined) + _run_ns(kernel, outputs * joined))
+        columns = tiles * max(outputs * joined, INSTRUCTION_CYCLES) * depth * _passes(op)
+        moves = _runs_ns(data, inputs * joined, rates) + _runs_ns(kernel, outputs * joined, rates)
+        return max(columns * rates.column_ns, moves)
 
-    made = math.prod(op.result.shape) * merged / PARTITIONS
-    if work(merged) + 4 * made * _ELEMENT_NS + _KERNELS_NS > work(1):
+    if work(merged) + _zeros_ns(math.prod(op.result.shape) * merged, rates) > work(1):
         return None
     shape = list(op.result.shape)
     shape[rows] *= merged

@@ -19,16 +19,11 @@ import numpy as np
 from neuronjax.formats import EXACT_INTEGERS
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.operations import is_widening, number_of, peel, reducer
+from neuronjax.lower.rates import Rates
 from neuronjax.lower.rewriter import IS_USUAL, Writer, is_finite
 from neuronjax.machine.specs import PARTITIONS
 from neuronjax.machine.timings import INSTRUCTION_CYCLES
 
-_TRANSFERRED_NS = (6_000.0, 7.0)
-"""What transfers take for 128 rows of updates, and for each number of a row besides."""
-_COMPARED_NS = 2.0
-"""What comparing a place with 128 rows of updates takes, the marks' way through HBM included."""
-_MULTIPLIED_NS = 0.35
-"""A column that passes through the Tensor engine, in one of its passes."""
 _INDICES = (np.dtype(np.int32), np.dtype(np.uint32))
 _FLOAT32 = np.dtype(np.float32)
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -160,7 +155,7 @@ def _rows(writer: Writer, op: Op) -> Sequence[Value] | None:
         return None
     if operand.dtype not in _FLOATS:
         return None
-    if not _is_multiplied(places, width, updates):
+    if not _is_multiplied(places, width, updates, writer.rates):
         return None
     flat = writer.reshape(updates, (count, width))
     all_finite = is_finite(writer, flat)
@@ -182,15 +177,17 @@ def _rows(writer: Writer, op: Op) -> Sequence[Value] | None:
     return writer.several("if", [all_finite], [op.result.spec], branches, {IS_USUAL: True})
 
 
-def _is_multiplied(places: int, width: int, updates: Value) -> bool:
-    """Whether products add up 128 rows of updates faster than transfers do."""
-    latency, element = _TRANSFERRED_NS
+def _is_multiplied(places: int, width: int, updates: Value, rates: Rates) -> bool:
+    """Whether products add up 128 rows of updates faster than transfers do.
+
+    Their marks, of two bytes, go through HBM.
+    """
     made, _ = peel(updates)
     is_narrow = made.producer is not None and is_widening(made.producer)
     passes = 4 if updates.dtype == _FLOAT32 and not is_narrow else 1
     columns = -(-places // PARTITIONS) * max(width, INSTRUCTION_CYCLES) * passes
-    multiplied = columns * _MULTIPLIED_NS + places * _COMPARED_NS
-    return multiplied < latency + width * element
+    mark_ns = rates.element_ns + 2 * PARTITIONS * BFLOAT16.itemsize / rates.bytes_per_ns
+    return columns * rates.column_ns + places * mark_ns < rates.scatter_ns(width)
 
 
 _FLOATS = (_FLOAT32, BFLOAT16, np.dtype(np.float16))

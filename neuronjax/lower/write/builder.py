@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from neuronjax.lower.rates import Rates
 from neuronjax.lower.tuning import Tuning
 from neuronjax.machine.specs import CoreSpec, Engine
 from neuronjax.program.affine import ZERO, Affine, affine
@@ -31,6 +32,7 @@ class KernelBuilder:
     name: str
     core: CoreSpec
     tuning: Tuning
+    rates: Rates
     #: Physical cores that may share the kernel.
     cores: int = 1
     operations: tuple[str, ...] = ()
