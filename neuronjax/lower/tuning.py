@@ -40,7 +40,8 @@ class Tuning:
     early_gather_ratio: int = choice(16, "from elements of a table for each that is picked",
         "a gather takes every element by a transfer of its own", "losses of one number of each row")
     long_row_trip: int = choice(4 * KIB, "elements that an instruction goes through",
-        "as many pass while a small tensor goes through HBM to another kernel", "long rows")
+        "as many pass while a small tensor goes through HBM to another kernel",
+        "reductions of long rows, greedy sampling")
     long_row_parts: int = choice(1024, "to parts of a row",
         "the second reduction takes them at once", "reductions of one row")
     long_row_repeats: int = choice(16, "to operations done again for parts",
@@ -52,19 +53,16 @@ class Tuning:
     window_row: int = choice(32, "to elements of a window along a dimension",
         "every one is an instruction", "pooling over whole images")
     transfer_neighbours: int = choice(16, "from elements side by side",
-        "transfers of fewer take as long as those of single ones", "pooling of few channels")
+        "transfers of fewer take as long as those of single ones",
+        "pooling of few channels, running sums over rows")
     depthwise_taps: int = choice(64, "to weights of a channel",
         "every one is an instruction", "depthwise convolutions")
     depthwise_passes: float = choice(2.5, "elements that Vector goes through for each weight",
         "a multiplication, an addition, and their share of copies", "depthwise convolutions")
     interleaved_values: int = choice(4, "to values side by side",
         "every one is an instruction over all of the result", "rotary positions in pairs")
-    argmax_row: int = choice(4 * KIB, "from elements of a row",
-        "a gather takes longer than going through a shorter one", "greedy sampling")
     argmax_elements: int = choice(1 << 18, "from elements of all rows",
         "a gather and the kernels about it take some 20 us", "greedy sampling")
-    tensor_sum_rows: int = choice(128, "from rows that are added up",
-        "the Tensor engine's array is idle below", "gradients of biases, norms over columns")
     spread_vector: int = choice(8 * KIB, "from elements of a vector",
         "shorter ones are not worth spreading over partitions", "products of two vectors")
     squared_vector: int = choice(1024, "from elements of a vector",
@@ -82,8 +80,6 @@ class Tuning:
     # chain/: tiles of what is computed element by element.
     tile_elements: int = choice(2 * KIB, "to elements of a tile in a partition",
         "longer instructions are not faster, and tiles must leave room", "everything element-wise")
-    small_tile: int = choice(64, "from elements of a tile in a partition",
-        "shorter instructions take as long", "chains of many inputs")
     tiles_in_turn: int = choice(4, "from tiles of a chain that is not small",
         "one is loaded and one stored while engines work", "residuals and activations")
     tile_part: int = choice(256, "elements of a partition from which a tile is not small",
@@ -97,7 +93,7 @@ class Tuning:
     row_bytes: int = choice(150 * KIB, "to bytes of a partition for whole rows",
         "the rest is for what is loaded beside them", "norms and softmax of long rows")
     shared_bytes: int = choice(32 * KIB, "to bytes of a partition for what a loop's tiles share",
-        "the rest is for the tiles", "biases and scales of wide layers")
+        "the rest is for the tiles", "biases and scales of wide layers, gated layers")
     close_elements: int = choice(4, "to elements from one that is wanted to the next",
         "a transfer takes what lies between along", "strided slices, interleaved channels")
     moved_for_one: int = choice(8, "to elements that are moved for each that is wanted",
@@ -108,10 +104,6 @@ class Tuning:
         "kernels that count them say so themselves", "windows, running sums, reductions of pairs")
     spread_partitions: int = choice(32, "from partitions that a row is spread over",
         "transfers to fewer take less time than a product", "biases and scales")
-    spread_psum: int = choice(1024, "to elements of a row that stays in PSUM",
-        "products need the banks", "biases on trn1 and inf2")
-    spread_banks: int = choice(6, "to banks of PSUM for rows that stay",
-        "products need the others", "biases on trn1 and inf2")
     scalar_elements: int = choice(32, "from elements of work that moves to the Scalar engine",
         "an engine has to be told that the other is done", "sums that leave PSUM")
     # group/: what becomes one kernel.
@@ -125,14 +117,6 @@ class Tuning:
         "scores, their exponentials and what is between", "attention over long texts")
     attention_queries: int = choice(64, "from queries of attention whose keys pass in parts",
         "fewer leave most partitions idle", "attention over long texts")
-    attention_width: int = choice(512, "to features of a head",
-        "sums of a head are one bank of PSUM", "attention")
-    pair_rows: int = choice(512, "from rows that pass through both products of a pair",
-        "fewer do not hide the loads of what stays", "gated layers")
-    pair_columns: int = choice(128, "from columns of a product that stay",
-        "fewer leave the Tensor engine idle", "gated layers")
-    pair_bytes: int = choice(32 * KIB, "to bytes of a partition for an operand that stays",
-        "both have to fit beside the rows that pass", "gated layers")
     # plan/: where values lie.
     efficient_run: int = choice(512, "from bytes side by side",
         "transfers of fewer are bound by their descriptors", "layouts that products read")
@@ -141,10 +125,6 @@ class Tuning:
         "a second kernel has latencies of its own", "reductions with a function of their own")
     scanned_rows: int = choice(16, "to rows of a partition that are scanned one by one",
         "more are added up column by column", "running sums")
-    stepwise_columns: int = choice(16, "from columns that a partition takes",
-        "transfers of fewer are bound by their descriptors", "running sums over rows")
-    stepwise_tile: int = choice(4 * KIB, "to elements of a tile in a partition",
-        "tiles of two iterations have to fit", "running sums over rows")
     stepwise_steps: int = choice(32, "to steps that are written out",
         "every one is an instruction", "running sums over rows")
     # sort/.
@@ -171,10 +151,6 @@ class Tuning:
         "GpSimd takes longer to look up more than DMA engines to fetch", "relative positions")
     held_window_turned: int = choice(4, "times as many where windows come first",
         "rows would be put in another order afterwards", "relative positions")
-    held_vectors: int = choice(1024, "from index vectors",
-        "the copies of the table have to pay", "relative positions")
-    row_sum_banks: int = choice(4, "banks of PSUM that take turns",
-        "one is read while others are added up", "gradients of embeddings")
     # product/.
     chunk_bytes: int = choice(16 * KIB, "bytes of a partition for a transfer",
         "2 MiB over all partitions use all DMA engines well", "products of large matrices")
@@ -190,10 +166,6 @@ class Tuning:
         "more keep it occupied for too long", "activations after products")
     added_rows: int = choice(256, "to rows of sums that a row is added to by a product",
         "spreading it over partitions pays for more", "biases")
-    panel_halvings: int = choice(3, "times that panels may shrink by half",
-        "tiles that loops carry need the room", "products with long epilogues")
-    attention_banks: int = choice(2, "banks of PSUM that take turns",
-        "scores are read while others are made", "attention")
     attention_batches: int = choice(4, "to batches whose scores are made at once",
         "engines have some to work on while others wait for a softmax", "attention of few queries")
     attention_part: int = choice(1024, "keys of a part, or half as many",
@@ -208,10 +180,6 @@ class Tuning:
         "the softmax of each waits for other engines", "attention of few queries")
     pair_shared_bytes: int = choice(48 * KIB, "to bytes of a partition loaded for rows of a pair",
         "both products have to fit beside them", "gated layers")
-    segment_load: int = choice(128, "queries for which a key is multiplied while it is loaded",
-        "the array needs 128 columns", "attention with masks")
-    segment_drain: int = choice(256, "queries in whose time a kernel begins and ends",
-        "nothing overlaps at first and at last", "attention with masks")
     segment_share: float = choice(0.9, "to part of the work that is left",
         "the whole is simpler", "attention with masks")
     segments: int = choice(3, "to segments of queries",
@@ -245,8 +213,6 @@ class Tuning:
         "more bring little that waits", "loops that leave engines idle")
     unrolled_instructions: int = choice(320, "to instructions of a list",
         "looking for an order takes as long as their square", "loops that leave engines idle")
-    overlapping_trips: int = choice(3, "from iterations that overlap",
-        "fewer are begun and ended only", "loops that leave engines idle")
     pipeline_cuts: int = choice(8, "places to cut a loop's body at",
         "neighbouring ones take as long", "loops that leave engines idle")
     clock_trips: int = choice(3, "iterations that clocks look at",

@@ -42,7 +42,7 @@ def is_across(program: TileProgram, tuning: Tuning) -> bool:
         for node in sums
     )
     length = math.prod(program.domain[dim] for dim in program.reduced)
-    if not sums or not plain or length < tuning.tensor_sum_rows or _waits(program):
+    if not sums or not plain or length < PARTITIONS or _waits(program):
         return False
     kept = [dim for dim in range(len(program.domain)) if dim not in program.reduced]
     if math.prod(program.domain[dim] for dim in kept) == 1:

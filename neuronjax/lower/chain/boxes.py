@@ -11,6 +11,7 @@ from neuronjax.lower.chain.tile_program import Input, Node, TileProgram
 from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.machine.specs import ACCESS_DIMS, PARTITIONS
+from neuronjax.machine.timings import INSTRUCTION_CYCLES
 from neuronjax.program.affine import Affine
 from neuronjax.program.element_types import bytes_of
 
@@ -79,7 +80,7 @@ def _free_elements(program: TileProgram, tuning: Tuning) -> int:
     held = (loaded + sum(map(bytes_of, stored))) * tuning.chain_slots + tuning.held_bytes
     tiles = PARTITIONS * tuning.tiles_in_turn
     part = max(tuning.tile_part, math.prod(program.domain) // tiles)
-    return max(tuning.small_tile, min(tuning.tile_elements, tuning.row_bytes // held, part))
+    return max(INSTRUCTION_CYCLES, min(tuning.tile_elements, tuning.row_bytes // held, part))
 
 
 def _loaded_bytes(source: Input, tuning: Tuning) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from neuronjax.formats import BFLOAT16, FLOAT16, FLOAT32
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
-from neuronjax.machine.specs import Engine
+from neuronjax.machine.specs import MOVING_COLUMNS, Engine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType, bytes_of
 from neuronjax.program.operand import Access, Buffer, Immediate, Memory
@@ -57,8 +57,9 @@ def banks_in_psum(builder: KernelBuilder, elements: int, taken: float) -> float 
     None: it does not stay there. Vector reads a row in PSUM and a tensor of SBUF in half the time
     that two tensors of SBUF take, before it has the ports for both.
     """
-    if builder.core.reads_pairs or elements > builder.tuning.spread_psum:
+    if builder.core.reads_pairs or elements > 2 * MOVING_COLUMNS:
         return None
     # No row crosses a bank that fits into one.
     banks = (1 << (elements - 1).bit_length()) * bytes_of(FLOAT32) / builder.core.psum.bank_bytes
-    return banks if taken + banks <= builder.tuning.spread_banks else None
+    most = builder.core.psum.banks - 2  # of which sums of products take turns
+    return banks if taken + banks <= most else None

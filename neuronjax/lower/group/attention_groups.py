@@ -16,7 +16,7 @@ from neuronjax.lower.chain.boxes import is_resident
 from neuronjax.lower.group.fuse import Fusion, Group
 from neuronjax.lower.operations import is_elementwise, is_row_reduction, peel, root_of
 from neuronjax.lower.tuning import Tuning
-from neuronjax.machine.specs import PARTITIONS
+from neuronjax.machine.specs import MOVING_COLUMNS, PARTITIONS
 
 _TYPES = frozenset({"float32", "bfloat16", "float16"})
 
@@ -193,8 +193,8 @@ def _fits(first: Group, whole: Group, last: Group, side: int, link: Value, tunin
         and contracted in sides
         and {axis for axis in axes if axis is not None} == varied
         and _has_plan(first.root, last.root, 1 - side, (keys, len(contracted)), queries, tuning)
-        and _width(first.root, 0) <= tuning.attention_width
-        and _free(last.root, 1 - side) <= tuning.attention_width
+        and _width(first.root, 0) <= MOVING_COLUMNS
+        and _free(last.root, 1 - side) <= MOVING_COLUMNS
         and last.root.operands[side].dtype == last.root.operands[1 - side].dtype
     )
 

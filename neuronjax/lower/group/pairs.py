@@ -15,7 +15,7 @@ from neuronjax.lower.group.attention_groups import is_product, translation
 from neuronjax.lower.group.fuse import Fusion, Group
 from neuronjax.lower.operations import peel, root_of
 from neuronjax.lower.tuning import Tuning
-from neuronjax.machine.specs import PARTITIONS
+from neuronjax.machine.specs import MOVING_COLUMNS, PARTITIONS
 
 
 def paired(groups: Sequence[Group], fusion: Fusion) -> list[Group]:
@@ -132,12 +132,13 @@ def may_stay(op: Op, tuning: Tuning) -> bool:
     """Whether the right operand of a product may stay in SBUF while rows of the left one pass.
 
     The left one would leave results whose neighbours in memory lie on partitions: transfers of
-    single elements.
+    single elements. Fewer columns than the array has leave it idle, fewer rows than pass at once do
+    not hide the loads of what stays.
     """
     (rows, _), (columns, deep) = (_sizes(op, side) for side in (0, 1))
     nbytes = deep * columns * op.operands[1].dtype.itemsize
-    is_wide = columns >= tuning.pair_columns and rows >= tuning.pair_rows
-    return is_wide and nbytes <= tuning.pair_bytes
+    is_busy = columns >= PARTITIONS and rows >= MOVING_COLUMNS
+    return is_busy and nbytes <= tuning.shared_bytes
 
 
 def _sizes(op: Op, side: int) -> tuple[int, int]:

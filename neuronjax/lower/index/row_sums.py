@@ -227,15 +227,20 @@ class RowSums:
                 self.builder.emit(TensorCopy(dst=into, src=total))
             self._add(sums, chosen, part, at)
 
+    @property
+    def _banks(self) -> int:
+        """Banks of PSUM that take turns."""
+        return self.builder.core.psum.banks // 2
+
     def _bank(self, index: int, partitions: int, size: int) -> Access:
-        slot = Affine(index % self.builder.tuning.row_sum_banks)
+        slot = Affine(index % self._banks)
         return tile_access(self.ring, [size], [1], partitions=partitions, slot=slot)
 
     @functools.cached_property
     def ring(self) -> Buffer:
         """Banks of PSUM for sums."""
         shape = (PARTITIONS, MOVING_COLUMNS)
-        slots = self.builder.tuning.row_sum_banks
+        slots = self._banks
         return self.builder.tile(shape, FLOAT32, Memory.PSUM, slots=slots, name="sum")
 
     # One vector after the other

@@ -41,7 +41,7 @@ def is_small(
     return (
         reached == elements <= tuning.held_table
         and table.elements <= longest
-        and table.vectors >= max(tuning.held_vectors, 2 * reached)
+        and table.vectors >= max(8 * PARTITIONS, 2 * reached)
         and dtype.storage_bits <= 32
         and not any(axis.step for axis in table.batching)
         and storage_of(table.dtype).dtype.storage_bits <= 32

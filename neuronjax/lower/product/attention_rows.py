@@ -90,8 +90,8 @@ class AttentionWriter:
 
     @property
     def banks(self) -> int:
-        """Banks of PSUM that take turns."""
-        return self.builder.tuning.attention_banks
+        """Banks of PSUM that take turns: one is read while the other is written."""
+        return 2
 
     def origin(self) -> Position:
         """Returns the position in the first product at which the writer begins."""

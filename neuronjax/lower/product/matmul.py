@@ -150,7 +150,7 @@ def write_product(
         ).write()
 
     # Tiles that loops carry from one iteration to the next may need more than panels leave.
-    shares = [0.5**halvings for halvings in range(scope.tuning.panel_halvings + 1)]
+    shares = [0.5**halvings for halvings in range(4)]
     plans = [[functools.partial(write, share, sides) for sides in ways] for share in shares]
     key = (op.name, *ways, epilogue.program, tuple(map(str, dtypes)), str(op.result.dtype),
            () if windows is None else windows.key)  # fmt: skip

@@ -8,7 +8,6 @@ is far above what the mask puts in place of a score.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -94,11 +93,10 @@ def cut(
     last = visible.shape[1] - visible[:, ::-1].argmax(1)
     if not mask.leaves_something(first * PARTITIONS, np.minimum(last * PARTITIONS, shape[key])):
         return None
-    work = functools.partial(_work, tuning=tuning)
     ways = [_segments(first, last, size, shape[query], shape[key]) for size in _sizes(len(first))]
-    best = min((_few(way, tuning) for way in ways), key=work, default=[])
-    most = tuning.segment_share * work([Segment(0, shape[query], 0, shape[key])])
-    return Cut(query, key, tuple(best)) if best and work(best) < most else None
+    best = min((_few(way, tuning) for way in ways), key=_work, default=[])
+    most = tuning.segment_share * _work([Segment(0, shape[query], 0, shape[key])])
+    return Cut(query, key, tuple(best)) if best and _work(best) < most else None
 
 
 def _sizes(tiles: int) -> Iterator[int]:
@@ -109,8 +107,10 @@ def _sizes(tiles: int) -> Iterator[int]:
         size *= 2
 
 
-def _work(segments: Sequence[Segment], tuning: Tuning) -> int:
-    load, drain = tuning.segment_load, tuning.segment_drain
+def _work(segments: Sequence[Segment]) -> int:
+    """Queries times keys, with the time in which a key is loaded into the array, as long as 128
+    queries, and that in which a kernel begins and ends, as long as twice as many."""
+    load, drain = PARTITIONS, 2 * PARTITIONS
     return sum(
         (segment.count * (segment.queries + load) + drain) * segment.keys for segment in segments
     )
@@ -146,9 +146,7 @@ def _few(segments: Sequence[Segment], tuning: Tuning) -> list[Segment]:
     few = list(segments)
     while len(few) > tuning.segments:
         pairs = [_both(*pair) for pair in itertools.pairwise(few)]
-        added = [
-            _work([pair], tuning) - _work(few[at : at + 2], tuning) for at, pair in enumerate(pairs)
-        ]
+        added = [_work([pair]) - _work(few[at : at + 2]) for at, pair in enumerate(pairs)]
         at = added.index(min(added))
         few[at : at + 2] = [pairs[at]]
     return few

@@ -32,7 +32,7 @@ def width_of(source: View, target: View, axis: int, tuning: Tuning, rates: Rates
     """Columns that a partition takes; None: rows are scanned, whose elements arrive and leave one
     by one."""
     shape = source.shape
-    columns, least = math.prod(shape[axis + 1 :]), tuning.stepwise_columns
+    columns, least = math.prod(shape[axis + 1 :]), tuning.transfer_neighbours
     if columns < least or not (_is_flat(source, axis) and _is_flat(target, axis)):
         return None
     outer, steps = math.prod(shape[:axis]), shape[axis]
@@ -96,7 +96,7 @@ class Stepwise:
         axis = len(self.sweep.program.domain) - 2
         before = initial(self.builder, self.first, lanes(region), width, FLOAT32)
         tuning = self.builder.tuning
-        at_once = max(1, min(tuning.stepwise_tile // width, tuning.stepwise_steps))
+        at_once = max(1, min(2 * tuning.tile_elements // width, tuning.stepwise_steps))
         main, rest = divmod(steps, at_once)
         body = partial(self._steps, region, at_once, before)
         if main:

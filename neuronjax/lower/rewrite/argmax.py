@@ -43,7 +43,7 @@ def argmax(writer: Writer, op: Op) -> Sequence[Value] | None:
         return None
     tuning = writer.tuning
     is_long = axis == len(values.shape) - 1 and math.prod(values.shape) >= tuning.argmax_elements
-    find = _find_in_parts if is_long and size >= tuning.argmax_row else _find_in_rows
+    find = _find_in_parts if is_long and size >= tuning.long_row_trip else _find_in_rows
     best, is_nan, first = find(writer, name, values, axis, inits[0])
     where = writer.convert(first, places.dtype)
     return [writer.add("select", is_nan, writer.constant(np.nan, best), best), where]

@@ -25,7 +25,7 @@ from neuronjax.lower.rewrite.dots import rows_with_rows, sum_of_squares
 from neuronjax.lower.rewrite.scatters import scatter
 from neuronjax.lower.rewriter import Rewrite, Writer
 from neuronjax.lower.values.storage import is_native
-from neuronjax.machine.specs import WORD_BYTES
+from neuronjax.machine.specs import PARTITIONS, WORD_BYTES
 
 _FP8 = ("float8_e4m3", "float8_e4m3fn", "float8_e5m2")
 _EXACT: Mapping[str, frozenset[str]] = {
@@ -159,7 +159,7 @@ def _sum_of_rows(writer: Writer, op: Op) -> Sequence[Value] | None:
     dimensions = sorted(op.attributes["dimensions"])
     count = len(dimensions)
     rows, columns = math.prod(value.shape[:count]), math.prod(value.shape[count:])
-    if dimensions != list(range(count)) or min(rows, columns) < writer.tuning.tensor_sum_rows:
+    if dimensions != list(range(count)) or min(rows, columns) < PARTITIONS:
         return None
     if value.dtype != np.float32 or not _is_zero(zero):
         return None

@@ -187,8 +187,8 @@ class Reordering:
         """A loop without loops in it whose iterations overlap, in the ways in which it can be
         cut: in the order of its body, and with the chains in it beside each other, so that all of
         them are cut in the middle."""
-        if not isinstance(loop.trips, int) or loop.trips < self.tuning.overlapping_trips:
-            return
+        if not isinstance(loop.trips, int) or loop.trips < 3:
+            return  # the first and the last iteration stand before and after the loop
         before = self.tiles
         own = {name: before[name] for name in sorted(self.owned.get(id(loop.body), ()))}
         lasting = {tile.name: tile for tile in carried(loop, own.values())}
