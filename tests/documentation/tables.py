@@ -20,6 +20,7 @@ from neuronjax import options
 from neuronjax.errors import shortened
 from neuronjax.legalize.rules import RULES
 from neuronjax.legalize.rules.elsewhere import CODES
+from neuronjax.lower.tuning import choices
 from neuronjax.machine.chips import CHIPS
 from neuronjax.machine.instances import INSTANCES
 from neuronjax.machine.specs import GIB, GIGA, MIB, TERA, ChipSpec
@@ -184,6 +185,12 @@ def rule_rows() -> Iterable[Sequence[str]]:
         yield codes, rule.what.replace("|", "\\|"), rule.severity.label, rule.remedy
 
 
+def choice_rows() -> Iterable[Sequence[str]]:
+    """A row for each number that the compiler was free to choose."""
+    for choice in choices():
+        yield f"`{choice.name}`", f"{choice.default:,}", *choice[2:]
+
+
 def client_rows(are_maxtext: bool) -> Iterable[Sequence[str]]:
     """A row for each program that `python -m tests.clients` ran."""
     for name, row in sorted(json.loads(CLIENTS.read_text()).items()):
@@ -258,6 +265,10 @@ TABLES: Mapping[str, tuple[str, Callable[[], str]]] = {
             ["", "newer", "older", "claimed", "from the records", "why they differ", "source"],
             generation_rows(),
         ),
+    ),
+    "choices": (
+        "engines.md",
+        lambda: markdown(["number", "default", "unit", "why", "where it matters"], choice_rows()),
     ),
     "language": ("nki.md", lambda: markdown(["what", "names"], language_rows())),
     "isa": ("nki.md", lambda: markdown(["function", "parameters"], nki_rows())),
