@@ -133,8 +133,8 @@ def _first_columns(inner: Side, order: _Order) -> int:
 
 
 def _waiting(outer: Side, order: _Order, share: float, rates: Rates) -> float:
-    """For one contracted element: time in ns in which the array waits for panels of the outer
-    operand, because there is room for one at a time."""
+    """Returns how long the array waits for panels of the outer operand, in ns for each contracted
+    element: there may be room for one at a time."""
     width, _, level, _, slots = order
     is_alone = level is Level.OUTER and slots == 1
     return outer.width * share * outer.element_ns(width, rates) if is_alone else 0.0
