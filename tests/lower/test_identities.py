@@ -16,6 +16,7 @@ from tests.lower.differential import check
 SHAPE = (130, 70)
 FLAGS = np.random.default_rng(0).random(SHAPE) < 0.5
 NUMBERS = np.random.default_rng(1).integers(-(2**31), 2**31, SHAPE).astype(np.int32)
+BYTES = NUMBERS.astype(np.int8)
 REALS = np.where(FLAGS, -0.0, np.random.default_rng(2).standard_normal(SHAPE)).astype(np.float32)
 
 CASES: list[tuple[str, Callable[..., Any], Callable[..., Any], np.ndarray]] = [
@@ -31,6 +32,11 @@ CASES: list[tuple[str, Callable[..., Any], Callable[..., Any], np.ndarray]] = [
     ("times 1", lambda x: ~(1 * x), lambda x: ~x, NUMBERS),
     ("over 1", lambda x: ~jax.lax.div(x, jnp.ones_like(x)), lambda x: ~x, NUMBERS),
     ("shifted by 0", lambda x: ~(x << 0 >> 0), lambda x: ~x, NUMBERS),
+    ("wider and back", lambda x: ~x.astype(jnp.int32).astype(jnp.int8), lambda x: ~x, BYTES),
+    ("a number of another type", lambda x: ~(x * jnp.int32(257).astype(jnp.int8)), lambda x: ~x,
+     BYTES),
+    ("no bits left", lambda x: x ^ jax.lax.shift_left(~x, jnp.full_like(x, 32)), lambda x: x ^ 0,
+     NUMBERS),
     ("tril", lambda x: x & jnp.tril(jnp.ones(SHAPE, bool)),
      lambda x: x & (jax.lax.broadcasted_iota(jnp.int32, SHAPE, 0)
                     >= jax.lax.broadcasted_iota(jnp.int32, SHAPE, 1)), FLAGS),
@@ -51,6 +57,8 @@ OTHERS: list[tuple[str, Callable[..., Any], np.ndarray]] = [
     ("0 shifted", lambda x: 0 << (x & 31), NUMBERS),
     ("and 1", lambda x: x & 1, NUMBERS),
     ("false if so", lambda x: jax.lax.select(x, x & False, x | True), FLAGS),
+    ("narrower and back", lambda x: ~x.astype(jnp.int8).astype(jnp.int32), NUMBERS),
+    ("a sign beyond all bits", lambda x: x >> jnp.full_like(x, 32), NUMBERS),
     ("plus 0.0", lambda x: x + 0.0, REALS),
     ("chosen by a constant", lambda x: jnp.where(np.bool_(False), x, x + 1), NUMBERS),
 ]

@@ -1,4 +1,4 @@
-"""Operations on truth values and integers that give one of their operands as it is.
+"""Operations on truth values and integers that give one of their operands as it is, or a constant.
 
 Masks are made of them: `jnp.tril` chooses between all-true and all-false, and a mask is combined
 with one that hides nothing. Operations on floating point are left: adding 0 changes -0.
@@ -59,6 +59,34 @@ def select(writer: Writer, op: Op) -> Sequence[Value] | None:
     return None
 
 
+def convert(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """An integer that was made wider before, as numbers of 64 bits are about each of their
+    operations in 32, or a constant one."""
+    (wide,) = op.operands
+    made, narrow = wide.producer, op.result.dtype
+    if not all(np.issubdtype(dtype, np.integer) for dtype in (wide.dtype, narrow)):
+        return None
+    known = number_of(wide)
+    if known is not None and np.issubdtype(np.asarray(known).dtype, np.integer):
+        return [writer.constant(np.asarray(known).astype(wide.dtype), op.result)]
+    if made is None or made.name != "convert" or narrow.itemsize >= wide.dtype.itemsize:
+        return None
+    (source,) = made.operands
+    return [source] if source.dtype == narrow else None
+
+
+def with_bits_left(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """A shift by 0, or one that leaves no bits."""
+    value, distance = op.operands
+    number = number_of(distance)
+    if number is not None and number >= 8 * value.dtype.itemsize:
+        return [writer.constant(0, value)]
+    return _SHIFTED_BY_ZERO(writer, op)
+
+
+_SHIFTED_BY_ZERO = with_neutral(_zero, either=False)
+
+
 def _is_whole(value: Value) -> bool:
     return value.dtype == np.bool_ or np.issubdtype(value.dtype, np.integer)
 
@@ -71,13 +99,14 @@ def _is_number(value: Value, number: int) -> bool:
 IDENTITIES: Mapping[str, Rewrite] = {
     "add": with_neutral(_zero),
     "and": with_neutral(_ones),
+    "convert": convert,
     "divide": with_neutral(_unit, either=False),
     "multiply": with_neutral(_unit),
     "or": with_neutral(_zero),
     "select": select,
-    "shift_left": with_neutral(_zero, either=False),
-    "shift_right_arithmetic": with_neutral(_zero, either=False),
-    "shift_right_logical": with_neutral(_zero, either=False),
+    "shift_left": with_bits_left,
+    "shift_right_arithmetic": _SHIFTED_BY_ZERO,
+    "shift_right_logical": with_bits_left,
     "subtract": with_neutral(_zero, either=False),
     "xor": with_neutral(_zero),
 }
