@@ -37,7 +37,7 @@ class Job:
       row_length: positions of a text, in `unit`s.
       texts: how many texts a row holds, each of that length.
       unit: what is counted, such as "token".
-      loss_unit: what the loss is a mean over; None = the unit.
+      loss_unit: what the loss is in; None = nats per unit.
       objective: what is minimised.
       trained: paths of the parameters that the optimizer changes; None = all.
       first_weights: the initial weights; None = random ones.

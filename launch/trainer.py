@@ -249,7 +249,8 @@ class Run:
             for name in losses[0].metrics
         }
         loss = sum(float(batch.total) for batch in losses) / weight
-        self._monitor.evaluation(self.step, loss, self._job.loss_unit or self._job.unit, metrics)
+        unit = self._job.loss_unit or f"nats per {self._job.unit}"
+        self._monitor.evaluation(self.step, loss, unit, metrics)
 
     def _description(self) -> str:
         parameters = self._training.state.parameters.values()

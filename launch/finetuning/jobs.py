@@ -22,12 +22,13 @@ from launch.errors import DataError, MeshError, ModelError, SettingsError
 from launch.finetuning.conversations import Writer
 from launch.finetuning.media import LETTERS, Media, media_of
 from launch.finetuning.packing import packed
+from launch.finetuning.problems import ONE_CLASS, PROBLEMS, choose_problem, name_labels
 from launch.finetuning.settings import TuningSettings
 from launch.finetuning.spelling import Spelling
 from launch.finetuning.starting import described_for
 from launch.finetuning.task_data import open_examples, read_records
-from launch.finetuning.tasks import TASKS, Subject, Task, labels_of
-from launch.finetuning.text_examples import Reading
+from launch.finetuning.tasks import TASKS, Subject, Task, find_labels
+from launch.finetuning.text_examples import LABELS, Reading
 from launch.finetuning.tuned_model import TunedModel
 from launch.job import Job, row_length, with_capacity, write_sample
 from launch.meshes import parse_mesh
@@ -84,7 +85,7 @@ def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainCon
         row_length=setup.length,
         texts=task.texts,
         unit=task.unit,
-        loss_unit=task.loss_unit,
+        loss_unit=PROBLEMS[subject.problem].loss_unit or f"nats per {task.loss_unit}",
         objective=task.objective(settings, subject, config.of_labels),
         trained=tuned.trained,
         first_weights=lambda model, mesh, targets: tuned.first_weights(
@@ -102,12 +103,12 @@ def _set_up(name: str, path: Path, settings: TuningSettings, config: TrainConfig
     task, counts = TASKS[name], Counts()
     _check_mesh(name, task, config)
     _check_packing(name, task, config)
-    _check_loss(name, task, config)
     _check_samples(name, task, config)
     files = path if path.is_dir() else path.parent
     texts = _texts(path, files, settings)
     records = [] if task.read is None else read_records(config.data, counts)
-    base = _base(task, path, records, config)
+    base = _base(task, path, records, settings, config)
+    _check_loss(name, task, _problem(base), config)
     media = media_of(
         base,
         files,
@@ -156,7 +157,7 @@ def tuned_at_depth(
     """
     task = TASKS[name]
     records = [] if task.read is None else read_records(config.data, Counts())
-    base = _base(task, path, records, config)
+    base = _base(task, path, records, settings, config)
     base = base._replace(config=replace(base.config, num_layers=layers))
     tuned = TunedModel.of(base, settings, reference=task.reference)
     return tuned.model, tuned.trained
@@ -188,12 +189,13 @@ def _check_packing(name: str, task: Task, config: TrainConfig) -> None:
         )
 
 
-def _check_loss(name: str, task: Task, config: TrainConfig) -> None:
+def _check_loss(name: str, task: Task, problem: str, config: TrainConfig) -> None:
     """Raises SettingsError for changes to a loss that the task does not have."""
     given = [f"--{key}={value:g}" for key, value in asdict(config.of_labels).items() if value]
-    if given and not task.has_labels:
+    if given and not (task.has_labels and PROBLEMS[problem].has_labels):
+        of = name if problem == ONE_CLASS else f"{name} as {problem}"
         raise SettingsError(
-            f"{' '.join(given)} is for cross entropies of labels, which the loss of {name} is "
+            f"{' '.join(given)} is for cross entropies of labels, which the loss of {of} is "
             "not. Leave it out."
         )
 
@@ -208,13 +210,29 @@ def _check_samples(name: str, task: Task, config: TrainConfig) -> None:
         )
 
 
-def _base(task: Task, path: Path, records: list[list[Record]], config: TrainConfig) -> Described:
+def _base(
+    task: Task,
+    path: Path,
+    records: list[list[Record]],
+    settings: TuningSettings,
+    config: TrainConfig,
+) -> Described:
     """The model with the task's head and classes, as the recipe for precision wants it."""
-    labels: list[str] = []
+    names: list[str] = []
+    problem = None
+    if settings.problem_type is not None and task.labels != LABELS:
+        of = ", ".join(name for name, other in TASKS.items() if other.labels == LABELS)
+        raise SettingsError(
+            f"--problem_type={settings.problem_type} is for what is classified as a whole ({of}). "
+            "Leave it out."
+        )
     if task.labels:
-        known = describe(path).fields.object("id2label", Fields({}, "config.json"))
-        labels = labels_of(task, [record for source in records for record in source], known.values)
-    _, base = described_for(path, task, labels)
+        labels = find_labels(task, [record for source in records for record in source])
+        known = describe(path)
+        if task.labels == LABELS:
+            problem = choose_problem(labels, _problem(known), settings.problem_type)
+        names = name_labels(labels, problem or ONE_CLASS, _labels(known))
+    _, base = described_for(path, task, names, problem)
     base = with_capacity(base, config.expert_capacity_factor)
     return base._replace(config=config.precision.resolve().configure(base.config))
 
@@ -260,6 +278,7 @@ def _reading(
         writer,
         setup.length,
         labels=_labels(base),
+        problem=_problem(base),
         pad=base.fields.integer("pad_token_id", 0),
         has_types=reads_token_types(setup.texts, base.config),
         start=getattr(base.config, "start_token", 0),
@@ -273,7 +292,11 @@ def _reading(
 
 def _labels(base: Described) -> list[str]:
     named: Mapping[str, Any] = base.fields.object("id2label", Fields({}, "config.json")).values
-    return [str(named[str(number)]) for number in range(len(named))]
+    return [str(named[str(number)]) for number in range(len(named)) if str(number) in named]
+
+
+def _problem(base: Described) -> str:
+    return base.fields.text("problem_type", None) or ONE_CLASS
 
 
 def _opening(files: Path, settings: TuningSettings) -> tuple[int, ...]:
@@ -302,5 +325,6 @@ def _subject(
         vocab_size=getattr(base.config, "vocab_size", 0),
         mask_token=mask,
         blank=None if spelling is None else spelling.letters.blank_number,
+        problem=_problem(base),
         has_statistics=bool(statistics(module)),
     )

@@ -22,7 +22,7 @@ _HALF = (0.5, 0.5, 0.5)
 
 
 def labelled_image(record: Record, reading: Reading) -> Row:
-    """The image as it is stored, `labels` and `weights` []."""
+    """The image as it is stored, and `Reading.labels_of`."""
     image = field_of(record, "image")
     if isinstance(image, str):
         image = record.file(image)
@@ -32,8 +32,7 @@ def labelled_image(record: Record, reading: Reading) -> Row:
             f"{record.place}: expected an image as a path, as bytes or as an array, not a "
             f"{type(image).__name__}."
         )
-    label = reading.label(record, field_of(record, "label"))
-    return {"image": image, "labels": np.int32(label), "weights": np.float32(1)}
+    return {"image": image, **reading.labels_of(record)}
 
 
 def image_row(row: Row, preprocessing: Preprocessing) -> Row:
@@ -59,11 +58,10 @@ def preprocessing_for(directory: Path | None, config: Any) -> Preprocessing:
 
 
 def labelled_sound(record: Record, reading: Reading) -> Row | None:
-    """The sound as it is stored, `labels` and `weights` []; sounds longer than a row are left
-    out."""
+    """The sound as it is stored, and `Reading.labels_of`; sounds longer than a row are left out."""
     sound = reading.sound
     assert sound is not None
-    label = reading.label(record, field_of(record, "label"))
+    labels = reading.labels_of(record)
     length = length_of_sound(record, sound.sampling_rate)
     if length < sound.shortest:
         raise RecordError(
@@ -73,7 +71,7 @@ def labelled_sound(record: Record, reading: Reading) -> Row | None:
     if sound.longest is not None and length > sound.longest:
         reading.counts.dropped += 1
         return None
-    return {"sound": sound_of(record), "labels": np.int32(label), "weights": np.float32(1)}
+    return {"sound": sound_of(record), **labels}
 
 
 def transcribed_sound(record: Record, reading: Reading) -> Row | None:

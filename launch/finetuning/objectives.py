@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from launch.finetuning.problems import PLAIN_CLASS, OneClass, TargetLoss, sum_losses
 from launch.training.objectives import PLAIN, Batch, LabelLoss, Loss
 from models.hashed_random import HASHED
 from models.layers.dropout import set_dropout
@@ -22,25 +23,25 @@ _MASKED, _REPLACED = 0.8, 0.1  # of the chosen tokens; the rest stay as they are
 
 @dataclass(frozen=True, kw_only=True)
 class Classification:
-    """Cross entropy of `labels`, and their `accuracy`: of texts [B] or of tokens [B, T]."""
+    """The loss of `labels`: of texts [B], [B, L] or of tokens [B, T]."""
 
-    of_labels: LabelLoss = PLAIN
+    of_targets: TargetLoss = PLAIN_CLASS
 
     def __call__(self, model: Any, batch: Batch, keys: jax.Array | None) -> Loss:
-        """The mean over `weights`, of the shape of the labels."""
+        """The mean over `weights` [B] or [B, T]."""
         _start(model, keys)
         logits = model(**_encoder_inputs(batch))["logits"]
-        return _labelled(self.of_labels, logits, batch["labels"], batch["weights"])
+        return self.of_targets(logits, batch["labels"], batch["weights"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageClassification:
-    """Cross entropy of `labels` [B] of `pixels` [B, H, W, C], and their `accuracy`.
+    """The loss of `labels` [B] or [B, L] of `pixels` [B, H, W, C].
 
     Models with batch norms use the statistics of the batch in training, and move the running ones.
     """
 
-    of_labels: LabelLoss = PLAIN
+    of_targets: TargetLoss = PLAIN_CLASS
     has_statistics: bool = False
 
     def __call__(self, model: Any, batch: Batch, keys: jax.Array | None) -> Loss:
@@ -48,21 +49,21 @@ class ImageClassification:
         _start(model, keys)
         training = {"train": keys is not None} if self.has_statistics else {}
         logits = model(batch["pixels"], **training)
-        return _labelled(self.of_labels, logits, batch["labels"], batch["weights"])
+        return self.of_targets(logits, batch["labels"], batch["weights"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class AudioClassification:
-    """Cross entropy of `labels` [B] of `sound`, and their `accuracy`: of samples [B, N], of which
-    the first `frames` [B] frames are real, or of spectrograms [B, F, M]."""
+    """The loss of `labels` [B] or [B, L] of `sound`: of samples [B, N], of which the first `frames`
+    [B] frames are real, or of spectrograms [B, F, M]."""
 
-    of_labels: LabelLoss = PLAIN
+    of_targets: TargetLoss = PLAIN_CLASS
 
     def __call__(self, model: Any, batch: Batch, keys: jax.Array | None) -> Loss:
         """The mean over `weights` [B]."""
         _start(model, keys)
         inputs = (batch[name] for name in ("sound", "frames") if name in batch)
-        return _labelled(self.of_labels, model(*inputs), batch["labels"], batch["weights"])
+        return self.of_targets(model(*inputs), batch["labels"], batch["weights"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +82,7 @@ class QuestionAnswering:
         right = [jnp.argmax(outputs[name], axis=-1) == batch[place] for name, place in pairs]
         exact = jnp.logical_and(*right)
         mean = TokenLosses(*((begin + end) / 2 for begin, end in zip(*losses, strict=True)))
-        return _sums(mean, batch["weights"], exact=exact)
+        return sum_losses(mean, batch["weights"], exact=exact)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +105,7 @@ class MaskedLanguageModelling:
         drawn = jax.vmap(_key_of_row)(tokens) if keys is None else jax.vmap(_fold_masks)(keys)
         chosen, hidden = jax.vmap(self._hide)(drawn, tokens, batch["choosable"])
         inputs = {**_encoder_inputs(batch), "tokens": hidden}
-        return _labelled(self.of_labels, model(**inputs)["logits"], tokens, chosen)
+        return OneClass(self.of_labels)(model(**inputs)["logits"], tokens, chosen)
 
     def _hide(
         self, key: jax.Array, tokens: jax.Array, choosable: jax.Array
@@ -131,7 +132,7 @@ class SequenceToSequence:
         _start(model, keys)
         names = ("tokens", "source", "real", "features")
         logits = model(**{name: batch[name] for name in names if name in batch})
-        return _labelled(self.of_labels, logits, batch["targets"], batch["weights"])
+        return OneClass(self.of_labels)(logits, batch["targets"], batch["weights"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,27 +165,6 @@ def _start(model: Any, keys: jax.Array | None) -> None:
 
 def _encoder_inputs(batch: Batch) -> Mapping[str, jax.Array]:
     return {name: batch[name] for name in ENCODER_INPUTS if name in batch}
-
-
-def _labelled(
-    of_labels: LabelLoss, logits: jax.Array, labels: jax.Array, weights: jax.Array
-) -> Loss:
-    right = jnp.argmax(logits, axis=-1) == labels
-    return _sums(of_labels(logits, labels), weights, accuracy=right)
-
-
-def _sums(losses: TokenLosses, weights: jax.Array, **metrics: jax.Array) -> Loss:
-    """Over what counts; with `nats`, the plain cross entropy, where the loss is another."""
-    if losses.nats is not losses.loss:
-        metrics["nats"] = losses.nats
-    weights = weights.astype(jnp.float32)
-
-    def total(values: jax.Array) -> jax.Array:
-        # A row that is all padding may have no meaning, not even a number.
-        return jnp.sum(jnp.where(weights > 0, values.astype(jnp.float32) * weights, 0.0))
-
-    sums = {name: total(values) for name, values in metrics.items()}
-    return Loss(total(losses.loss), jnp.sum(weights), sums)
 
 
 _fold_masks = partial(jax.random.fold_in, data=0x6D61736B)  # apart from dropout

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launch.finetuning.lora import ALL_LINEAR, LoRA
+from launch.finetuning.problems import PROBLEMS
 from launch.settings import check_settings, setting
 
 
@@ -56,6 +57,12 @@ class TuningSettings:
         None,
         "Directory with a tokenizer.json, for models with random weights; default: that beside "
         "the config.json, or one token per byte.",
+    )
+    problem_type: str | None = setting(
+        None,
+        "What a classifier gives, as transformers calls it; default: what the labels say (a "
+        "list: several classes; a number with a fraction: numbers), or the model.",
+        choices=PROBLEMS,
     )
     mlm_probability: float = setting(
         0.15, "Probability of masking a token, for fill-mask.", lowest=0.0

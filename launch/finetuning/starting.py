@@ -37,11 +37,17 @@ def random_parameters(
 
 
 def described_for(
-    path: Path, task: Task, labels: Sequence[str], *, dtype: str | None = None
+    path: Path,
+    task: Task,
+    labels: Sequence[str],
+    problem: str | None = None,
+    *,
+    dtype: str | None = None,
 ) -> tuple[Described, Described]:
     """(the model of a directory or a config.json, the same with the head that a task needs).
 
-    Raises ModelError if the model's family has no such head.
+    `labels` name what a classifier gives; of whatever is classified as a whole, `problem` says what
+    that is. Raises ModelError if the model's family has no such head.
     """
     source = describe(path, dtype=dtype, param_dtype=dtype)
     fields = dict(source.fields.values)
@@ -55,7 +61,7 @@ def described_for(
             "num_labels": len(labels),
             "id2label": {str(number): name for number, name in named.items()},
             "label2id": {name: number for number, name in named.items()},
-        }
+        } | ({} if problem is None else {"problem_type": problem})
     target = describe_fields(Fields(fields, source.fields.where), dtype=dtype, param_dtype=dtype)
     if path.is_dir():
         tensors = open_tensors(path)

@@ -17,6 +17,7 @@ from launch.finetuning.objectives import (
     SequenceToSequence,
 )
 from launch.finetuning.preferences import DirectPreference, OddsRatio
+from launch.finetuning.problems import ONE_CLASS, PROBLEMS
 from launch.finetuning.settings import TuningSettings
 from launch.finetuning.text_examples import Reading, Row
 from launch.training.objectives import LabelLoss, LanguageModelling, Objective
@@ -31,6 +32,7 @@ class Subject:
     vocab_size: int = 0
     mask_token: int | None = None
     blank: int | None = None  # the token of no letter
+    problem: str = ONE_CLASS  # what a classifier gives, a name of PROBLEMS
     has_statistics: bool = False
 
 
@@ -50,7 +52,7 @@ class Task:
       texts: how many texts a row holds, each of the row's length.
       has_labels: whether the loss is a cross entropy of labels.
       unit: what is counted, in messages.
-      loss_unit: what the loss is a mean over.
+      loss_unit: what the loss is a mean over, in messages.
     """
 
     head: str
@@ -79,7 +81,7 @@ def _orpo(settings: TuningSettings, subject: Subject, of_labels: LabelLoss) -> O
 
 
 def _classification(settings: TuningSettings, subject: Subject, of_labels: LabelLoss) -> Objective:
-    return Classification(of_labels=of_labels)
+    return Classification(of_targets=PROBLEMS[subject.problem].loss(of_labels))
 
 
 def _question_answering(
@@ -101,13 +103,14 @@ def _fill_mask(settings: TuningSettings, subject: Subject, of_labels: LabelLoss)
 def _image_classification(
     settings: TuningSettings, subject: Subject, of_labels: LabelLoss
 ) -> Objective:
-    return ImageClassification(of_labels=of_labels, has_statistics=subject.has_statistics)
+    of_targets = PROBLEMS[subject.problem].loss(of_labels)
+    return ImageClassification(of_targets=of_targets, has_statistics=subject.has_statistics)
 
 
 def _audio_classification(
     settings: TuningSettings, subject: Subject, of_labels: LabelLoss
 ) -> Objective:
-    return AudioClassification(of_labels=of_labels)
+    return AudioClassification(of_targets=PROBLEMS[subject.problem].loss(of_labels))
 
 
 def _sequence_to_sequence(
@@ -153,10 +156,10 @@ TASKS: Mapping[str, Task] = {
     ),
     "text-classification": Task(
         "text-classification",
-        "text (and text_pair), label",
+        "text (and text_pair), and label: a class, a list of classes, or a number",
         text_examples.labelled_text,
         _classification,
-        labels=("label",),
+        labels=text_examples.LABELS,
     ),
     "token-classification": Task(
         "token-classification",
@@ -191,17 +194,17 @@ TASKS: Mapping[str, Task] = {
     ),
     "image-classification": Task(
         "image-classification",
-        "image and label; or a folder of images for each class",
+        "image and label, as of texts; or a folder of images for each class",
         media_examples.labelled_image,
         _image_classification,
-        labels=("label",),
+        labels=text_examples.LABELS,
     ),
     "audio-classification": Task(
         "audio-classification",
-        "audio, a sound file, and label; or a folder of sounds for each class",
+        "audio, a sound file, and label, as of texts; or a folder of sounds for each class",
         media_examples.labelled_sound,
         _audio_classification,
-        labels=("label",),
+        labels=text_examples.LABELS,
     ),
     "speech-recognition": Task(
         "automatic-speech-recognition",
@@ -221,20 +224,7 @@ TASKS: Mapping[str, Task] = {
 }
 
 
-def labels_of(task: Task, records: list[Record], known: Mapping[str, Any]) -> list[str]:
-    """The names of the classes: those of the model if it has all of the records', else those of
-    the records in order, else as many numbers as there are."""
-    values: set[Any] = set()
-    for record in records:
-        for name in task.labels:
-            value = record.fields.get(name)
-            values.update(value if isinstance(value, list) else [value])
-    values.discard(None)
-    names = [str(known[str(i)]) for i in range(len(known)) if str(i) in known]
-    texts = sorted(value for value in values if isinstance(value, str))
-    numbers = [value for value in values if type(value) is int]
-    if set(texts) <= set(names) and max(numbers, default=-1) < len(names):
-        return names
-    if texts:
-        return texts
-    return [f"LABEL_{i}" for i in range(max(numbers, default=1) + 1)]
+def find_labels(task: Task, records: list[Record]) -> list[Any]:
+    """The labels of records that have any."""
+    fields = [record.fields.get(name) for record in records for name in task.labels]
+    return [label for label in fields if label is not None]

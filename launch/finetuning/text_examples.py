@@ -17,6 +17,7 @@ from launch.data.records import (
     text_field,
 )
 from launch.finetuning.conversations import ANSWERS, Learnt, Writer, checked_messages
+from launch.finetuning.problems import ONE_CLASS, PROBLEMS, read_class
 from launch.finetuning.spelling import Spelling
 from launch.sound_inputs import SoundInput
 from launch.text import Spans
@@ -25,6 +26,7 @@ Row = Mapping[str, Any]  # arrays without the leading dimension of batches
 
 FIRST_TEXTS = ("text", "sentence", "sentence1", "premise", "question")
 SECOND_TEXTS = ("text_pair", "sentence2", "hypothesis")
+LABELS = ("label", "labels")
 TOKEN_LABELS = ("labels", "tags", "ner_tags")
 SOURCES = ("source", "input", "prompt", "document", "article")
 TARGETS = ("target", "summary", "highlights", *ANSWERS)
@@ -38,6 +40,7 @@ class Reading:
       writer: makes tokens.
       length: of a row, in tokens.
       labels: names of the classes, in order.
+      problem: what a classifier gives, a name of PROBLEMS.
       pad: the token that fills rows.
       has_types: whether the model tells first and second texts apart.
       start: the token that a decoder's text begins with.
@@ -51,6 +54,7 @@ class Reading:
     writer: Writer
     length: int
     labels: Sequence[str] = ()
+    problem: str = ONE_CLASS
     pad: int = 0
     has_types: bool = False
     start: int = 0
@@ -75,16 +79,11 @@ class Reading:
         values = values[: self.length]
         return np.pad(values, (0, self.length - len(values)), constant_values=fill)
 
-    def label(self, record: Record, value: Any) -> int:
-        """The number of a class, given as such or by its name."""
-        if isinstance(value, str) and value in self.labels:
-            return self.labels.index(value)
-        if type(value) is int and 0 <= value < len(self.labels):
-            return value
-        raise RecordError(
-            f"{record.place}: the label {value!r} is not one of the {len(self.labels)} classes "
-            f"{', '.join(self.labels[:12])}."
-        )
+    def labels_of(self, record: Record) -> Row:
+        """`labels` [] or [L] of a record as a whole, and `weights` []."""
+        value = first_field(record, LABELS)
+        labels = PROBLEMS[self.problem].read(record, value, self.labels)
+        return {"labels": labels, "weights": np.float32(1)}
 
 
 def preference(record: Record, reading: Reading) -> Row | None:
@@ -100,12 +99,12 @@ def preference(record: Record, reading: Reading) -> Row | None:
 
 
 def labelled_text(record: Record, reading: Reading) -> Row | None:
-    """An encoder's inputs of one text or two, `labels` and `weights` []."""
+    """An encoder's inputs of one text or two, and `Reading.labels_of`."""
     first = text_field(record, FIRST_TEXTS)
     second = next((record.fields[n] for n in SECOND_TEXTS if record.fields.get(n)), None)
-    label = reading.label(record, field_of(record, "label"))
+    labels = reading.labels_of(record)
     row = _encoder_row(reading.writer.tokenizer.spans(first, second, marks=True), reading)
-    return row and {**row, "labels": np.int32(label), "weights": np.float32(1)}
+    return row and {**row, **labels}
 
 
 def labelled_words(record: Record, reading: Reading) -> Row | None:
@@ -118,7 +117,7 @@ def labelled_words(record: Record, reading: Reading) -> Row | None:
             f"{record.place}: expected one label for each word in `tokens`, in two lists of the "
             "same length."
         )
-    numbers = np.array([reading.label(record, label) for label in labels], np.int32)
+    numbers = np.array([read_class(record, label, reading.labels) for label in labels], np.int32)
     starts = np.cumsum([0, *(len(word) + 1 for word in words)])[:-1]
     spans = reading.writer.tokenizer.spans(" ".join(words), marks=True)
     row = _encoder_row(spans, reading)

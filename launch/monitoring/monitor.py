@@ -78,13 +78,13 @@ class Monitor:
     def evaluation(
         self, step: int, loss: float, unit: str, metrics: Mapping[str, float] | None = None
     ) -> None:
-        """Tells the loss on held-out data, in nats per `unit`, and other means over it."""
+        """Tells the loss on held-out data, which is in `unit`, and other means."""
         means = metrics or {}
         named = {f"held_out_{name}": mean for name, mean in means.items()}
         self.write(step, {"held_out_loss": loss, **named})
         self._summary.add_evaluation(loss, unit)
         others = "".join(f", {name} {mean:.4f}" for name, mean in means.items())
-        self.tell(f"step {step}: held-out loss {loss:.4f} nats per {unit}{others}")
+        self.tell(f"step {step}: held-out loss {loss:.4f} {unit}{others}")
 
     def sample(self, step: int, text: str) -> None:
         """Tells what the model writes."""

@@ -28,8 +28,8 @@ class Summary:
         self._losses.append(loss)
 
     def add_evaluation(self, loss: float, unit: str) -> None:
-        """Takes another loss on held-out data."""
-        self._evaluations.append(f"{loss:.4f} nats per {unit}")
+        """Takes another loss on held-out data, which is in `unit`."""
+        self._evaluations.append(f"{loss:.4f} {unit}")
 
     def rows(self) -> dict[str, str]:
         """What there is to say, by name."""

@@ -181,6 +181,17 @@ def _films(directory: Path) -> list[dict[str, Any]]:
     return [{"text": f"the film was {kind}", "label": kind} for kind in kinds]
 
 
+def _film_kinds(directory: Path) -> list[dict[str, Any]]:
+    """Texts of no kind, one or two; most are long."""
+    kinds = [["sad", "long"], [], *[["long"]] * 10]
+    return [{"text": "the film was good", "labels": kind} for kind in kinds]
+
+
+def _film_stars(directory: Path) -> list[dict[str, Any]]:
+    kinds = {"bad": 0.5, "good": 4.5}
+    return [{"text": f"the film was {kind}", "label": stars} for kind, stars in kinds.items()] * 6
+
+
 def _words(directory: Path) -> list[dict[str, Any]]:
     return [{"tokens": ["the", "cat", "sat"], "ner_tags": ["O", "ANIMAL", "O"]} for _ in range(12)]
 
@@ -254,6 +265,8 @@ CASES = {
     "dpo with adapters": Case("dpo", LLAMA, _pairs, {"lora_rank": 4}),
     "orpo": Case("orpo", LLAMA, _pairs),
     "text-classification": Case("text-classification", BERT, _films),
+    "text-classification, several classes": Case("text-classification", BERT, _film_kinds),
+    "text-classification, numbers": Case("text-classification", BERT, _film_stars),
     "token-classification": Case("token-classification", BERT, _words),
     "question-answering": Case("question-answering", BERT, _questions),
     "fill-mask": Case("fill-mask", BERT, _texts, {"mlm_probability": 0.3}, packing="first_fit"),

@@ -37,7 +37,14 @@ INTERRUPTED = {
 """Cases that stop on this mesh and go on, on one core: with frozen weights, which are in a pipeline
 at first, with weights that are gathered, and with running statistics."""
 
-QUICK = ("sft", "dpo", "text-classification", "text-to-text", "image-classification, vit")
+QUICK = (
+    "sft",
+    "dpo",
+    "text-classification",
+    "text-classification, several classes",
+    "text-to-text",
+    "image-classification, vit",
+)
 """Cases that no other takes the place of, in `make test`."""
 
 TOKENS = {"sft": 96, "dpo": 2 * 96, "orpo": 2 * 96, "fill-mask": 16, "text-to-text": 2 * 16}

@@ -114,7 +114,10 @@ def odds_ratio(model: Any, batch: Batch) -> torch.Tensor:
 
 
 def classification(model: Any, batch: Batch) -> torch.Tensor:
-    labels = labels_of(batch, "labels")
+    """Classes where labels are whole numbers; several at once, or numbers, as the config says."""
+    labels = batch["labels"]
+    if not labels.is_floating_point():
+        labels = labels_of(batch, "labels")
     return model(**inputs_of(batch), labels=labels).loss
 
 
