@@ -19,8 +19,6 @@ from neuronjax.program.tensor_engine import Matmul, MatmulMX, TensorTranspose
 
 _QUADRANT, _SCALED = 32, 8
 """Number of partitions in a quadrant, and of those that share a scale."""
-_PASSES_BITS_SINCE = 3
-"""First generation whose transposes copy bits; earlier ones multiply by the identity."""
 
 
 def product(stationary: Array, moving: Array) -> Array:
@@ -118,7 +116,7 @@ def matmul_mx(instruction: MatmulMX, unit: Unit) -> Run:
 def tensor_transpose(instruction: TensorTranspose, unit: Unit) -> Run:
     """dst = dataᵀ; 8-bit elements come out as 16-bit ones with a zero upper byte."""
     dst = unit.part(instruction.dst)
-    if unit.spec.version < _PASSES_BITS_SINCE:
+    if not unit.spec.moves_bits:
         numbers = unit.numbers(instruction.data)
 
         def spread(values: Values) -> None:

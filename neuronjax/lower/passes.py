@@ -139,7 +139,7 @@ def _without_ranks(graph: Graph, setting: Setting) -> Graph:
 
 
 def _with_chosen_products(graph: Graph, setting: Setting) -> Graph:
-    with_chosen_products(graph, setting.target.core.version, setting.tuning)
+    with_chosen_products(graph, setting.target.core.tensor, setting.tuning)
     without_unused(graph)
     return graph
 

@@ -50,7 +50,7 @@ def _tensor_tensor(instruction: program.TensorTensor, platform: Platform) -> flo
     elements = _plain(instruction, platform)
     operands = (instruction.data1, instruction.data2)
     narrow = all(is_narrow(access, platform) for access in (*operands, instruction.dst))
-    if platform.core.version >= 3:
+    if platform.core.reads_pairs:
         return elements / 2 if narrow and _in_sbuf(*operands) else elements
     dense = all(map(is_dense, operands))
     if instruction.data1.memory is not instruction.data2.memory:
@@ -63,7 +63,7 @@ def _copied(instruction: Instruction, platform: Platform, dst: Access, src: Acce
     """`tensor_copy` and `tensor_scalar`: two or four elements per cycle from version 3; two where
     one side is FP8 without a mode of its own, for the data path is that wide."""
     elements = longest(platform, dst, src)
-    if platform.core.version < 3 or not (_in_sbuf(dst) or _in_sbuf(src)):
+    if not platform.core.vector.wide or not (_in_sbuf(dst) or _in_sbuf(src)):
         return elements
     if not (is_narrow(dst, platform) and is_narrow(src, platform)):
         return elements / 2 if _is_short(dst) and _is_short(src) else elements
@@ -85,7 +85,7 @@ def _tensor_scalar(instruction: program.TensorScalar, platform: Platform) -> flo
 
 def _scalar_tensor_tensor(instruction: program.ScalarTensorTensor, platform: Platform) -> float:
     elements = _plain(instruction, platform)
-    if platform.core.version >= 3 or instruction.data.memory is not instruction.operand1.memory:
+    if platform.core.reads_pairs or instruction.data.memory is not instruction.operand1.memory:
         return elements
     narrow = is_narrow(instruction.data, platform) and is_narrow(instruction.operand1, platform)
     fast = (instruction.op0, instruction.op1) == (

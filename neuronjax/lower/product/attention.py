@@ -82,7 +82,6 @@ def _write(
     first, last = sides
     inner = rows.epilogue
     counts = [len(inner.views), len(inner.buffers)]
-    version = scope.unit.target.core.version
 
     def writers(
         builder: KernelBuilder, seen: list[View], made: list[Buffer]
@@ -92,9 +91,9 @@ def _write(
         inner_views, outer_views = seen[3 : 3 + counts[0]], seen[3 + counts[0] :]
         inner_buffers = [*(v.buffer for v in inner_views), *made[: counts[1]]]
         outer_buffers = [*(v.buffer for v in outer_views), *made[counts[1] :]]
-        scores_writer = product_writer(builder, rows.op, first, pair, inner, inner_buffers, version)
+        scores_writer = product_writer(builder, rows.op, first, pair, inner, inner_buffers)
         scores_writer.emitter.wanted = frozenset({weights.reference})
-        two = product_writer(builder, op, last, others, epilogue, outer_buffers, version)
+        two = product_writer(builder, op, last, others, epilogue, outer_buffers)
         return scores_writer, two
 
     def whole(builder: KernelBuilder, seen: list[View], made: list[Buffer]) -> None:
@@ -134,12 +133,11 @@ def product_writer(
     views: Sequence[View],
     epilogue: Epilogue,
     buffers: Sequence[Buffer],
-    version: int,
 ) -> ProductWriter:
     """Returns the writer of a product whose sums an epilogue reads."""
     dtypes = [operand.dtype for operand in op.operands]
     depth = sides.product.count(sides.product.contracted)
-    types = multiplied(dtypes, op.result.dtype, depth, version)
+    types = multiplied(dtypes, op.result.dtype, depth, builder.core.tensor)
     assert types is not None
     left, right = sides.operands(views, types)
     emitter = TileEmitter(builder, epilogue.program, buffers, builder.tuning.chain_slots)

@@ -27,7 +27,7 @@ from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
 from neuronjax.lower.write.kernel_labels import chain_name
-from neuronjax.machine.specs import MOVING_COLUMNS, PARTITIONS
+from neuronjax.machine.specs import MOVING_COLUMNS, PARTITIONS, TensorEngineSpec
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType
@@ -35,13 +35,6 @@ from neuronjax.program.gpsimd_engine import CustomOp
 from neuronjax.program.operand import Access, Buffer, Immediate
 from neuronjax.program.operators import CustomFunction
 
-_COMMON = ("float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2")
-_OPERANDS: Mapping[int, frozenset[Format]] = {
-    2: frozenset(FORMATS[name] for name in (*_COMMON, "float8_e3m4")),
-    3: frozenset(FORMATS[name] for name in (*_COMMON, "float8_e3m4")),
-    4: frozenset(FORMATS[name] for name in (*_COMMON, "float8_e4m3fn")),
-}
-"""Generation -> types that the Tensor engine multiplies."""
 _LARGEST: Mapping[str, int] = {
     "bool": 1, "int2": 2, "uint2": 3, "int4": 8, "uint4": 15, "int8": 128, "uint8": 255,
 }  # fmt: skip
@@ -49,7 +42,7 @@ _LARGEST: Mapping[str, int] = {
 
 
 def multiplied(
-    dtypes: Sequence[np.dtype], result: np.dtype, depth: int, version: int
+    dtypes: Sequence[np.dtype], result: np.dtype, depth: int, tensor: TensorEngineSpec
 ) -> tuple[ElementType, ElementType] | None:
     """The types in which the Tensor engine multiplies operands; None: it cannot, exactly."""
     if not all(dtype.name in _LARGEST or _is_format(dtype) for dtype in dtypes):
@@ -59,7 +52,7 @@ def multiplied(
         return None
     if all(sizes) and sizes[0] * sizes[1] * depth > EXACT_INTEGERS:
         return None
-    left, right = (_native(dtype, version) for dtype in dtypes)
+    left, right = (_native(dtype, tensor) for dtype in dtypes)
     if FLOAT32 in (left, right):
         return FLOAT32, FLOAT32
     if {left.name, right.name} == {"float8_e4m3", "float8_e4m3fn"}:
@@ -71,10 +64,10 @@ def _is_format(dtype: np.dtype) -> bool:
     return isinstance(storage_of(dtype).dtype, Format) and dtype.name in FORMATS
 
 
-def _native(dtype: np.dtype, version: int) -> ElementType:
+def _native(dtype: np.dtype, tensor: TensorEngineSpec) -> ElementType:
     """The type itself, or BF16, which has all values of types of at most 8 bits."""
     stored = storage_of(dtype).dtype
-    return stored if stored in _OPERANDS.get(version, ()) else BFLOAT16
+    return stored if stored.name in tensor.rates else BFLOAT16
 
 
 @dataclass(frozen=True)
@@ -128,8 +121,7 @@ def write_product(
     dtypes = tuple(operand.dtype for operand in op.operands[:2])
     product = ways[0].product
     depth = product.count(product.contracted)
-    version = scope.unit.target.core.version
-    types = multiplied(dtypes, op.result.dtype, depth, version)
+    types = multiplied(dtypes, op.result.dtype, depth, scope.unit.target.core.tensor)
     chosen = () if windows is None else windows.views
 
     def write(

@@ -46,12 +46,11 @@ def pair(scope: Scope, op: Op, epilogue: Epilogue) -> None:
     ops = (op, other)
     seen = [[scope.view(operand) for operand in product.operands] for product in ops]
     sides = [dimensions(product, views) for product, views in zip(ops, seen, strict=True)]
-    version = scope.unit.target.core.version
 
     def write(builder: KernelBuilder, views: list[View], made: list[Buffer]) -> None:
         buffers = [*(view.buffer for view in views[4:]), *made]
         newer, older = (
-            product_writer(builder, product, side, own, epilogue, buffers, version)
+            product_writer(builder, product, side, own, epilogue, buffers)
             for product, side, own in zip(ops, sides, (views[:2], views[2:4]), strict=True)
         )
         PairWriter(builder, newer, older, axes).write()

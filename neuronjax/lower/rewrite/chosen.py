@@ -18,6 +18,7 @@ from neuronjax.lower.operations import VIEWS, Map, peel
 from neuronjax.lower.product.matmul import multiplied
 from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.values.storage import is_native
+from neuronjax.machine.specs import TensorEngineSpec
 
 Users = Mapping[Value, Sequence[Op | None]]
 """Value -> what reads it; None: a region, or whoever gets results."""
@@ -32,20 +33,20 @@ class _Reader:
     relation: Map
 
 
-def with_chosen_products(graph: Graph, version: int, tuning: Tuning) -> None:
+def with_chosen_products(graph: Graph, tensor: TensorEngineSpec, tuning: Tuning) -> None:
     """Makes `chosen_product` of products that alone read the windows of a gather or slice.
 
-    In place; gathers and slices that nothing reads any more stay. `version` is the core's.
+    In place; gathers and slices that nothing reads any more stay. `tensor` is the core's engine.
     """
     for op in graph.operations:
         for region in op.regions:
-            with_chosen_products(region, version, tuning)
+            with_chosen_products(region, tensor, tuning)
     users = _users(graph)
     for op in graph.operations:
         vectors = _VECTORS[op.name](op) if op.name in _VECTORS else None
         if vectors is None or not _is_great(op, vectors, tuning):
             continue
-        readers = _readers(op.result, users, vectors, version)
+        readers = _readers(op.result, users, vectors, tensor)
         for reader in readers or ():
             _choose(reader, op)
 
@@ -103,7 +104,7 @@ def _is_great(op: Op, vectors: frozenset[int], tuning: Tuning) -> bool:
 
 
 def _readers(
-    value: Value, users: Users, vectors: frozenset[int], version: int
+    value: Value, users: Users, vectors: frozenset[int], tensor: TensorEngineSpec
 ) -> list[_Reader] | None:
     """The products that read a value; None: something else does as well."""
     readers: list[_Reader] = []
@@ -116,7 +117,7 @@ def _readers(
             if user.name in VIEWS:
                 todo += user.results
                 continue
-            reader = _reader(user, seen, value, vectors, version)
+            reader = _reader(user, seen, value, vectors, tensor)
             if reader is None:
                 return None
             readers.append(reader)
@@ -124,7 +125,7 @@ def _readers(
 
 
 def _reader(
-    op: Op, seen: Value, value: Value, vectors: frozenset[int], version: int
+    op: Op, seen: Value, value: Value, vectors: frozenset[int], tensor: TensorEngineSpec
 ) -> _Reader | None:
     """An operation that multiplies windows; None: it is none, or has not one product of its batch
     for each window."""
@@ -139,7 +140,7 @@ def _reader(
     contracted = numbers[f"{prefix}_contracting_dimensions"]
     depth = math.prod(seen.shape[dim] for dim in contracted)
     dtypes = [operand.dtype for operand in op.operands]
-    if not counted <= batch or multiplied(dtypes, op.result.dtype, depth, version) is None:
+    if not counted <= batch or multiplied(dtypes, op.result.dtype, depth, tensor) is None:
         return None
     return _Reader(op, side, relation)
 
