@@ -118,7 +118,10 @@ def _as_activation(instruction: Instruction, core: CoreSpec, least: int) -> Acti
         return None
     if any(access.element_type not in _TYPES for access in instruction.accesses()):
         return None
-    most = max((access.free_elements for access in instruction.accesses()), default=0)
+    streams = [access for access in instruction.accesses() if access.free_elements > 1]
+    if core.vector.wide and all(access.element_type is not FLOAT32 for access in streams):
+        return None  # Vector takes several in a cycle, and keeps the bits of what is no number
+    most = max((access.free_elements for access in streams), default=0)
     return other if most >= least else None
 
 
