@@ -48,6 +48,7 @@ from neuronjax.lower.rewrite.native import (
 from neuronjax.lower.rewrite.rearranged import rearranged_late
 from neuronjax.lower.rewrite.sort_keys import with_sort_keys
 from neuronjax.lower.rewrite.transposed import REWRITES as TRANSPOSED
+from neuronjax.lower.rewrite.unrolled import UNROLLED
 from neuronjax.lower.rewriter import Context, Rewrite, rewrite
 from neuronjax.lower.rules import RULES
 from neuronjax.lower.schedule.interleave import Candidate, Orders, count_kinds, interleaved
@@ -251,6 +252,7 @@ GRAPH_PASSES = (
     _change(
         "count", "loops have their trip counts; slices at counters are views", with_counted_loops
     ),
+    _rewrite("unroll", "few element-wise operations in a loop are written out", UNROLLED),
     Pass(
         "ranks", "kernels that engines run are not told their rank", _without_ranks, _graph_findings
     ),

@@ -77,6 +77,8 @@ class Tuning:
         "products have latencies of their own", "counts of classes, sums of segments")
     worthwhile_elements: int = choice(32 * KIB, "from elements of a tensor",
         "a pass through SBUF takes some microseconds", "transposes, strided copies, pairs")
+    unrolled_operations: int = choice(256, "to operations of all trips of a loop",
+        "each is an instruction of its own in every tile", "random numbers")
     # chain/: tiles of what is computed element by element.
     tile_elements: int = choice(2 * KIB, "to elements of a tile in a partition",
         "longer instructions are not faster, and tiles must leave room", "everything element-wise")

@@ -26,6 +26,7 @@ from neuronjax.host.client import HostClient
 from neuronjax.jaxlib_api import mlir
 from neuronjax.legalize.policy import policy_of
 from neuronjax.lower.passes import Setting, arrange, complete, lower
+from neuronjax.lower.tuning import DEFAULT, Tuning
 from neuronjax.lower.values.storage import restored, stored
 from neuronjax.machine.chips import CHIPS
 from neuronjax.options import Options
@@ -55,7 +56,9 @@ FUNCTION = Tolerance(ulps=4)
 SUM = Tolerance(relative=1e-5)
 
 
-def lowered(code: bytes, ranks: int = 1, chip: str = CHIP, lnc: int = 1) -> Program:
+def lowered(
+    code: bytes, ranks: int = 1, chip: str = CHIP, lnc: int = 1, tuning: Tuning = DEFAULT
+) -> Program:
     """The program of StableHLO text or bytecode."""
     with hlo.context():
         module = hlo.load(code)
@@ -64,6 +67,7 @@ def lowered(code: bytes, ranks: int = 1, chip: str = CHIP, lnc: int = 1) -> Prog
             ranks=ranks,
             donations=hlo.donations(module),
             prices=prices_of,
+            tuning=tuning,
         )
         return lower(module, setting)
 
@@ -74,13 +78,15 @@ def completed(program: Program, prices: Any = prices_of, verify_passes: bool = T
     return complete(arrange(program, setting), setting)
 
 
-def lowered_function(function: Callable[..., Any], *arguments: Any) -> tuple[Program, bytes]:
+def lowered_function(
+    function: Callable[..., Any], *arguments: Any, tuning: Tuning = DEFAULT
+) -> tuple[Program, bytes]:
     """The program of a jax function, and what it was lowered from: its StableHLO as users' comes.
 
     Platform `cpu` would get operations of CHLO, which JAX sends to no plugin.
     """
     code = sent(jax.jit(function).trace(*arguments))
-    return lowered(code), code
+    return lowered(code, tuning=tuning), code
 
 
 def sent(traced: Any, numerics: str = "ieee") -> bytes:
@@ -166,6 +172,7 @@ def check(
     host: bool = False,
     numerics: str = "ieee",
     excess_precision: bool = True,
+    tuning: Tuning = DEFAULT,
 ) -> Program:
     """Asserts that a jax function gives the same on engines as on the CPU; its program.
 
@@ -174,7 +181,7 @@ def check(
     """
     traced = jax.jit(function, keep_unused=True).trace(*arguments)
     code = sent(traced, numerics)
-    program = lowered(code)
+    program = lowered(code, tuning=tuning)
     if not host:
         assert host_operations(program) == []
     arrays = [np.asarray(a) for a in jax.tree.leaves(arguments)]

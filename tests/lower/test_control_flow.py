@@ -15,17 +15,19 @@ from jax import lax
 
 from neuronjax.emulate.core import DataflowOrder
 from neuronjax.lower.memory.account import account
+from neuronjax.lower.tuning import Tuning
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Kind
 from neuronjax.program.program import Kernel, Loop, Node, Program, While
 from neuronjax.program.verify import verify
-from neuronjax.program.walk import children, instructions
+from neuronjax.program.walk import children, instructions, leaves
 from tests.lower.differential import FUNCTION, SUM, check, completed, emulated, lowered_function
 
 SQUARE = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)
 CACHE = np.zeros((100, 16, 16), np.float32)
 STEPS = np.arange(8, dtype=np.int32)
+WORDS = np.random.default_rng(2).integers(2**32, size=(130, 70), dtype=np.uint32)
 LAYERS = np.random.default_rng(1).standard_normal((4, 16, 16)).astype(np.float32) / 4
 
 
@@ -245,17 +247,53 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 }
 
 
+AS_LOOPS = Tuning(unrolled_operations=0)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_values(name: str) -> None:
     function, arguments = CASES[name]
-    assert verify(check(function, *arguments, tolerance=SUM)) == ()
+    assert verify(check(function, *arguments, tolerance=SUM, tuning=AS_LOOPS)) == ()
+
+
+def _rotated(x: jax.Array) -> jax.Array:
+    """Rounds whose distances come from one of two rows in turn, as those of Threefry."""
+
+    def body(_: int, carry: tuple[jax.Array, jax.Array, jax.Array]) -> Any:
+        x, now, then = carry
+        for distance in now:
+            x = x ^ (lax.shift_left(x, distance) | lax.shift_right_logical(x, 32 - distance))
+        return x, then, now
+
+    distances = np.uint32([[13, 15, 26, 6], [17, 29, 16, 24]])
+    return lax.fori_loop(0, 5, body, (x, *map(jnp.asarray, distances)))[0]
+
+
+SHORT: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    **{name: CASES[name] for name in ("known", "turned", "downwards")},
+    "rotated": (_rotated, (WORDS,)),
+    "random numbers": (lambda key: jax.random.bits(key, (130, 70)), (np.uint32([1, 2]),)),
+}
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_short_loops_are_written_out(name: str) -> None:
+    function, arguments = SHORT[name]
+    program = check(function, *arguments, tolerance=SUM)
+    assert loops(program) == []
+
+
+def test_distances_of_written_out_rounds_are_numbers() -> None:
+    """Vector shifts by them; only GpSimd shifts by what it loads."""
+    program = check(_rotated, WORDS)
+    assert "custom_op" not in {each.mnemonic for each in leaves(program.body)}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_values_as_a_core_runs_it(name: str) -> None:
     """Kernels begin while those before still run; transfers end as late as they can."""
     function, arguments = CASES[name]
-    program, code = lowered_function(function, *arguments)
+    program, code = lowered_function(function, *arguments, tuning=AS_LOOPS)
     given = [[np.asarray(a) for a in jax.tree.leaves(arguments)]]
     whole = completed(program)
     (plain,) = emulated(whole, code, given)
@@ -291,14 +329,16 @@ def moved(program: Program, loop: Loop | While) -> int:
 def test_known_trips(name: str) -> None:
     """Loops that count to a constant ask no condition."""
     function, arguments = CASES[name]
-    assert [type(each) for each in loops(check(function, *arguments, tolerance=SUM))] == [Loop]
+    assert [
+        type(each) for each in loops(check(function, *arguments, tolerance=SUM, tuning=AS_LOOPS))
+    ] == [Loop]
 
 
 @pytest.mark.parametrize("steps", [10, 1000])
 def test_stacking_moves_one_row(steps: int) -> None:
     """What a step moves does not depend on how many there are."""
     rows = np.ones((steps, 64), np.float32)
-    program = check(stacked, rows[0], rows, tolerance=FUNCTION)
+    program = check(stacked, rows[0], rows, tolerance=FUNCTION, tuning=AS_LOOPS)
     (loop,) = loops(program)
     assert moved(program, loop) < 10 * 64 * 4
 
@@ -306,7 +346,7 @@ def test_stacking_moves_one_row(steps: int) -> None:
 @pytest.mark.parametrize("name", ["cached", "scattered"])
 def test_updates_in_place(name: str) -> None:
     function, arguments = CASES[name]
-    program = check(function, *arguments, tolerance=SUM)
+    program = check(function, *arguments, tolerance=SUM, tuning=AS_LOOPS)
     (loop,) = loops(program)
     assert moved(program, loop) < 10 * SQUARE.nbytes < CACHE.nbytes
 
@@ -315,7 +355,7 @@ def test_updates_in_place(name: str) -> None:
 def test_carried_in_place(name: str) -> None:
     """Results are made where the next iteration looks for them."""
     function, arguments = CASES[name]
-    program = check(function, *arguments, tolerance=SUM)
+    program = check(function, *arguments, tolerance=SUM, tuning=AS_LOOPS)
     (loop,) = loops(program)
     names = [node.name for node in loop.body if isinstance(node, Kernel)]
     assert not [each for each in names if each.startswith("copy")]

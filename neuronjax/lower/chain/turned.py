@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from neuronjax.formats import BFLOAT16, FLOAT32
+from neuronjax.lower.chain.elementwise import as_bits
 from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.values.view import View, walk
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
@@ -165,4 +166,7 @@ class _Tile:
             dst = tile_access(bank, (along.rows,), (1,), offset=index * along.rows)
             self.builder.emit(TensorTranspose(dst=dst, data=data))
         dst = tile_access(turned, (along.size,), (1,), offset=block * along.size, slot=slot)
-        self.builder.emit(TensorCopy(dst=dst, src=tile_access(bank, (along.size,), (1,))))
+        src = tile_access(bank, (along.size,), (1,))
+        if self.source.buffer.dtype != loaded.dtype:  # words that are no numbers of this type
+            dst, src = as_bits(dst), as_bits(src)
+        self.builder.emit(TensorCopy(dst=dst, src=src))
