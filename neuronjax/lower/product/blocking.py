@@ -50,6 +50,9 @@ class Side:
     density: Callable[[int], float]
     #: Columns beside each other in memory; 1: it runs along contracted elements there.
     run: int = 1
+    #: Whether GpSimd makes its descriptors while the program runs, which also starts stores: panels
+    #: are not loaded before results of earlier ones are there.
+    is_late: bool = False
 
     def element_ns(self, width: int, rates: Rates) -> float:
         """Time of a column of a contracted element, in panels of so many columns."""
@@ -111,15 +114,24 @@ def schedule(
                 )
                 array *= math.ceil(depth / PARTITIONS) * rates.column_ns
                 waiting = _waiting(outer, order, own / outer.width, rates) * depth
+                late = _late_panels(outer, inner, order)
+                waiting = max(waiting, transfers * depth) if late else waiting
                 price = max(array + waiting, transfers * depth) + transfers * depth / 16
                 price += stores * own / outer.width + columns * tall
                 price += 2 * rates.transfer_ns if own < outer.width else 0.0
+                price += late * rates.transfer_ns
                 # Of equals, the one whose products begin first.
                 before = _first_columns(inner, order)
                 sides = (left_is_stationary, outer_is_stationary)
                 priced.append((price, before, len(priced), *sides, order))
     *_, left_is_stationary, outer_is_stationary, order = min(priced)
     return Schedule(left_is_stationary, outer_is_stationary, *order)
+
+
+def _late_panels(outer: Side, inner: Side, order: _Order) -> int:
+    """Panels that are loaded one after the other, each behind results of an earlier one."""
+    loaded = zip((outer, inner), order, _loaded(outer, inner, order), strict=False)
+    return sum(math.ceil(columns / width) for side, width, columns in loaded if side.is_late)
 
 
 def _first_columns(inner: Side, order: _Order) -> int:

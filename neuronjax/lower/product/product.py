@@ -160,7 +160,10 @@ class ProductWriter(Loader):
             return loaded / (size_of(largest) * depth * bytes_of(operand.dtype))
 
         run = axes[-1].size if axes and abs(operand.strides[axes[-1].dim]) == 1 else 1
-        return Side(self.product.count(dims), stored, turned, panel, part, block, density, run)
+        is_late = self.choose is not None and not self.builder.core.descriptor_engines
+        return Side(
+            self.product.count(dims), stored, turned, panel, part, block, density, run, is_late
+        )
 
     def _runs(self) -> tuple[int, int]:
         """Runs of stored results if left or right dimensions lie on partitions."""
