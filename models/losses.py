@@ -6,6 +6,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+NO_WORD = -1e30
+"""The logit of a row that fills a core's part of the vocabulary: no loss counts it."""
+
 
 class TokenLosses(NamedTuple):
     """The losses per target, FP32 [...]."""
@@ -52,8 +55,10 @@ def token_losses(
     normalizer = _log_sum_exp(logits, axes)
     nats = loss = normalizer - target
     if label_smoothing:
-        size = logits.shape[-1] * _sum(jnp.ones(()), axes)
-        even = normalizer - _sum(jnp.sum(logits, axis=-1), axes) / size
+        is_word = logits > NO_WORD
+        size = _sum(jnp.sum(is_word, axis=-1, dtype=jnp.float32), axes)
+        total = _sum(jnp.sum(jnp.where(is_word, logits, 0.0), axis=-1), axes)
+        even = normalizer - total / size
         loss = (1 - label_smoothing) * loss + label_smoothing * even
     if z_loss:
         loss = loss + z_loss * jnp.square(normalizer)

@@ -31,8 +31,11 @@ BATCH_AXES = ("data", "fsdp", "expert")  # mesh axes that split the rows of a ba
 HEAD_AXES = ("model", "kv_replica")  # mesh axes of attention's tensor parallelism
 TENSOR_AXES = (*HEAD_AXES, "attention_data")  # of that of everything else
 
+VOCABULARY = "vocab"
+"""The array axis that may be of any size: axes that do not divide it split another one."""
+
 RULES: AxisRules = {
-    "vocab": ("stage", *TENSOR_AXES),
+    VOCABULARY: ("stage", *TENSOR_AXES),
     "heads": HEAD_AXES,
     "kv_heads": ("model",),
     "hidden_dim": TENSOR_AXES,
@@ -40,10 +43,6 @@ RULES: AxisRules = {
     "dim": ("fsdp",),
     "layers": ("stage",),
 }
-
-
-WHERE_EVEN: AxisRules = {"vocab": ("stage",)}
-"""Those that are left out where an array axis cannot be split evenly with them."""
 
 
 def axis_names(path: str, names: AxisNames) -> tuple[str, ...]:
@@ -109,12 +108,8 @@ def _checked_spec(
             f"{path} has the shape {list(shape)}, but {len(names)} axis names: {list(names)}. "
             "Correct them where the variable is created."
         )
-    spec = make_spec(
-        [axis for axis in split if axis not in WHERE_EVEN.get(name, ())]
-        if size % math.prod(mesh.shape[axis] for axis in split)
-        else split
-        for name, size, split in zip(names, shape, split_axes(spec), strict=True)
-    )
+    if VOCABULARY in names:
+        spec = _split_vocabulary(mesh, shape, list(split_axes(spec)), names.index(VOCABULARY))
     for name, size, split in zip(names, shape, split_axes(spec), strict=True):
         parts = math.prod(mesh.shape[axis] for axis in split)
         if size % parts:
@@ -124,6 +119,28 @@ def _checked_spec(
                 f"of {path} {list(shape)}. Choose a mesh whose {over} divides {size}."
             )
     return spec
+
+
+def _split_vocabulary(
+    mesh: Mesh, shape: Sequence[int], split: list[tuple[str, ...]], words: int
+) -> PartitionSpec:
+    """The spec of an array whose axis `words` has the vocabulary, which stages of a pipeline split
+    where they divide it. Tensor parallelism that does not divide it splits another axis before all
+    others, or none."""
+
+    def is_even(size: int, axes: Sequence[str]) -> bool:
+        return size % math.prod(mesh.shape[axis] for axis in axes) == 0
+
+    tensor = tuple(axis for axis in split[words] if axis in TENSOR_AXES)
+    if not is_even(shape[words], split[words]):
+        split[words] = tensor
+    if not is_even(shape[words], tensor):
+        split[words] = ()
+        for axis, size in enumerate(shape):
+            if axis != words and is_even(size, (*tensor, *split[axis])):
+                split[axis] = (*tensor, *split[axis])
+                break
+    return make_spec(split)
 
 
 def batch_spec(mesh_axes: Sequence[str], rank: int = 2) -> PartitionSpec:

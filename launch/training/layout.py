@@ -2,7 +2,7 @@
 from one to the other."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,17 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
 from launch.meshes import parameter_shardings
+from models.parallel.tensor import own_rows
 from models.parameters import AxisNames, Parameters
-from models.sharding import BATCH_AXES, FULLY_SHARDED, make_spec, split_axes
+from models.sharding import (
+    BATCH_AXES,
+    FULLY_SHARDED,
+    TENSOR_AXES,
+    VOCABULARY,
+    axis_names,
+    make_spec,
+    split_axes,
+)
 from models.varying import vary, varying_axes
 
 ZERO = "data"
@@ -30,6 +39,8 @@ class Layout:
     mesh: Mesh | AbstractMesh
     left: tuple[str, ...]
     specs: Mapping[str, PartitionSpec]  # between steps
+    #: Tables whose rows tensor parallelism does not divide: in a step they are filled up.
+    uneven: Collection[str] = ()
 
     @property
     def manual(self) -> tuple[str, ...]:
@@ -73,7 +84,11 @@ class Layout:
     def for_use(self, path: str, weight: jax.Array) -> jax.Array:
         """What a core holds in a step -> the weight as layers use it. A stack of blocks is given
         one by one, under the same path."""
-        return self._gathered(path, weight, FULLY_SHARDED)
+        weight = self._gathered(path, weight, FULLY_SHARDED)
+        axes = tuple(axis for axis in TENSOR_AXES if axis in self.manual)
+        if path not in self.uneven or not axes:
+            return weight
+        return own_rows(weight, axes, columns=self._dimension(path, axes[0]) is not None)
 
     def reduced(self, gradients: Parameters) -> Parameters:
         """Each core's own gradients of `for_step` -> the sums over cores, split as `specs` says.
@@ -135,7 +150,19 @@ def make_layout(
             path: _with_zero(mesh, path, parameters[path].shape, spec)
             for path, spec in specs.items()
         }
-    return Layout(mesh, left, specs)
+    return Layout(mesh, left, specs, _uneven_tables(mesh, parameters, axes))
+
+
+def _uneven_tables(
+    mesh: Mesh | AbstractMesh, parameters: Mapping[str, Any], axes: AxisNames
+) -> frozenset[str]:
+    """The parameters with a row for each word whose words tensor parallelism does not divide."""
+    cores = math.prod(mesh.shape.get(axis, 1) for axis in TENSOR_AXES)
+    return frozenset(
+        path
+        for path, parameter in parameters.items()
+        if axis_names(path, axes)[:1] == (VOCABULARY,) and parameter.shape[0] % cores
+    )
 
 
 def _with_zero(

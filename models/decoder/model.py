@@ -36,6 +36,7 @@ from models.layers.rotary import Rotary, Turn, turn
 from models.layers.temperature import Temperature
 from models.parallel.context import ContextParallel
 from models.parallel.paged_split import PagedSplit, SharedCache
+from models.parallel.tensor import hide_fillings
 
 
 class Positions(NamedTuple):
@@ -429,6 +430,8 @@ class Decoder(nnx.Module):
             logits = logits / config.logit_divisor
         if config.logit_softcap is not None:
             logits = config.logit_softcap * jnp.tanh(logits / config.logit_softcap)
+        if self.vocabulary_axes:
+            return hide_fillings(logits, config.vocab_size, self.vocabulary_axes)
         return logits[..., : config.vocab_size] if config.vocab_padding else logits
 
 

@@ -23,6 +23,7 @@ from models.layers.dropout import Dropout
 from models.layers.embedding import Embedding
 from models.layers.linear import Linear
 from models.layers.moe import MoE
+from models.losses import NO_WORD
 
 
 @dataclass(frozen=True)
@@ -143,3 +144,23 @@ class PartialEmbedding(nnx.Module):
     def logits(self, x: jax.Array) -> jax.Array:
         """x [B, T, D] -> [B, T, V/cores]."""
         return self.inner.logits(x)
+
+
+def own_rows(table: jax.Array, axes: tuple[str, ...], *, columns: bool) -> jax.Array:
+    """A core's part of a table [V, …] whose rows the cores along `axes` do not divide, filled up
+    with zeros: [⌈V/cores⌉, …]. Every core has the whole table, or a part of its `columns`."""
+    cores = jax.lax.axis_size(axes)
+    rows = -(-len(table) // cores)
+    filled = jnp.pad(table, [(0, rows * cores - len(table)), *[(0, 0)] * (table.ndim - 1)])
+    if columns:
+        return jax.lax.all_to_all(filled, axes, split_axis=0, concat_axis=1, tiled=True)
+    return jax.lax.dynamic_slice_in_dim(filled, jax.lax.axis_index(axes) * rows, rows)
+
+
+def hide_fillings(logits: jax.Array, words: int, axes: tuple[str, ...]) -> jax.Array:
+    """A core's part of the logits [..., ⌈V/cores⌉], `NO_WORD` where it has no word of its own."""
+    own = logits.shape[-1]
+    if own * jax.lax.axis_size(axes) == words:
+        return logits
+    numbers = jax.lax.axis_index(axes) * own + jnp.arange(own)
+    return jnp.where(numbers < words, logits, NO_WORD)

@@ -16,6 +16,7 @@ from models.sampling import Sampling
 from tests.models.test_decoder_families import CASES, FP32, TOKENS
 from tests.models.tiny import random_model
 from tests.quick_compile import QUICK_COMPILE
+from tests.training.task_cases import BERT, T5
 
 NAMES = ("GptOssForCausalLM", "Llama4ForCausalLM", "PhiForCausalLM norms of heads")
 
@@ -67,3 +68,30 @@ def test_texts_are_the_same(tmp_path: Path, neuron_devices: list[jax.Device]) ->
         )
 
     np.testing.assert_array_equal(text(larger), text(alone))
+
+
+WORDS = np.arange(24, dtype=np.int32).reshape(2, 12) % 33
+CALLS = {
+    "bert": (BERT, lambda model: model(WORDS)["logits"]),
+    "t5": (T5, lambda model: model(source=WORDS, tokens=WORDS[:, :5])),
+}
+"""Families whose weights are not padded, and calls of their models."""
+
+
+@pytest.mark.parametrize("family", CALLS)
+def test_a_vocabulary_may_have_any_size(
+    family: str, tmp_path: Path, neuron_devices: list[jax.Device]
+) -> None:
+    config, call = CALLS[family]
+    pretrained.save(tmp_path / "model", random_model(config | {"vocab_size": 33}, stddev=0.3))
+
+    def logits(cores: int) -> np.ndarray:
+        mesh = Mesh(np.array(neuron_devices[:cores]).reshape(1, cores), ("data", "model"))
+        model = pretrained.load(tmp_path / "model", mesh)
+        run = jax.jit(
+            lambda parameters: call(merge(model.graph, parameters)),
+            compiler_options=QUICK_COMPILE,
+        )
+        return np.asarray(run(model.parameters))
+
+    np.testing.assert_allclose(logits(2), logits(1), **FP32)

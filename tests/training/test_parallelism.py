@@ -33,6 +33,8 @@ DENSE = DecoderConfig(
     max_seq_len=LENGTH, tie_embeddings=False, initializer_range=0.1,
 )  # fmt: skip
 DEEP = replace(DENSE, num_layers=4, tie_embeddings=True)
+ODD_WORDS = replace(DENSE, vocab_size=35, head_bias=True, logit_softcap=5.0)
+ODD_WIDTH = replace(DENSE, vocab_size=35, dim=36, tie_embeddings=True)
 EXPERTS = replace(DENSE, experts=Experts(8, 2, 16))
 GPT_OSS = replace(
     DENSE,
@@ -96,6 +98,8 @@ CASES = {
     "tensor": Case(DENSE, {TENSOR: 4}, {AR, RS, AG}),
     "tensor, whole stream": Case(DENSE, {TENSOR: 4} | WHOLE_STREAM, {AR}),
     "tensor, repeated keys": Case(DENSE, {TENSOR: 8} | SCAN, {AR, RS, AG}),
+    "odd words": Case(ODD_WORDS, {TENSOR: 4}, {AR, RS, AG, A2A}),
+    "odd words and width": Case(ODD_WIDTH, {TENSOR: 8} | SCAN, {AR, RS, AG}),
     "ring": Case(DENSE, {CONTEXT: 8}, {AR, CP}),
     "all-to-all": Case(DENSE, {CONTEXT: 4} | ULYSSES, {AR, A2A}),
     "experts": Case(EXPERTS, {EXPERT: 8}, {AR, AG, RS}),
@@ -130,6 +134,14 @@ CASES = {
         DENSE,
         {DATA: 2, SHARDED: 2, TENSOR: 2, MICRO: 2} | ZERO | SCAN | FUSED | recompute("dots"),
         {AR, RS, AG},
+    ),
+    "odd words, hybrid sharded, ZeRO-1": Case(
+        ODD_WORDS,
+        {DATA: 2, SHARDED: 2, TENSOR: 2, MICRO: 2} | ZERO | WHOLE_STREAM,
+        {AR, RS, AG, A2A},
+    ),
+    "odd words, 1F1B": Case(
+        replace(DEEP, vocab_size=35), {STAGES: 2, TENSOR: 4, CUTS: "3"}, {AR, AG, RS, A2A, CP}
     ),
     "ring, data, tensor": Case(
         DENSE,
