@@ -71,6 +71,18 @@ FOUND = (
         ),
         is_estimated,
     ),
+    (
+        SizedProgram(
+            "decoding",
+            {"batch": 8, "places": 128, "heads": 1, "groups": 1, "width": 32, "queries": 1,
+             "update": True, "dtype": "float32"},
+            "trn3-gen1-ultraserver",
+            {"x": 4},
+            {"q": (None,) * 5, "keys": (None,) * 4, "values": (None, None, None, "x"),
+             "length": (), "k": (None,) * 4, "v": ("x", None, None, None)},
+        ),
+        is_estimated,
+    ),
 )  # fmt: skip
 """Programs that new seeds have found, as small as they could be made, with the law they broke."""
 

@@ -120,7 +120,7 @@ def _is_load(node: Node) -> TypeGuard[DmaCopy]:
         isinstance(node, DmaCopy)
         and node.engine is Engine.SYNC
         and node.src.memory is Memory.HBM
-        and not node.src.registers
+        and not (node.src.registers or node.dst.registers)  # which are those of its engine
     )
 
 

@@ -134,7 +134,8 @@ def resizing(
 ) -> Written:
     x = Array((batch, pixels, pixels, channels), dtype)
     body = f"return jax.image.resize(x, ({batch}, {to}, {to}, {channels}), '{method}')"
-    return Written(arguments={"x": x}, body=body, wrt=("x",) if gradient else ())
+    seen = min(1.0, to / pixels) ** 2 if method == "nearest" else 1.0
+    return Written(arguments={"x": x}, body=body, wrt=("x",) if gradient else (), read={"x": seen})
 
 
 def upsampling(batch: int, pixels: int, channels: int, form: str, dtype: str) -> Written:

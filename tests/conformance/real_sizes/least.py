@@ -34,7 +34,8 @@ class Least:
 
 
 def least(program: SizedProgram) -> Least:
-    """What each core must do, if the work is divided evenly."""
+    """What each core must do, if the work is divided evenly: of an argument that lies whole on all
+    of them, each may need its share alone."""
     arguments, written = program.arguments, program.written
     given = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arguments.values()]
     jaxpr = jax.make_jaxpr(program.step)(*given).jaxpr
@@ -42,9 +43,7 @@ def least(program: SizedProgram) -> Least:
     ranks = math.prod(program.mesh.values())
     nbytes = sum(_nbytes(each.aval) for each in jaxpr.outvars) / ranks
     for (name, argument), is_used in zip(arguments.items(), used, strict=True):
-        axes = program.splits.get(name, ())
-        parts = math.prod(program.mesh[axis] for axis in axes if axis)
-        nbytes += is_used * argument.nbytes * written.read.get(name, 1.0) / parts
+        nbytes += is_used * argument.nbytes * written.read.get(name, 1.0) / ranks
     if written.least_bytes is not None:
         nbytes = written.least_bytes / ranks
     share = written.flops_share / ranks
