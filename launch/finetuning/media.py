@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from launch.data.records import Record
-from launch.finetuning.media_examples import image_row, preprocessing_for
+from launch.finetuning.media_examples import check_sizes, image_row, preprocessing_for
 from launch.finetuning.sounds import sound_row, with_room_for
 from launch.finetuning.spelling import Spelling
 from launch.finetuning.task_data import Finish
@@ -60,11 +60,13 @@ def media_of(
     """What the model takes, as the files beside it say, in rows with room for every sound of the
     records that lasts no longer than `seconds`.
 
-    Raises ConfigError for files that cannot be used, DataError for a model of too few letters,
-    RecordError for records that cannot be used, unless `skips`.
+    Raises ConfigError for files that cannot be used, DataError for a model of too few letters and
+    for images of several sizes, RecordError for records that cannot be used, unless `skips`.
     """
     if base.architecture.task == "image-classification":
-        return Media(preprocessing_for(files, base.config), None, None)
+        preprocessing = preprocessing_for(files, base.config)
+        check_sizes(records, preprocessing, skips=skips)
+        return Media(preprocessing, None, None)
     sound, spelling = sound_input(base, files), None
     if sound is not None:
         sound = with_room_for(sound, records, seconds, skips=skips)

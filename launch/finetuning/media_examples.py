@@ -1,7 +1,8 @@
 """Records of images and sound: what is read at the start, and what is made when a row is needed."""
 
 import io
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,43 @@ from launch.finetuning.text_examples import Reading, Row
 from models.errors import ModelsError
 from models.images import Preprocessing, open_image, read_preprocessing
 from models.images import pixels_of as pixels_of_image
-from models.weights.fields import has_processor
+from models.weights.fields import PREPROCESSOR_FILE, has_processor
 
 _HALF = (0.5, 0.5, 0.5)
 
 
 def labelled_image(record: Record, reading: Reading) -> Row:
     """The image as it is stored, and `Reading.labels_of`."""
+    return {"image": _image_of(record), **reading.labels_of(record)}
+
+
+def check_sizes(
+    records: Sequence[Sequence[Record]], preprocessing: Preprocessing, *, skips: bool
+) -> None:
+    """Raises DataError if images of several sizes stay so: a batch is an array. Raises RecordError
+    for what cannot be read, unless `skips`."""
+    if preprocessing.size is not None or preprocessing.crop is not None:
+        return
+    first: tuple[tuple[int, int], str] | None = None
+    for record in itertools.chain(*records):
+        try:
+            size = _size_of(record)
+        except RecordError:
+            if not skips:
+                raise
+            continue
+        first = first or (size, record.place)
+        if size != first[0]:
+            shapes = [f"{height}x{width}" for width, height in (first[0], size)]
+            raise DataError(
+                f"images have several sizes, such as {shapes[0]} ({first[1]}) and {shapes[1]} "
+                f"({record.place}), and nothing says what the model takes. Put a "
+                f'{PREPROCESSOR_FILE} with `"size": {{"height": …, "width": …}}` beside the model.'
+            )
+
+
+def _image_of(record: Record) -> Any:
+    """The image as it is stored. Raises RecordError if it is none."""
     image = field_of(record, "image")
     if isinstance(image, str):
         image = record.file(image)
@@ -32,7 +63,15 @@ def labelled_image(record: Record, reading: Reading) -> Row:
             f"{record.place}: expected an image as a path, as bytes or as an array, not a "
             f"{type(image).__name__}."
         )
-    return {"image": image, **reading.labels_of(record)}
+    return image
+
+
+def _size_of(record: Record) -> tuple[int, int]:
+    """Width and height. Raises RecordError for what is no image."""
+    try:
+        return _open(_image_of(record)).size
+    except (ModelsError, OSError) as error:
+        raise RecordError(f"{record.place}: cannot use an image: {error}") from error
 
 
 def image_row(row: Row, preprocessing: Preprocessing) -> Row:

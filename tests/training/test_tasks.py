@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
+from PIL import Image
 
 from launch.config import TrainConfig
 from launch.data.config import DataConfig
@@ -217,6 +218,24 @@ def test_a_tokenizer_for_random_weights(tmp_path: Path) -> None:
     settings = TuningSettings(tokenizer=str(tmp_path / "missing"))
     with pytest.raises(DataError, match=r"--tokenizer=.*missing is neither a directory nor a file"):
         tuning_job("sft", tmp_path / "model" / "config.json", settings, config)
+
+
+def test_images_of_several_sizes_need_a_size(tmp_path: Path) -> None:
+    """A ResNet takes images of any size, but a batch has one."""
+    case, path = CASES["image-classification, resnet"], tmp_path / "model"
+    write_case(case, path)
+    for number, size in enumerate([(9, 8), (9, 8), (8, 12)]):
+        folder = tmp_path / "images" / f"class{number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", size).save(folder / f"{number}.png")
+    data = str(tmp_path / "images")
+    with pytest.raises(DataError, match=r"several sizes, such as 8x9 \(.*\) and 12x8 \(.*\), and"):
+        run(case, path, data, tmp_path / "run")
+    sized = {"image_processor_type": "ViTImageProcessor", "size": {"height": 8, "width": 8}}
+    (path / "preprocessor_config.json").write_text(json.dumps(sized))
+    config = TrainConfig(checkpoint_dir=tmp_path / "run", data=DataConfig(data=data))
+    row = tuning_job(case.task, path, TuningSettings(), config).data.rows[0]
+    assert row["pixels"].shape == (8, 8, 3)
 
 
 def test_blocks_whose_biases_lie_outside_of_them_are_not_stacked(tmp_path: Path) -> None:
