@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from dataclasses import dataclass
 
 import pytest
 
-from neuronjax.lower.schedule.worthwhile import Prospect, worthwhile
+from neuronjax.lower.schedule.worthwhile import Prospect, choose_kinds, shares_of
+from neuronjax.lower.tuning import DEFAULT
 from neuronjax.program.program import Kernel, Program, Split, Target
 from tests.lower.differential import CHIP
 
-PROMISING = Prospect(time=1e6, gain=5e5, size=10)
-LITTLE = Prospect(time=1e5, gain=1e3, size=400)
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """A kind of kernels that promises something."""
+
+    prospect: Prospect
+
+
+PROMISING = Kind(Prospect(time=1e6, gain=5e5, size=10))
+LITTLE = Kind(Prospect(time=1e5, gain=1e3, size=400))
 
 
 @pytest.mark.parametrize("are_beside", [True, False], ids=["of one split", "one after the other"])
@@ -21,9 +30,7 @@ def test_a_kernel_beside_one_that_gains_is_looked_at(are_beside: bool) -> None:
     split = Split(name="both", kernels=(first, second))
     body = (split,) if are_beside else (first, second)
     program = Program(name="main", target=Target(CHIP), body=body)
-    candidates = {
-        id(kernel): SimpleNamespace(prospect=prospect)
-        for kernel, prospect in ((first, PROMISING), (second, LITTLE))
-    }
-    wanted = {id(first), id(second)} if are_beside else {id(first)}
-    assert worthwhile(program, candidates) == wanted
+    kinds = {id(first): PROMISING, id(second): LITTLE}
+    shares = shares_of(program, kinds, DEFAULT.unknown_trips)
+    wanted = {PROMISING, LITTLE} if are_beside else {PROMISING}
+    assert choose_kinds(shares, DEFAULT) == wanted
