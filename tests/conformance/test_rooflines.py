@@ -50,12 +50,12 @@ def sums_of_segments(segments: int, width: int, dtype: str, most: float) -> Row:
     return Row("sums_of_segments", given, most)
 
 
-def loss(rows: int, words: int) -> Row:
+def loss(rows: int, words: int, most: float = 8, **others: Choice) -> Row:
     """Losses over a large vocabulary."""
     given: dict[str, Choice] = {
         "rows": rows, "words": words, "form": "gathered", "gradient": False, "dtype": "float32",
     }  # fmt: skip
-    return Row("loss", given, 8)
+    return Row("loss", given | others, most)
 
 
 def best(rows: int, width: int, dtype: str) -> Row:
@@ -81,6 +81,8 @@ ROWS = (
     sums_of_segments(64, 768, "bfloat16", 30),
     sums_of_segments(1000, 768, "float32", 30),
     loss(64, 262_144),
+    loss(8, 262_144, 12, gradient=True, dtype="bfloat16"),
+    loss(64, 50_257, 8, gradient=True, dtype="bfloat16"),
     best(64, 262_144, "float32"),
     place_of_greatest(64, 262_144, "bfloat16"),
     place_of_greatest(8, 262_144, "float32"),

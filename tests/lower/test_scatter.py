@@ -42,6 +42,17 @@ WAYS = {
     "maximum": lambda t, i, u: t.at[i].max(u),
 }
 
+
+def _sums_of_gradients(t: jax.Array, i: jax.Array, u: jax.Array) -> Any:
+    """What comes back for each row of a table, and all of it, as a softmax adds it up."""
+
+    def chosen(t: jax.Array) -> jax.Array:
+        return jnp.take_along_axis(t, i[:, None], 1, mode="fill", fill_value=0)[:, 0]
+
+    (back,) = jax.vjp(chosen, t)[1](u)
+    return back, (-back.astype(jnp.float32)).sum(1)
+
+
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "set": (
         lambda t, i, u: t.at[i].set(u),
@@ -120,6 +131,18 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "gradient of a chosen number of one row": (
         lambda t, i: jax.grad(lambda t: jnp.take_along_axis(t, i[:, None], 1).sum())(t),
         (table(1, 90), indices(90, 1)),
+    ),
+    "sums of gradients of chosen numbers": (
+        _sums_of_gradients,
+        (table(40, 90), indices(110, 40) - 10, whole_numbers(40)),
+    ),
+    "sums of narrow gradients of chosen numbers": (
+        lambda t, i, u: _sums_of_gradients(t.astype(jnp.bfloat16), i, u.astype(jnp.bfloat16)),
+        (table(40, 90), indices(110, 40) - 10, whole_numbers(40)),
+    ),
+    "sums of gradients that are not finite": (
+        _sums_of_gradients,
+        (table(4, 90), indices(90, 4), np.float32([np.inf, np.nan, -0.0, 0.5])),
     ),
     "set numbers of the only row": (
         lambda t, i, u: t.at[:, i].multiply(u),

@@ -22,6 +22,7 @@ from neuronjax.lower.rewrite import depthwise, gelu, merged_groups
 from neuronjax.lower.rewrite.argmax import argmax
 from neuronjax.lower.rewrite.composed import expanded
 from neuronjax.lower.rewrite.dots import rows_with_rows, sum_of_squares
+from neuronjax.lower.rewrite.marked_sums import sum_of_marked
 from neuronjax.lower.rewrite.scatters import scatter
 from neuronjax.lower.rewriter import Rewrite, Writer
 from neuronjax.lower.values.storage import is_native
@@ -144,6 +145,8 @@ def reduce(writer: Writer, op: Op) -> Sequence[Value] | None:
         return argmax(writer, op)
     if reducer(op) != "add":
         return None
+    if marked := sum_of_marked(writer, op):
+        return marked
     square = _made_by(op.operands[0], "multiply")
     if square is None or math.prod(op.result.shape) != 1:
         return _sum_of_rows(writer, op)
