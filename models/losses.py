@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 NO_WORD = -1e30
-"""The logit of a row that fills a core's part of the vocabulary: no loss counts it."""
+"""The logit of what is no word, class or choice, but fills up an array: no loss counts it."""
 
 
 class TokenLosses(NamedTuple):

@@ -1,5 +1,6 @@
 """From a task, a model and settings to a job."""
 
+import itertools
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from functools import partial
@@ -19,6 +20,7 @@ from launch.data.batches import Data
 from launch.data.records import Counts, Record
 from launch.data.text_data import open_text
 from launch.errors import DataError, MeshError, ModelError, SettingsError
+from launch.finetuning.choices import count_choices
 from launch.finetuning.conversations import Writer
 from launch.finetuning.media import LETTERS, Media, media_of
 from launch.finetuning.packing import packed
@@ -61,6 +63,7 @@ class _Setup(NamedTuple):
     media: Media
     length: int  # of a row
     records: list[list[Record]]
+    choices: int  # of a question; 0 where there are none
     counts: Counts
 
 
@@ -83,7 +86,7 @@ def tuning_job(name: str, path: Path, settings: TuningSettings, config: TrainCon
         model=tuned.model,
         data=_data(setup, settings, config),
         row_length=setup.length,
-        texts=task.texts,
+        texts=setup.choices or task.texts,
         unit=task.unit,
         loss_unit=PROBLEMS[subject.problem].loss_unit or f"nats per {task.loss_unit}",
         objective=task.objective(settings, subject, config.of_labels),
@@ -119,7 +122,8 @@ def _set_up(name: str, path: Path, settings: TuningSettings, config: TrainConfig
     context = getattr(base.config, "max_seq_len", None)
     length = media.frames or (1 if context is None else row_length(config.seq_len, context))
     tokenizer = _tokenizer(base, texts)
-    return _Setup(task, base, files, texts, tokenizer, media, length, records, counts)
+    choices = count_choices(itertools.chain(*records)) if task.has_choices else 0
+    return _Setup(task, base, files, texts, tokenizer, media, length, records, choices, counts)
 
 
 def _data(setup: _Setup, settings: TuningSettings, config: TrainConfig) -> Data:
@@ -285,6 +289,7 @@ def _reading(
         opening=_opening(setup.files, settings) if is_whisper else (),
         sound=setup.media.sound,
         spelling=setup.media.spelling,
+        choices=setup.choices,
         drops=config.data.long_documents == "drop",
         counts=setup.counts,
     )

@@ -13,7 +13,7 @@ from launch.finetuning.problems import PLAIN_CLASS, OneClass, TargetLoss, sum_lo
 from launch.training.objectives import PLAIN, Batch, LabelLoss, Loss
 from models.hashed_random import HASHED
 from models.layers.dropout import set_dropout
-from models.losses import TokenLosses
+from models.losses import NO_WORD, TokenLosses
 from models.varying import vary, varying_axes
 
 ENCODER_INPUTS = ("tokens", "real", "types", "segments", "positions")
@@ -83,6 +83,21 @@ class QuestionAnswering:
         exact = jnp.logical_and(*right)
         mean = TokenLosses(*((begin + end) / 2 for begin, end in zip(*losses, strict=True)))
         return sum_losses(mean, batch["weights"], exact=exact)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultipleChoice:
+    """Cross entropy of `labels` [B], the right choices of questions, and their `accuracy`."""
+
+    of_labels: LabelLoss = PLAIN
+
+    def __call__(self, model: Any, batch: Batch, keys: jax.Array | None) -> Loss:
+        """The mean over `weights` [B], of an encoder's inputs [B, C, T]; `choices` [B, C] says
+        which of them there are."""
+        _start(model, keys)
+        logits = model(**_encoder_inputs(batch))["logits"]
+        logits = jnp.where(batch["choices"], logits, NO_WORD)
+        return OneClass(self.of_labels)(logits, batch["labels"], batch["weights"])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 from launch.data.records import Record
 from launch.finetuning import letter_examples, media_examples, text_examples
+from launch.finetuning.choices import read_question
 from launch.finetuning.media import LETTERS
 from launch.finetuning.objectives import (
     AudioClassification,
@@ -13,6 +14,7 @@ from launch.finetuning.objectives import (
     ImageClassification,
     Letters,
     MaskedLanguageModelling,
+    MultipleChoice,
     QuestionAnswering,
     SequenceToSequence,
 )
@@ -50,6 +52,7 @@ class Task:
       reference: whether the objective compares with the model that training began with.
       packs: whether labels are of tokens, so that several texts may share a row.
       texts: how many texts a row holds, each of the row's length.
+      has_choices: whether a row holds a text for each choice of a question.
       has_labels: whether the loss is a cross entropy of labels.
       unit: what is counted, in messages.
       loss_unit: what the loss is a mean over, in messages.
@@ -63,6 +66,7 @@ class Task:
     reference: bool = False
     packs: bool = False
     texts: int = 1
+    has_choices: bool = False
     has_labels: bool = True
     unit: str = "example"
     loss_unit: str = "example"
@@ -88,6 +92,10 @@ def _question_answering(
     settings: TuningSettings, subject: Subject, of_labels: LabelLoss
 ) -> Objective:
     return QuestionAnswering(of_labels=of_labels)
+
+
+def _multiple_choice(settings: TuningSettings, subject: Subject, of_labels: LabelLoss) -> Objective:
+    return MultipleChoice(of_labels=of_labels)
 
 
 def _fill_mask(settings: TuningSettings, subject: Subject, of_labels: LabelLoss) -> Objective:
@@ -175,6 +183,15 @@ TASKS: Mapping[str, Task] = {
         "question, context, and answers with text and answer_start",
         text_examples.answered_question,
         _question_answering,
+    ),
+    "multiple-choice": Task(
+        "multiple-choice",
+        "a text (question, context, sent1 and others), choices (or endings, or ending0 to ending3) "
+        "and label (or answer, or answerKey): a choice's number, name or text",
+        read_question,
+        _multiple_choice,
+        has_choices=True,
+        loss_unit="question",
     ),
     "fill-mask": Task(
         "fill-mask",

@@ -47,6 +47,7 @@ class Reading:
       opening: the tokens that a transcription begins with.
       sound: what the model takes of sounds.
       spelling: the letters that it writes.
+      choices: the most that a question has.
       drops: whether records that are longer than a row are left out, or lose their ends.
       counts: what becomes of records.
     """
@@ -61,6 +62,7 @@ class Reading:
     opening: Sequence[int] = ()
     sound: SoundInput | None = None
     spelling: Spelling | None = None
+    choices: int = 0
     drops: bool = False
     counts: Counts = field(default_factory=Counts)
 
@@ -103,7 +105,7 @@ def labelled_text(record: Record, reading: Reading) -> Row | None:
     first = text_field(record, FIRST_TEXTS)
     second = next((record.fields[n] for n in SECOND_TEXTS if record.fields.get(n)), None)
     labels = reading.labels_of(record)
-    row = _encoder_row(reading.writer.tokenizer.spans(first, second, marks=True), reading)
+    row = encoder_row(reading.writer.tokenizer.spans(first, second, marks=True), reading)
     return row and {**row, **labels}
 
 
@@ -120,7 +122,7 @@ def labelled_words(record: Record, reading: Reading) -> Row | None:
     numbers = np.array([read_class(record, label, reading.labels) for label in labels], np.int32)
     starts = np.cumsum([0, *(len(word) + 1 for word in words)])[:-1]
     spans = reading.writer.tokenizer.spans(" ".join(words), marks=True)
-    row = _encoder_row(spans, reading)
+    row = encoder_row(spans, reading)
     if row is None:
         return None
     # The space before a word may belong to its first token.
@@ -142,7 +144,7 @@ def answered_question(record: Record, reading: Reading) -> Row | None:
     question, context = text_field(record, ("question",)), text_field(record, ("context",))
     first, last = _answer(record, context)
     spans = reading.writer.tokenizer.spans(question, context, marks=True)
-    row = _encoder_row(spans, reading)
+    row = encoder_row(spans, reading)
     if row is None:
         return None
     begin = end = 0
@@ -165,7 +167,7 @@ def answered_question(record: Record, reading: Reading) -> Row | None:
 def hidden_text(record: Record, reading: Reading) -> Row | None:
     """An encoder's inputs of a text, and `choosable` [T]: its tokens but the marks."""
     spans = reading.writer.tokenizer.spans(text_field(record, FIRST_TEXTS), marks=True)
-    row = _encoder_row(spans, reading)
+    row = encoder_row(spans, reading)
     return row and {**row, "choosable": reading.filled(spans.parts >= 0, False)}
 
 
@@ -206,7 +208,8 @@ def _next_tokens(learnt: Learnt, reading: Reading) -> Row | None:
     return {name: reading.filled(values) for name, values in row.items()}
 
 
-def _encoder_row(spans: Spans, reading: Reading) -> dict[str, Any] | None:
+def encoder_row(spans: Spans, reading: Reading) -> dict[str, Any] | None:
+    """An encoder's inputs [T] of tokens with their marks; None if they are left out."""
     if not reading.fits(len(spans.tokens)):
         return None
     row = {

@@ -192,6 +192,13 @@ def _film_stars(directory: Path) -> list[dict[str, Any]]:
     return [{"text": f"the film was {kind}", "label": stars} for kind, stars in kinds.items()] * 6
 
 
+def _hats(directory: Path) -> list[dict[str, Any]]:
+    """Questions with three choices, and with two."""
+    three = {"question": "two hats", "choices": ["red hats", "cats sat", "dogs"], "answer": "B"}
+    two = {"context": "the cat", "question": "sat", "endings": ["red hats", "cats sat"], "label": 1}
+    return [three, two] * 6
+
+
 def _words(directory: Path) -> list[dict[str, Any]]:
     return [{"tokens": ["the", "cat", "sat"], "ner_tags": ["O", "ANIMAL", "O"]} for _ in range(12)]
 
@@ -268,6 +275,7 @@ CASES = {
     "text-classification, several classes": Case("text-classification", BERT, _film_kinds),
     "text-classification, numbers": Case("text-classification", BERT, _film_stars),
     "token-classification": Case("token-classification", BERT, _words),
+    "multiple-choice": Case("multiple-choice", BERT, _hats),
     "question-answering": Case("question-answering", BERT, _questions),
     "fill-mask": Case("fill-mask", BERT, _texts, {"mlm_probability": 0.3}, packing="first_fit"),
     "text-to-text": Case("text-to-text", T5, _translations),

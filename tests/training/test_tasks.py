@@ -43,13 +43,21 @@ QUICK = (
     "dpo",
     "text-classification",
     "text-classification, several classes",
+    "multiple-choice",
     "text-to-text",
     "image-classification, vit",
 )
 """Cases that no other takes the place of, in `make test`."""
 
-TOKENS = {"sft": 96, "dpo": 2 * 96, "orpo": 2 * 96, "fill-mask": 16, "text-to-text": 2 * 16}
-"""Of a row: both answers of a pair, source and target."""
+TOKENS = {
+    "sft": 96,
+    "dpo": 2 * 96,
+    "orpo": 2 * 96,
+    "fill-mask": 16,
+    "text-to-text": 2 * 16,
+    "multiple-choice": 3 * 16,
+}
+"""Of a row: both answers of a pair, source and target, all choices."""
 
 
 def run(case: Case, path: Path, data: str, directory: Path, **changes: Any) -> int:

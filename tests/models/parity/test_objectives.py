@@ -121,6 +121,13 @@ def classification(model: Any, batch: Batch) -> torch.Tensor:
     return model(**inputs_of(batch), labels=labels).loss
 
 
+def multiple_choice(model: Any, batch: Batch) -> torch.Tensor:
+    """Questions with fewer choices have one that is not to be chosen."""
+    scores = model(**inputs_of(batch)).logits
+    scores = torch.where(batch["choices"] > 0, scores, -1e30)
+    return functional.cross_entropy(scores, batch["labels"])
+
+
 def question_answering(model: Any, batch: Batch) -> torch.Tensor:
     places = {"start_positions": batch["begins"], "end_positions": batch["ends"]}
     return model(**inputs_of(batch), **places).loss
@@ -191,6 +198,7 @@ REFERENCES: Mapping[str, Callable[[Any, Batch], torch.Tensor]] = {
     "orpo": odds_ratio,
     "text-classification": classification,
     "token-classification": classification,
+    "multiple-choice": multiple_choice,
     "question-answering": question_answering,
     "fill-mask": hidden_words,
     "text-to-text": translation,
