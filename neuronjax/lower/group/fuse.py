@@ -113,7 +113,7 @@ class Fusion:
         if any(value not in self.waiting for value in computed):
             return 0
         count = 1 + sum(self.waiting.get(value, 0) for value in dict.fromkeys(roots))
-        return count if count <= self.tuning.waiting_operations else 0
+        return count if count <= self.tuning.taken_operations else 0
 
     def _new(self) -> Group:
         group = Group(len(self.groups), [])

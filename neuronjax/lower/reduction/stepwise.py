@@ -96,7 +96,7 @@ class Stepwise:
         axis = len(self.sweep.program.domain) - 2
         before = initial(self.builder, self.first, lanes(region), width, FLOAT32)
         tuning = self.builder.tuning
-        at_once = max(1, min(2 * tuning.tile_elements // width, tuning.stepwise_steps))
+        at_once = max(1, min(2 * tuning.tile_elements // width, tuning.written_steps))
         main, rest = divmod(steps, at_once)
         body = partial(self._steps, region, at_once, before)
         if main:

@@ -106,7 +106,7 @@ class _Parts:
 
     def _made(self, value: Value) -> Value:
         op = value.producer
-        if op is None or len(self.known) > self.writer.tuning.long_row_repeats:
+        if op is None or len(self.known) > self.writer.tuning.taken_operations:
             return self._seen(value, self.axis)
         if is_splat(value):
             number = op.attributes["value"].flat[0]

@@ -230,7 +230,7 @@ def reduce_window(writer: Writer, op: Op) -> Sequence[Value] | None:
     source, init = op.operands
     if math.prod(sizes) <= writer.tuning.window_taps:
         return [_combined(writer, name, source, init, windows, op.result.shape)]
-    if max(sizes) > writer.tuning.window_row or not _is_separable(name, init):
+    if max(sizes) > writer.tuning.written_steps or not _is_separable(name, init):
         return None
     for axis in (axis for axis in range(rank) if sizes[axis] > 1 or windows.strides[axis] > 1):
         shape = (*op.result.shape[: axis + 1], *source.shape[axis + 1 :])
