@@ -61,11 +61,18 @@ RECIPES: Mapping[str, Recipe] = {
         recompute="dots",
         note="recomputes all but products with weights; the original recomputes norms, activations",
     ),
+    "hf_llama3_405B": replace(
+        _LLAMA_3_70B, model=models.LLAMA_3_1_405B, instances=32, target="trn2.48xlarge", tensor=64,
+        learning_rate=8e-5,
+        note=f"logical cores of two, four data-parallel groups; the original uses each physical "
+        f"core, eight groups; {MLP_TOO}",
+    ),
     "hf_llama3.1_405B_trn1": replace(
         _LLAMA_3_70B, model=models.LLAMA_3_1_405B, instances=64, pipeline=32, global_batch=256,
         note="",
     ),
     "hf_llama3_8B_SFT": replace(_FINE_TUNED_8B, task="sft"),
+    "hf_mistral_7B_SFT": replace(_FINE_TUNED_8B, model=models.MISTRAL_7B, task="sft"),
     "hf_llama3_8B_SFT_lora": replace(
         _FINE_TUNED_8B, precision="autocast", task="sft",
         more={
