@@ -73,6 +73,14 @@ FOUND = (
     ),
     (
         SizedProgram(
+            "norm_of_gradients",
+            {"layers": 32, "width": 768, "hidden": 3072, "dtype": "float32"},
+            "trn2.3xlarge",
+        ),
+        is_slower_than_on_a_newer_machine,
+    ),
+    (
+        SizedProgram(
             "decoding",
             {"batch": 8, "places": 128, "heads": 1, "groups": 1, "width": 32, "queries": 1,
              "update": True, "dtype": "float32"},

@@ -45,8 +45,8 @@ def balanced(kernel: Kernel, core: CoreSpec, rates: Rates, tuning: Tuning) -> Ke
         flexible, key=lambda entry: not _reads_psum(entry[1])
     ):
         leaves, comes = (runs * prices.of(way).issue for way in (instruction, other))
-        waits = runs * prices.wake_ns
-        if busy[Engine.SCALAR] + comes + waits <= busy[Engine.VECTOR] - leaves:
+        # The trips of a loop overlap: only the first one waits for another engine.
+        if busy[Engine.SCALAR] + comes + prices.wake_ns <= busy[Engine.VECTOR] - leaves:
             busy[Engine.VECTOR] -= leaves
             busy[Engine.SCALAR] += comes
             to_scalar.add(number)
