@@ -99,7 +99,8 @@ class Setting:
     def rates(self) -> Rates:
         """The prices of what plans are made of. `lower` cannot do without them."""
         assert self.prices is not None
-        return rates_of(self.prices(Program(name=self.name, target=self.target, body=())))
+        prices = self.prices(Program(name=self.name, target=self.target, body=()))
+        return rates_of(prices, self.target.lnc)
 
 
 @dataclass(frozen=True)

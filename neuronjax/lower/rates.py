@@ -23,6 +23,8 @@ class Rates:
     """What a core does in a nanosecond, and what its transfers and instructions cost besides."""
 
     prices: Prices
+    #: Physical cores that share what has independent parts, such as a product.
+    cores: int
     #: A column of BF16 that passes through the array.
     column_ns: float
     #: A number of FP32 that Vector reads and writes in each partition.
@@ -60,7 +62,7 @@ class Rates:
         return max(price.issue, price.issue + price.latency - price.spread + self.prices.wake_ns)
 
 
-def rates_of(prices: Prices) -> Rates:
+def rates_of(prices: Prices, cores: int) -> Rates:
     """The rates of a machine: what twice as much adds to a price is proportional, the rest not."""
     size = MOVING_COLUMNS
     elements = [
@@ -83,6 +85,7 @@ def rates_of(prices: Prices) -> Rates:
     )  # fmt: skip
     return Rates(
         prices=prices,
+        cores=cores,
         column_ns=prices.of(product).issue / size,
         element_ns=(elements[1] - elements[0]) / size,
         bytes_per_ns=nbytes / (moves[1] - moves[0]),

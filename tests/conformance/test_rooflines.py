@@ -79,7 +79,7 @@ ROWS = (
     narrow_groups(64, 4, 3, "none", 20),
     sums_of_segments(64, 768, "float32", 15),
     sums_of_segments(64, 768, "bfloat16", 30),
-    sums_of_segments(1000, 768, "float32", 30),
+    sums_of_segments(1000, 768, "float32", 20),
     loss(64, 262_144),
     loss(8, 262_144, 12, gradient=True, dtype="bfloat16"),
     loss(64, 50_257, 8, gradient=True, dtype="bfloat16"),

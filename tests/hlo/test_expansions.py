@@ -18,7 +18,7 @@ from neuronjax.lower.tuning import DEFAULT
 from neuronjax.program.program import Program, Target
 
 CONTEXT = Context(
-    DEFAULT, rates_of(prices_of(Program(name="main", target=Target("trainium2"), body=())))
+    DEFAULT, rates_of(prices_of(Program(name="main", target=Target("trainium2"), body=())), 1)
 )
 
 PROGRAM = """

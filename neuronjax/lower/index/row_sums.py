@@ -265,10 +265,12 @@ class RowSums:
         srcs = (due, where, Immediate(self.table.rows))
         self.builder.emit(CustomOp(dst=chosen, function=CustomFunction.SELECT, srcs=srcs))
 
+    # A queue serves its transfers in order: sums have another than loads, which wait for nothing.
     def _add(self, news: Access, chosen: Access, part: Part, at: dict[int, Affine]) -> None:
         self.builder.emit(
             DmaScatter(
                 table=gather_table.rows_access(self.target, self.table, part, at),
                 src=news, index=chosen, accumulate=True, out_of_bounds=OutOfBounds.SKIP,
+                queue=1,
             )
         )  # fmt: skip

@@ -237,7 +237,7 @@ class _Scatter:
             self.builder.emit(
                 DmaScatter(
                     table=table, src=new, index=chosen, accumulate=self.how.is_sum,
-                    out_of_bounds=OutOfBounds.SKIP,
+                    out_of_bounds=OutOfBounds.SKIP, queue=1,
                 )
             )  # fmt: skip
 

@@ -180,14 +180,16 @@ def _rows(writer: Writer, op: Op) -> Sequence[Value] | None:
 def _is_multiplied(places: int, width: int, updates: Value, rates: Rates) -> bool:
     """Whether products add up 128 rows of updates faster than transfers do.
 
-    Their marks, of two bytes, go through HBM.
+    Their marks, of two bytes, go through HBM. Cores share the products, not the transfers, which
+    add to the same rows.
     """
     made, _ = peel(updates)
     is_narrow = made.producer is not None and is_widening(made.producer)
     passes = 4 if updates.dtype == _FLOAT32 and not is_narrow else 1
     columns = -(-places // PARTITIONS) * max(width, INSTRUCTION_CYCLES) * passes
     mark_ns = rates.element_ns + 2 * PARTITIONS * BFLOAT16.itemsize / rates.bytes_per_ns
-    return columns * rates.column_ns + places * mark_ns < rates.scatter_ns(width)
+    product_ns = columns * rates.column_ns + places * mark_ns
+    return product_ns / rates.cores < rates.scatter_ns(width)
 
 
 _FLOATS = (_FLOAT32, BFLOAT16, np.dtype(np.float16))
