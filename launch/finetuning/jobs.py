@@ -53,7 +53,7 @@ MASKS = ("[MASK]", "<mask>")  # what tokenizers call a hidden token
 
 
 class _Setup(NamedTuple):
-    """What a job is made of."""
+    """A task, the model it starts from, and where that lies: what jobs are made of."""
 
     task: Task
     base: Described

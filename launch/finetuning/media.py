@@ -1,4 +1,4 @@
-"""What models take of images and sounds: how rows are made of them, and files that say so."""
+"""Rows of images and sounds as models take them, and the files beside a model that say how."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ Values = Mapping[str, Any]
 
 
 class Media(NamedTuple):
-    """What a model takes besides texts."""
+    """How a model takes images and sounds; None for what it does not take."""
 
     images: Preprocessing | None
     sound: SoundInput | None
@@ -34,7 +34,7 @@ class Media(NamedTuple):
 
     @property
     def finish(self) -> Finish | None:
-        """What makes rows of examples when they are needed."""
+        """The function that turns an example into a row when it is needed; None for texts alone."""
         images, sound = self.images, self.sound
         if images is not None:
             return lambda row: image_row(row, images)
@@ -57,8 +57,9 @@ def media_of(
     seconds: float,
     skips: bool,
 ) -> Media:
-    """What the model takes, as the files beside it say, in rows with room for every sound of the
-    records that lasts no longer than `seconds`.
+    """Reads from the files beside a model how it takes images and sounds.
+
+    Rows have room for every sound of the records that lasts no longer than `seconds`.
 
     Raises ConfigError for files that cannot be used, DataError for a model of too few letters and
     for images of several sizes, RecordError for records that cannot be used, unless `skips`.

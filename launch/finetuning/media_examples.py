@@ -84,8 +84,11 @@ def image_row(row: Row, preprocessing: Preprocessing) -> Row:
 
 
 def preprocessing_for(directory: Path | None, config: Any) -> Preprocessing:
-    """As the files of a checkpoint say; without them, resized to what the model takes, if it takes
-    one size, with numbers from -1 to 1."""
+    """Reads how a checkpoint preprocesses images.
+
+    Without files that say so, images have numbers from -1 to 1, and the size that the model takes,
+    if it takes one only.
+    """
     if directory is not None and has_processor(directory):
         preprocessing = read_preprocessing(directory)
     else:

@@ -10,7 +10,7 @@ from launch.settings import check_settings, setting
 
 @dataclass(frozen=True, kw_only=True)
 class TuningSettings:
-    """What is tuned, and what for. Raises SettingsError for what cannot be."""
+    """The settings of fine-tuning. Raises SettingsError for values that no run can have."""
 
     chat_template: str | None = setting(
         None,

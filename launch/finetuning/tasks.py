@@ -29,7 +29,7 @@ MakeObjective = Callable[[TuningSettings, "Subject", LabelLoss], Objective]
 
 @dataclass(frozen=True)
 class Subject:
-    """What an objective may need to know of the model."""
+    """The facts about a model that objectives may need."""
 
     vocab_size: int = 0
     mask_token: int | None = None
@@ -242,6 +242,7 @@ TASKS: Mapping[str, Task] = {
 
 
 def find_labels(task: Task, records: list[Record]) -> list[Any]:
-    """The labels of records that have any."""
-    fields = [record.fields.get(name) for record in records for name in task.labels]
-    return [label for label in fields if label is not None]
+    """The labels of records that have any: of each record the first field, as it will be read."""
+    fields = [map(record.fields.get, task.labels) for record in records]
+    labels = [next((value for value in of if value is not None), None) for of in fields]
+    return [label for label in labels if label is not None]

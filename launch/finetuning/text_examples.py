@@ -34,7 +34,7 @@ TARGETS = ("target", "summary", "highlights", *ANSWERS)
 
 @dataclass
 class Reading:
-    """What readers of records need.
+    """The tokenizer, lengths and labels by which records are read.
 
     Attributes:
       writer: makes tokens.

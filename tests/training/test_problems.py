@@ -17,6 +17,7 @@ from launch.finetuning.problems import (
     choose_problem,
     name_labels,
 )
+from launch.finetuning.tasks import TASKS, find_labels
 
 LABELS = {
     # labels of records, the model's problem, what was asked for -> problem, names, rows
@@ -68,3 +69,13 @@ def test_labels_that_cannot_be_are_named(problem: str, value: Any, message: str)
 def test_an_unknown_problem_of_a_model_is_named() -> None:
     with pytest.raises(DataError, match="problem_type=ranking is unknown; choose one of single_"):
         choose_problem(["a"], "ranking", None)
+
+
+def test_the_label_of_a_record_is_the_field_that_will_be_read() -> None:
+    task = TASKS["text-classification"]
+    records = [
+        Record({"label": "good", "labels": [0.5]}, "first"),
+        Record({"labels": "bad"}, "second"),
+        Record({"label": None, "text": "a"}, "third"),
+    ]
+    assert find_labels(task, records) == ["good", "bad"]
