@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -81,12 +82,39 @@ def _html_text(text: str) -> str:
     return f'<pre style="line-height: 1.25; overflow-x: auto">{escape(text)}</pre>' if text else ""
 
 
+_TIMES = (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0))
+
+
+def _unit_of(ns: float) -> tuple[str, float]:
+    """The largest unit of which a time has at least one, and its ns."""
+    return next((unit, size) for unit, size in _TIMES if ns >= size or size == 1)
+
+
 def duration(ns: float) -> str:
     """A time with three significant digits and a unit."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if ns >= size:
-            return f"{ns / size:.3g} {unit}" if ns < 1000 * size else f"{ns / size:,.0f} {unit}"
-    return f"{ns:.3g} ns"
+    unit, size = _unit_of(ns)
+    return f"{ns / size:.3g} {unit}" if ns < 1000 * size else f"{ns / size:,.0f} {unit}"
+
+
+def digits(low: float, high: float) -> int:
+    """The significant digits that a number deserves which lies between two: a step of the last
+    one is at most a tenth of the range, and there are at least two."""
+    return max(2, math.ceil(math.log10(10 * high / (high - low)))) if high > low else 3
+
+
+def rounded(value: float, digits: int = 3) -> str:
+    """A number with so many significant digits."""
+    places = digits - 1 - math.floor(math.log10(abs(value))) if value else 0
+    return f"{round(value, places):,.{max(places, 0)}f}"
+
+
+def duration_within(ns: float, low: float, high: float, more: int = 0) -> tuple[str, str]:
+    """A time that lies between two, and these two, with the digits that it deserves and so many
+    more."""
+    unit, size = _unit_of(ns)
+    shown = digits(low, high) + more
+    first, last = rounded(low / size, digits(low, high)), rounded(high / size, digits(low, high))
+    return f"{rounded(ns / size, shown)} {unit}", f"{first} to {last} {unit}"
 
 
 def nbytes(count: float) -> str:

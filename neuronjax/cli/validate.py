@@ -12,7 +12,7 @@ import jax
 
 from neuronjax.cli.command import Command
 from neuronjax.errors import ConfigurationError, quoted
-from neuronjax.planning.published import PROTOCOL, load_published, predictors_of
+from neuronjax.planning.published import PROTOCOL, PublishedModel, load_published, predictors_of
 from neuronjax.timing.validation import report
 
 _DESCRIPTION = f"""\
@@ -38,10 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     wanted = _pattern(arguments.only or "")
     known = dict(report.predictors())
+    published: tuple[PublishedModel, ...] = ()
     if arguments.models:
         jax.config.update("jax_platforms", "cpu")
         sys.path.insert(0, str(Path.cwd()))
-        known |= predictors_of(load_published(arguments.models))
+        published = load_published(arguments.models)
+        known |= predictors_of(published)
     rows = list(report.rows(known, lambda point: wanted.match(point.name)))
     if not rows:
         first = dict.fromkeys(point.name.partition(" ")[0] for point in known)
@@ -49,10 +51,12 @@ def run(arguments: argparse.Namespace) -> int:
             f"--only {quoted(arguments.only)} matches the beginning of no point's name; names "
             f"begin with {', '.join(first)}."
         )
-    print(report.text(rows))
+    points = {row.point for row in rows}
+    classes = {model.point: model.traits for model in published if model.point in points}
+    print(report.text(rows, classes))
     if arguments.out is not None:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(report.as_json(rows), indent=2, ensure_ascii=False)
+        text = json.dumps(report.as_json(rows, classes), indent=2, ensure_ascii=False)
         arguments.out.write_text(text + "\n", encoding="utf-8")
     return 0
 

@@ -230,6 +230,7 @@ NC_V4 = CoreSpec(
     moves_bits=True,  # as v3
     takes_constant_bias=True,  # as v3
     reads_pairs=True,  # as v3
+    assumed=("base_clock_hz", "moves_bits", "takes_constant_bias", "reads_pairs"),
 )
 
 _MICROCODE_BYTES = 96 * MIB  # neuron-runtime/explore/device-memory.rst

@@ -203,6 +203,8 @@ class CoreSpec:
     takes_constant_bias: bool
     #: Whether Vector reads two tensors of SBUF in the time that it takes for one.
     reads_pairs: bool
+    #: Fields above that AWS does not publish: they are taken from the core before.
+    assumed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.is_published:

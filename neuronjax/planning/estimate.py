@@ -34,6 +34,7 @@ from neuronjax.planning.prices import price_for
 from neuronjax.planning.record import Estimate, KernelShare, Price, Remark
 from neuronjax.planning.tracing import abstract_mesh, mesh_size, trace
 from neuronjax.planning.traffic import CORES, traffic_of
+from neuronjax.planning.trust import traits_of
 from neuronjax.planning.workload import Factory, Workload, reported
 from neuronjax.process_settings import seldom_collected
 from neuronjax.torch import as_jax
@@ -303,6 +304,7 @@ def _estimate(
         instances=max(1, -(-measurement.ranks // machine.core_count)),
         instance_cores=machine.core_count,
         step_ns=numbers["total_ns"],
+        traits=traits_of(measurement, setting, is_extrapolated=assumed is not None),
         launch_ns=numbers["launch_ns"],
         busy_ns=_part(numbers, "busy."),
         model_flops=numbers["model_flops"],

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from neuronjax.display import Displayed, Table
+from neuronjax.display import Displayed, Table, digits, duration_within, rounded
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.machine.machine import Machine
 from neuronjax.planning import table
@@ -169,7 +169,9 @@ def _powers_of_two(most: int) -> Iterable[int]:
     return itertools.takewhile(lambda size: size <= most, (1 << n for n in itertools.count()))
 
 
-_HEADINGS = ("", "workload", "target", "verdict", "mesh", "step", "rate", "HBM", "cost")
+_HEADINGS = (
+    "", "workload", "target", "verdict", "mesh", "step", "80 % range", "rate", "HBM", "cost",
+)  # fmt: skip
 
 
 def text(fits: Sequence[Fit]) -> str:
@@ -181,6 +183,7 @@ def _parts(fits: Sequence[Fit]) -> Iterator[str | Table]:
     yield Table([row for fit in fits for row in _rows(fit)], head=_HEADINGS)
     if any(fit.front for fit in fits):
         yield "*: the cheapest. Rates and costs are those of whole instances."
+        yield table.bases(point.estimate for fit in fits for point in fit.front if point.estimate)
     places: dict[tuple[Limit, ...], list[str]] = {}
     for fit in fits:
         places.setdefault(fit.limits, []).append(f"{fit.workload} on {fit.target} {fit.verdict}")
@@ -196,24 +199,25 @@ def _rows(fit: Fit) -> Iterator[tuple[str, ...]]:
     for point in fit.front:
         estimate = point.estimate
         assert estimate is not None
+        shown = digits(*estimate.range_ns) + 1
         yield (
             "*" if point is fit.cheapest else "",
             fit.workload,
             fit.target,
             fit.verdict.value,
             point.mesh or "-",
-            table.duration(estimate.step_ns),
-            _rate(estimate),
+            *duration_within(estimate.step_ns, *estimate.range_ns, more=1),
+            _rate(estimate, shown),
             f"{estimate.memory_bytes / estimate.capacity_bytes:.0%}",
-            f"{point.cost:.4g} {cost_unit([estimate])}",
+            f"{rounded(point.cost, shown)} {cost_unit([estimate])}",
         )
 
 
-def _rate(estimate: Estimate) -> str:
+def _rate(estimate: Estimate, shown: int) -> str:
     if estimate.tokens_per_second is not None:
-        return f"{estimate.tokens_per_second:,.0f} tokens/s"
+        return f"{rounded(estimate.tokens_per_second, shown)} tokens/s"
     if estimate.samples_per_second is not None:
-        return f"{estimate.samples_per_second:,.1f} samples/s"
+        return f"{rounded(estimate.samples_per_second, shown)} samples/s"
     return "-"
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from neuronjax.machine.instances import InstanceSpec, find_instance
+from neuronjax.timing.ranges import chip_spread, measured
 
 Measure = Callable[[InstanceSpec], float]
 
@@ -51,6 +53,15 @@ class Claim:
         if self.measure is None:
             return None
         return self.measure(find_instance(self.newer)) / self.measure(find_instance(self.older))
+
+    @property
+    def of_programs(self) -> tuple[float, float] | None:
+        """The 80 % range of the ratio for programs that are limited by this alone: each of the two
+        chips may lie as far off as chips do. None: nothing is predicted, or takes no time."""
+        if self.predicted is None or self.measure is capacity:
+            return None
+        factor = math.exp(math.sqrt(2) * chip_spread(measured()))
+        return self.predicted / factor, self.predicted * factor
 
 
 _FP8 = compute("float8_e4m3fn_x4", "float8_e4m3")

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from neuronjax.display import duration
 from neuronjax.errors import shown_line
 from neuronjax.planning import table
 from neuronjax.planning.record import Estimate, Remark
@@ -90,7 +91,7 @@ def _left_to_host(estimate: Estimate) -> Iterator[Limit]:
     if estimate.busy_ns.get("host"):
         yield Limit(
             "the host computes what no engine can, with "
-            f"{table.duration(estimate.busy_ns['host'])} of transfers per step",
+            f"{duration(estimate.busy_ns['host'])} of transfers per step",
             "neuronjax estimate lists these operations under Assumed",
         )
 
@@ -114,7 +115,7 @@ def _far_from_roofline(estimate: Estimate) -> Iterator[Limit]:
     if ratio > FAR_FROM_ROOFLINE:
         yield Limit(
             f"a step takes {ratio:.1f} times as long as its arithmetic and its bytes need "
-            f"({table.duration(estimate.roofline_ns)}); busiest: "
+            f"({duration(estimate.roofline_ns)}); busiest: "
             f"{table.RESOURCES[estimate.bottleneck]}{_costliest_lines(estimate)}",
             _BUSIEST.get(
                 estimate.bottleneck,

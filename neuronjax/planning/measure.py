@@ -55,8 +55,8 @@ class Measurement:
     """A core's program. All numbers of two depths of a model are on a line with the others.
 
     `numbers` by name: ``total_ns``, ``busy.<resource>`` (ns), ``instructions.<engine>``,
-    ``hardware_flops``, ``model_flops``, ``hbm_traffic``, ``dma``, ``network``, ``traffic.<axes>``
-    and ``memory.<kind>`` (bytes), ``spilled`` (bytes).
+    ``kernels`` (runs of them), ``hardware_flops``, ``model_flops``, ``hbm_traffic``, ``dma``,
+    ``network``, ``traffic.<axes>`` and ``memory.<kind>`` (bytes), ``spilled`` (bytes).
     """
 
     name: str
@@ -257,6 +257,7 @@ def of_timeline(timeline: Timeline, call_ns: float) -> dict[str, float]:
         "hbm_traffic": float(timeline.hbm_bytes),
         "dma": float(timeline.dma_bytes),
         "network": float(timeline.network_bytes),
+        "kernels": float(sum(kernel.runs for kernel in timeline.kernels)),
     }
 
 

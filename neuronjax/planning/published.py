@@ -12,9 +12,11 @@ from typing import Any
 from neuronjax.errors import ConfigurationError, ScriptError
 from neuronjax.planning.estimate import of_factory, setting_of
 from neuronjax.planning.measure import Setting
+from neuronjax.planning.record import Estimate
 from neuronjax.planning.tracing import abstract_mesh
 from neuronjax.planning.workload import Factory
 from neuronjax.timing.calibration import CALIBRATION, Calibration
+from neuronjax.timing.ranges import Traits
 from neuronjax.timing.validation.leave_one_out import Predictor
 from neuronjax.timing.validation.points import Kind, Point
 
@@ -53,17 +55,18 @@ class Part:
         version = self._setting.machine.chip.core.version
         call = calibration.host_call_ns[version] - CALIBRATION.host_call_ns[version]
         first = calibration.first_token_host_ns if self.first_token else 0.0
-        return self.times * (self._step_ns + call) + first
+        return self.times * (self.estimate.step_ns + call) + first
 
     @property
     def _setting(self) -> Setting:
         return dataclasses.replace(setting_of(self.target, None), flags=self.flags)
 
     @cached_property
-    def _step_ns(self) -> float:
+    def estimate(self) -> Estimate:
+        """One run of it."""
         factory = Factory(make=self.make, name=_name(self.make), settings=self.settings)
         mesh = abstract_mesh(self.mesh) if self.mesh is not None else None
-        return of_factory(factory, self._setting, mesh).step_ns
+        return of_factory(factory, self._setting, mesh)
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,11 @@ class PublishedModel:
     def predicted_ns(self, calibration: Calibration = CALIBRATION) -> float:
         """The sum of the predictions of its parts."""
         return sum(part.predicted_ns(calibration) for part in self.parts)
+
+    @property
+    def traits(self) -> Traits:
+        """The traits of the part that takes most of the time."""
+        return max(self.parts, key=Part.predicted_ns).estimate.traits
 
 
 def _name(make: Callable[..., Any]) -> str:

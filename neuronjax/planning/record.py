@@ -11,6 +11,7 @@ from typing import Any
 from neuronjax.display import Displayed, Table
 from neuronjax.planning import roofline_plot, table
 from neuronjax.planning.traffic import Traffic
+from neuronjax.timing.ranges import Traits, range_of
 
 MILLION = 1_000_000
 
@@ -73,6 +74,8 @@ class Estimate(Displayed):
     instance_cores: int
     """Logical cores of one machine."""
     step_ns: float
+    traits: Traits
+    """What the trust in its time depends on."""
     launch_ns: float
     """Part of the step before its first and after its last kernel, with the host's call."""
     busy_ns: Mapping[str, float]
@@ -111,6 +114,16 @@ class Estimate(Displayed):
     def step_seconds(self) -> float:
         """Time of a step."""
         return self.step_ns * 1e-9
+
+    @property
+    def range_ns(self) -> tuple[float, float]:
+        """The times between which four of five measurements of the step would lie."""
+        return range_of(self.step_ns, self.traits)[:2]
+
+    @property
+    def basis(self) -> str:
+        """What `range_ns` rests on: a class of programs, its public points, and what widened it."""
+        return range_of(self.step_ns, self.traits).basis
 
     @property
     def mfu_estimated_percent(self) -> float:
@@ -189,6 +202,23 @@ class Estimate(Displayed):
         """Over all cores, if the workload says what a step does."""
         return None if self.samples is None else self.samples / self.step_seconds
 
+    def per_second(self, count: int | None) -> tuple[float, float] | None:
+        """The range of the rate of what a step has so many of, the slowest first."""
+        if count is None:
+            return None
+        fastest, slowest = self.range_ns
+        return 1e9 * count / slowest, 1e9 * count / fastest
+
+    @property
+    def tokens_per_second_range(self) -> tuple[float, float] | None:
+        """What follows from `range_ns`."""
+        return self.per_second(self.tokens)
+
+    @property
+    def samples_per_second_range(self) -> tuple[float, float] | None:
+        """What follows from `range_ns`."""
+        return self.per_second(self.samples)
+
     @property
     def usd_per_step(self) -> float | None:
         """All instances for the time of a step."""
@@ -219,6 +249,7 @@ class Estimate(Displayed):
             "advice": tuple(given["advice"]),
             "assumed": tuple(given["assumed"]),
             "idle_axes": tuple(given["idle_axes"]),
+            "traits": Traits(**{**given["traits"], "assumed": tuple(given["traits"]["assumed"])}),
         }
         price = Price(**given["price"]) if given["price"] else None
         return cls(**{**given, **lists, "price": price})
@@ -226,10 +257,12 @@ class Estimate(Displayed):
     def as_dict(self) -> dict[str, Any]:
         """All fields and what follows from them."""
         derived = (
+            "range_ns", "basis",
             "mfu_estimated_percent", "hfu_estimated_percent", "mbu_estimated_percent",
             "mfu_max_achievable_estimated_percent", "roofline_ns", "bottleneck", "memory_bytes",
-            "headroom_bytes", "fits", "instruction_count", "tokens_per_second",
-            "samples_per_second", "usd_per_step", "usd_per_million_tokens",
+            "headroom_bytes", "fits", "instruction_count",
+            "tokens_per_second", "tokens_per_second_range", "samples_per_second",
+            "samples_per_second_range", "usd_per_step", "usd_per_million_tokens",
         )  # fmt: skip
         return {**asdict(self), **{name: getattr(self, name) for name in derived}}
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from neuronjax.display import Displayed, Table
+from neuronjax.display import Displayed, Table, digits, duration_within, rounded
 from neuronjax.errors import NeuronError
 from neuronjax.planning import table
 from neuronjax.planning.depth import DEPTHS
@@ -115,8 +115,10 @@ class Sweep(Displayed):
         front = set(map(id, self.front))
         rows = [_row(point, id(point) in front) for point in self.points if point.estimate]
         errors = [f"  {point.label}: {point.error}" for point in self.points if point.error]
+        estimates = [point.estimate for point in self.points if point.estimate]
         cost = f"cost: {self.cost_unit}, whole instances. *: no other is both faster and cheaper."
-        note = "\n".join((cost, *(["impossible:", *errors] if errors else [])))
+        bases = [table.bases(estimates)] if estimates else []
+        note = "\n".join((cost, *bases, *(["impossible:", *errors] if errors else [])))
         yield Table(rows, head=_HEADINGS, title=self.workload, note=note)
 
     def to_json(self) -> str:
@@ -242,23 +244,27 @@ def pareto(points: Iterable[Point]) -> Iterator[Point]:
             yield point
 
 
-_HEADINGS = ("", "target", "mesh", "batch", "dtype", "step", "tokens/s", "MFU", "HBM", "cost", "")
+_HEADINGS = (
+    "", "target", "mesh", "batch", "dtype", "step", "80 % range", "tokens/s", "MFU", "HBM",
+    "cost", "",
+)  # fmt: skip
 
 
 def _row(point: Point, on_front: bool) -> tuple[str, ...]:
     estimate = point.estimate
     assert estimate is not None
-    rate = f"{estimate.tokens_per_second:,.1f}" if estimate.tokens_per_second else "-"
+    shown = digits(*estimate.range_ns) + 1
+    rate = rounded(estimate.tokens_per_second, shown) if estimate.tokens_per_second else "-"
     return (
         "*" if on_front else "",
         point.target,
         point.mesh or "-",
         str(point.batch or "-"),
         point.dtype or "-",
-        table.duration(estimate.step_ns),
+        *duration_within(estimate.step_ns, *estimate.range_ns, more=1),
         rate,
-        f"{estimate.mfu_estimated_percent:.2f} %",
+        f"{rounded(estimate.mfu_estimated_percent, shown)} %",
         f"{estimate.memory_bytes / estimate.capacity_bytes:.0%}",
-        f"{point.cost:.4g}",
+        rounded(point.cost, shown),
         "" if estimate.fits else "does not fit",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from neuronjax.display import Table, counted
+from neuronjax.display import Table, counted, digits, duration, duration_within, rounded
 from neuronjax.errors import shown_line
 
 Estimate = Any
@@ -52,6 +52,12 @@ def traffic(estimate: Estimate) -> Table:
     return Table([*_traffic(estimate)], title="Sent by a core, by mesh axis")
 
 
+def bases(estimates: Iterable[Estimate]) -> str:
+    """What ranges in a table mean, and what they rest on, each basis once."""
+    names = dict.fromkeys(estimate.basis for estimate in estimates)
+    return "Four of five measurements of a step would lie in its range, by:\n" + _listed(names)
+
+
 def idle(estimate: Estimate) -> Iterator[tuple[str, str]]:
     """For each axis of the mesh that is not used, what that means and what to do."""
     for axis in estimate.idle_axes:
@@ -60,14 +66,6 @@ def idle(estimate: Estimate) -> Iterator[tuple[str, str]]:
             "along it do the same work",
             "split something by it, or leave it out",
         )
-
-
-def duration(ns: float) -> str:
-    """A time with a fitting unit."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if ns >= size:
-            return f"{ns / size:.3f} {unit}"
-    return f"{ns:.0f} ns"
 
 
 def _heading(estimate: Estimate) -> str:
@@ -80,15 +78,26 @@ def _heading(estimate: Estimate) -> str:
 
 
 def _summary(estimate: Estimate) -> Iterable[tuple[str, ...]]:
-    yield "step time", duration(estimate.step_ns)
-    if estimate.tokens_per_second is not None:
-        yield "tokens/s", f"{estimate.tokens_per_second:,.1f}"
-    if estimate.samples_per_second is not None:
-        yield "samples/s", f"{estimate.samples_per_second:,.2f}"
+    low, high = estimate.range_ns
+    time, times = duration_within(estimate.step_ns, low, high)
+    yield "step time", time, f"({times})"
+    shown = digits(low, high)
+    for name, rate, rates in (
+        ("tokens/s", estimate.tokens_per_second, estimate.tokens_per_second_range),
+        ("samples/s", estimate.samples_per_second, estimate.samples_per_second_range),
+    ):
+        if rate is not None and rates is not None:
+            slowest, fastest = (rounded(bound, shown) for bound in rates)
+            yield name, rounded(rate, shown), f"({slowest} to {fastest})"
+    yield "range", "80 %", f"({estimate.basis})"
     roof = estimate.mfu_max_achievable_estimated_percent
-    yield "MFU", f"{estimate.mfu_estimated_percent:.2f} %", f"(memory allows {roof:.1f} %)"
-    yield "HFU", f"{estimate.hfu_estimated_percent:.2f} %"
-    yield "MBU", f"{estimate.mbu_estimated_percent:.2f} %"
+    yield (
+        "MFU",
+        f"{rounded(estimate.mfu_estimated_percent, shown)} %",
+        f"(memory allows {rounded(roof, shown)} %)",
+    )
+    yield "HFU", f"{rounded(estimate.hfu_estimated_percent, shown)} %"
+    yield "MBU", f"{rounded(estimate.mbu_estimated_percent, shown)} %"
     yield "bottleneck", RESOURCES[estimate.bottleneck]
     count = estimate.instruction_count
     note = f"{count / INSTRUCTION_LIMIT:.0%} of the compiler's limit of 5 M"
@@ -97,9 +106,9 @@ def _summary(estimate: Estimate) -> Iterable[tuple[str, ...]]:
     if estimate.price is not None and estimate.usd_per_step is not None:
         origin = estimate.price.origin
         yield "price", f"${estimate.price.usd_per_hour:.2f}/h", f"per instance ({origin})"
-        yield "a step", f"${estimate.usd_per_step:.6f}"
+        yield "a step", f"${rounded(estimate.usd_per_step, shown)}"
         if estimate.usd_per_million_tokens is not None:
-            yield "1 M tokens", f"${estimate.usd_per_million_tokens:.4f}"
+            yield "1 M tokens", f"${rounded(estimate.usd_per_million_tokens, shown)}"
 
 
 def _busy(estimate: Estimate) -> Iterable[tuple[str, ...]]:

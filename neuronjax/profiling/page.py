@@ -9,6 +9,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
+from neuronjax.display import duration_within
 from neuronjax.profiling import splits
 from neuronjax.profiling.compare import Comparison, compare
 from neuronjax.profiling.costs import Cost, by_layer, by_line
@@ -16,9 +17,10 @@ from neuronjax.profiling.events import MOST_RUNS_OF_KERNEL, launches
 from neuronjax.profiling.findings import findings
 from neuronjax.profiling.mesh_traffic import described
 from neuronjax.profiling.phases import one_off, ranked
-from neuronjax.profiling.records import KernelProfile, Profile, ProgramProfile
+from neuronjax.profiling.records import KernelProfile, MachineFacts, Profile, ProgramProfile
 from neuronjax.profiling.session import host_phases, sentence
 from neuronjax.profiling.summary import names_of, percentages
+from neuronjax.profiling.trust import range_of_run
 from neuronjax.timing.timeline import sampled
 
 MOST_RUNS = 3_000
@@ -105,6 +107,7 @@ def _program(program: ProgramProfile, profile: Profile) -> dict[str, Any]:
         "ranks": program.ranks,
         "error": program.error,
         "total": program.total_ns,
+        **_trust(program, profile.machine),
         "launch": program.launch_ns,
         "busy": dict(program.busy_ns),
         "bounds": dict(program.bounds_ns),
@@ -127,6 +130,15 @@ def _program(program: ProgramProfile, profile: Profile) -> dict[str, Any]:
             for opcode in program.opcodes
         ],
     }
+
+
+def _trust(program: ProgramProfile, machine: MachineFacts) -> dict[str, str]:
+    """The range in which four of five measurements of a run would lie, and what it rests on."""
+    trusted = range_of_run(program, machine)
+    if trusted is None:
+        return {}
+    _, times = duration_within(program.total_ns, trusted.low_ns, trusted.high_ns)
+    return {"range": times, "basis": trusted.basis}
 
 
 def _kernel(kernel: KernelProfile) -> dict[str, Any]:

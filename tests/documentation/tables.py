@@ -17,6 +17,7 @@ from launch.tasks.table import ALSO
 from models.diffusion.kinds import KINDS
 from models.registry import ARCHITECTURES
 from neuronjax import options
+from neuronjax.display import duration
 from neuronjax.errors import shortened
 from neuronjax.legalize.rules import RULES
 from neuronjax.legalize.rules.elsewhere import CODES
@@ -30,6 +31,8 @@ from neuronjax.nki.isa import NOT_BUILT
 from neuronjax.nki.signatures import SIGNATURES
 from neuronjax.planning.generations import CLAIMS
 from neuronjax.profiling import findings
+from neuronjax.timing.ranges import PARENTS, RESULTS, classes, coverage, measured, members
+from neuronjax.timing.validation.points import Kind
 from tests.conftest import PROJECT
 from tests.models.parity.cases import CASES
 
@@ -173,9 +176,35 @@ def generation_rows() -> Iterable[Sequence[str]]:
     for claim in CLAIMS:
         predicted = "–" if claim.predicted is None else f"{claim.predicted:.1f}"
         claimed = f"{claim.claimed:.1f}"
+        bounds = claim.of_programs
+        programs = "–" if bounds is None else f"{bounds[0]:.1f} to {bounds[1]:.1f}"
         yield (
-            claim.what, claim.newer, claim.older, claimed, predicted, claim.difference, claim.source
+            claim.what, claim.newer, claim.older, claimed, predicted, programs, claim.difference,
+            claim.source,
         )  # fmt: skip
+
+
+def range_rows() -> Iterable[Sequence[str]]:
+    """A row for each class of programs and of public points: how its ranges hold."""
+    points = measured()
+    checked = {row.class_name: row for row in coverage(points)}
+    for name in dict.fromkeys((*checked, *PARENTS)):
+        row, number = checked.get(name), str(len(members(name, points)))
+        if row is None:
+            wider = next(wider for wider in classes(name) if wider in checked)
+            yield name, number, "", f"as {wider}", ""
+        else:
+            share = f"{row.within / row.points:.0%}"
+            yield name, number, share, f"{row.low:.2f} to {row.high:.2f}", f"{row.median_width:.0%}"
+
+
+def model_rows() -> Iterable[Sequence[str]]:
+    """A row for each whole model of the committed results."""
+    for point in json.loads(RESULTS.read_text())["points"]:
+        if point["kind"] == Kind.MODEL.value:
+            times = (duration(point[name]) for name in ("predicted", "published"))
+            ratios = (f"{point[name]:.2f}" for name in ("ratio", "ratio_left_out"))
+            yield point["name"], point["what"], *times, *ratios, point["class"]
 
 
 def rule_rows() -> Iterable[Sequence[str]]:
@@ -262,8 +291,28 @@ TABLES: Mapping[str, tuple[str, Callable[[], str]]] = {
     "generations": (
         "validation.md",
         lambda: markdown(
-            ["", "newer", "older", "claimed", "from the records", "why they differ", "source"],
+            [
+                "",
+                "newer",
+                "older",
+                "claimed",
+                "from the records",
+                "of a program, 80 %",
+                "why they differ",
+                "source",
+            ],
             generation_rows(),
+        ),
+    ),
+    "ranges": (
+        "validation.md",
+        lambda: markdown(["class", "points", "within", "range", "median width"], range_rows()),
+    ),
+    "models": (
+        "validation.md",
+        lambda: markdown(
+            ["point", "what", "predicted", "published", "ratio", "left out", "class"],
+            model_rows(),
         ),
     ),
     "choices": (

@@ -316,3 +316,61 @@ def test_workloads_of_other_shapes() -> None:
 
 def test_records_stay_as_they_are() -> None:
     assert TRAINIUM2.hbm.capacity_bytes == 96 * GIB
+
+
+def test_the_step_lies_in_its_range(found: Estimate) -> None:
+    low, high = found.range_ns
+    assert low < found.step_ns < high
+    slowest, fastest = found.tokens_per_second_range  # type: ignore[misc]
+    assert (slowest, fastest) == pytest.approx((512e9 / high, 512e9 / low))
+    assert f"({found.basis})" in str(found)
+    record = json.loads(found.to_json())
+    assert record["range_ns"] == [low, high]
+    assert record["basis"] == found.basis
+    assert found.samples_per_second_range is None
+
+
+def layers(x: jax.Array, *weights: jax.Array) -> jax.Array:
+    for weight in weights:
+        x = jnp.tanh(x @ weight)
+    return x
+
+
+def loss(x: jax.Array, *weights: jax.Array) -> jax.Array:
+    return layers(x, *weights).astype(jnp.float32).sum()
+
+
+WEIGHTS = [bf16(1024, 1024)] * 3
+BASES: dict[str, tuple[object, tuple[object, ...], dict[str, object], str]] = {
+    "tokens": (layers, (bf16(1, 4096), *[bf16(4096, 4096)] * 8), {}, "decoding"),
+    "tokens on several cores": (
+        layers, (bf16(1, 1024), *WEIGHTS),
+        {"mesh": {"model": 4}, "in_specs": (PartitionSpec(), *[PartitionSpec(None, "model")] * 3)},
+        "decoding on several cores",
+    ),
+    "rows": (layers, (bf16(1024, 1024), *WEIGHTS), {}, "forward passes on one core"),
+    "gradients": (
+        jax.grad(loss, argnums=(1, 2, 3)), (bf16(1024, 1024), *WEIGHTS),
+        {"kinds": {"weights": "weights"}}, "as training steps have too few",
+    ),
+    "a product": (product, (bf16(512, 512), bf16(512, 512)), {}, "as single kernels have too few"),
+    "a chip without points": (
+        layers, (bf16(1024, 1024), *WEIGHTS), {"target": "trn3-gen1-ultraserver"},
+        "no public point is of trainium3",
+    ),
+    "a changed machine": (
+        layers, (bf16(1024, 1024), *WEIGHTS), {"machine": {"chip": {"hbm": {"bandwidth": "x2"}}}},
+        "the machine's records were changed",
+    ),
+    "the host": (
+        jnp.fft.fft, (jax.ShapeDtypeStruct((64, 64), jnp.complex64),), {},
+        "the host's own work is not timed",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BASES)
+def test_what_the_range_rests_on(case: str) -> None:
+    fn, arguments, given, words = BASES[case]
+    target = {"target": "trn2.3xlarge", **given}
+    assert words in neuronjax.estimate(fn, *arguments, **target).basis  # type: ignore[arg-type]

@@ -94,6 +94,11 @@ def test_picture(found: Sweep) -> None:
     assert len(dots) == sum(1 for point in found.points if point.estimate)
     assert all(80 <= float(each.attrib["cx"]) <= 670 for each in dots)
     assert all(40 <= float(each.attrib["cy"]) <= 500 for each in dots)
+    bars = [each for each in root.iter() if each.get("stroke-width") == "2"]
+    assert len(bars) == len(dots)
+    for bar, dot in zip(bars, dots, strict=True):
+        left, right = map(float, re.fullmatch(r"M(\S+) \S+H(\S+)", bar.get("d", "")).groups())  # type: ignore[union-attr]
+        assert 80 <= left < float(dot.attrib["cx"]) < right <= 670
     (line,) = (each for each in root.iter() if each.tag.endswith("polyline"))
     assert len(line.attrib["points"].split()) == len(found.front)
 

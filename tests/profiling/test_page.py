@@ -60,6 +60,8 @@ def test_report_is_rendered(tmp_path: Path) -> None:
     assert "Costliest kernel: " in found
     assert "nc_matmul" in found
     assert "recorded.py:" in found
+    assert re.search(r"[\d.]+ to [\d.]+ .s in 80 %; \d+ runs? on", found)
+    assert " public points" in found
     assert "NaN" not in found
     assert "undefined" not in found
 

@@ -3,15 +3,15 @@
 let current; // the timeline on the page
 const PHASES = ["forward", "backward", "recomputed"]; // of a gradient
 
-function tile(title, value, more) {
-  return make("div", { class: "tile" }, make("span", {}, title), make("b", {}, value), more && make("small", {}, more));
+function tile(title, value, more, why) {
+  return make("div", { class: "tile", title: why ?? "" }, make("span", {}, title), make("b", {}, value), more && make("small", {}, more));
 }
 function tiles(program, machine) {
   const busiest = RESOURCES.reduce((best, name) => ((program.busy[name] ?? 0) > (program.busy[best] ?? 0) ? name : best));
   const fixed = (program.hbm.argument ?? 0) + (program.hbm.constant ?? 0) + (program.hbm.result ?? 0);
   const peak = fixed + fullest(program, "hbm")[1];
   return make("div", { class: "tiles", id: "tiles" },
-    tile("Time per run", time(program.total), `${counted(program.count, "run")} on ${counted(program.ranks, "core")}`),
+    tile("Time per run", time(program.total), `${program.range ? `${program.range} in 80 %; ` : ""}${counted(program.count, "run")} on ${counted(program.ranks, "core")}`, program.basis),
     tile("MFU", percent(program.share.mfu_estimated_percent), `HBM traffic allows ${percent(program.share.mfu_max_achievable_estimated_percent)}`),
     tile("HBM bandwidth used", percent(program.share.mbu_estimated_percent), `${shown(machine.max_hbm_bandwidth / 1e9)} GB/s per core`),
     tile("Busiest", TITLES[busiest], `${percent(ratio(program.busy[busiest] ?? 0, program.total))} of the run`),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from neuronjax.timing.calibration import CALIBRATION
+from neuronjax.timing.ranges import Coverage, Traits, coverage, read_measured
 from neuronjax.timing.validation.leave_one_out import Predictor, without
 from neuronjax.timing.validation.points import LEAST_OF_BOUND, POINTS, Kind, Point
 from neuronjax.timing.validation.predictions import Model, predict
@@ -57,6 +59,17 @@ class Summary:
     p95: float
     worst: float
     worst_name: str
+
+
+Classes = Mapping[Point, Traits]
+"""What is known of the programs of whole models, for the ranges of their class."""
+
+
+def _class_of(point: Point, classes: Classes) -> dict[str, str | int]:
+    traits = classes.get(point)
+    if traits is None:
+        return {"class": point.kind.value, "chip": "", "ranks": 1}
+    return {"class": traits.class_name, "chip": traits.chip, "ranks": traits.ranks}
 
 
 def predictors(points: Sequence[Point] = POINTS) -> Mapping[Point, Predictor]:
@@ -120,7 +133,7 @@ def _summary(name: str, errors_by_point: Mapping[Point, float]) -> Summary:
     )
 
 
-def text(table: Sequence[Row]) -> str:
+def text(table: Sequence[Row], classes: Classes = MappingProxyType({})) -> str:
     """The table that people read."""
     lines = [f"{'point':22}{'predicted':>18}{'published':>18}{'ratio':>7}{'left out':>10}  "]
     for row in table:
@@ -145,6 +158,7 @@ def text(table: Sequence[Row]) -> str:
             f"{summary.name:42}{summary.count:7}{summary.mape:8.1%}{summary.median:8.1%}{summary.p95:8.1%}"
             f"{summary.worst:8.1%}  {summary.worst_name}"
         )
+    lines += _coverage_lines(coverage(read_measured(as_json(table, classes))))
     counted = sum(not row.point.left_out for row in table)
     lines += [
         "",
@@ -156,7 +170,25 @@ def text(table: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def as_json(table: Sequence[Row]) -> dict[str, Any]:
+def _coverage_lines(rows: Iterable[Coverage]) -> Iterator[str]:
+    """How the ranges of classes hold, nothing if no class has enough points."""
+    lines = [
+        f"{row.class_name:42}{row.points:7}{row.within / row.points:8.0%}"
+        f"{row.low:8.2f}{row.high:8.2f}{row.median_width:8.0%}"
+        for row in rows
+    ]
+    if lines:
+        yield ""
+        yield f"{'range of a class':42}{'points':>7}{'within':>8}{'low':>8}{'high':>8}{'width':>8}"
+        yield from lines
+        yield (
+            "Within: points that lie in the range of the others of their class. Low, high: the"
+            " range as factors on a prediction. Width: the highest over the lowest, less 1, the"
+            " median of the ranges without a point."
+        )
+
+
+def as_json(table: Sequence[Row], classes: Classes = MappingProxyType({})) -> dict[str, Any]:
     """The same for programs."""
     return {
         "statement": "timing model validated against"
@@ -175,6 +207,7 @@ def as_json(table: Sequence[Row]) -> dict[str, Any]:
                 "calibrated": row.point.is_calibrated,
                 "left_out": row.point.left_out,
                 "source": row.point.source,
+                **_class_of(row.point, classes),
             }
             for row in table
         ],
