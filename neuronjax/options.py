@@ -102,7 +102,8 @@ class Options:
     """Seconds after which a run that hangs fails; the default is that of the Neuron runtime."""
     kernel_target: str | None = None
     """Generation of cores that NKI kernels are compiled for, such as ``trn2`` or ``gen3``; by
-    default it is that of the emulated machine."""
+    default, and where a command or a function is given a target, it is that of the emulated
+    machine."""
     precise_fp: bool = True
     """Whether ``nki.simulate`` rounds to BF16 and FP8; 0 keeps FP32 where kernels name those."""
     log_level: str = "warning"
@@ -372,7 +373,10 @@ def load(environ: Mapping[str, str] | None = None, **switches: Any) -> Options:
             chosen[field] = parse(variable, environ[variable])
     for name in unknown_variables(environ):
         _warn_unknown(f"unknown variable {name} is ignored; docs/options.md lists them.")
-    chosen |= _configured | _pinned
+    explicit = _configured | _pinned
+    if "target" in {*explicit, *switches} and "kernel_target" not in explicit:
+        chosen.pop("kernel_target", None)
+    chosen |= explicit
     for name, value in switches.items():
         chosen[name] = _parsed(name, value, f"{name}=…")
     return _with_compiler_lnc(Options(**chosen))

@@ -78,7 +78,8 @@ def incompatibilities(
     switches = {"target": target} if sdk is None else {"target": target, "sdk": sdk}
     chosen = options.load(None, **switches)
     machine = Machine.create(chosen.target, chosen.lnc)
-    lowered = _lower(fn, args, mesh, in_shardings)
+    with tracing.TRACED_FOR(machine.chip.name):
+        lowered = _lower(fn, args, mesh, in_shardings)
     module = lowered.compiler_ir()
     devices = ir.IntegerAttr(module.operation.attributes["mhlo.num_partitions"]).value
     return find_illegal(

@@ -71,7 +71,7 @@ def compare(
             "stochastic rounding is on, so that no two runs agree; compare without it "
             "(stochastic_rounding=False, or unset NEURON_RT_STOCHASTIC_ROUNDING_EN)."
         )
-    lowered = lower(function, arguments)
+    lowered = lower(function, arguments, target)
     records = Records(divergence_ulps)
     comparing = _Comparing(REFERENCES[reference], lowered.cores, records)
     instrumented = instrument(lowered, policy, comparing)

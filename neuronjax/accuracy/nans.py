@@ -126,7 +126,7 @@ def nan_report(
       UnsupportedProgramError: ordered effects.
     """
     policy = policy_for(target, {**switches, "stochastic_rounding": False})
-    lowered = lower(function, arguments)
+    lowered = lower(function, arguments, target)
     observer = _NanObserver(lowered.cores)
     instrument(lowered, policy, observer).run()
     return observer.made() or _bad_argument(lowered) or observer.returned()

@@ -47,8 +47,11 @@ class Lowered:
     """Names of arguments in terms of the function's, such as ``args[0]['w']``."""
 
 
-def lower(function: Callable[..., Any], arguments: Sequence[Any]) -> Lowered:
-    """Traces and lowers ``function(*arguments)`` as ``jax.jit`` does; runs nothing.
+def lower(
+    function: Callable[..., Any], arguments: Sequence[Any], target: str | None = None
+) -> Lowered:
+    """Traces and lowers ``function(*arguments)`` as ``jax.jit`` does, with kernels for the chip of
+    `target`, if one is given; runs nothing.
 
     Raises:
       ArgumentMismatchError: an argument has no value.
@@ -56,7 +59,9 @@ def lower(function: Callable[..., Any], arguments: Sequence[Any]) -> Lowered:
     """
     function, arguments, _ = as_jax(function, arguments, with_values=True)
     jitted: Any = function if hasattr(function, "trace") else jax.jit(function)
-    lowered = tracing.lower(jitted, arguments)
+    chip = tracing.TRACED_FOR.value if target is None else find_instance(target).chip.name
+    with tracing.TRACED_FOR(chip):
+        lowered = tracing.lower(jitted, arguments)
     facts = tracing.facts(lowered)
     if facts.ordered_effects:
         raise UnsupportedProgramError(

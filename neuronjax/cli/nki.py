@@ -22,11 +22,13 @@ from neuronjax import nki
 from neuronjax.cli.command import Command
 from neuronjax.emulate.core import DataflowOrder, ProgramOrder
 from neuronjax.errors import ConfigurationError, NeuronError, ScriptError, did_you_mean
+from neuronjax.machine.chips import CHIPS
 from neuronjax.nki.targets import chip_of
 from neuronjax.profiling.store import REPORT
 from neuronjax.profiling.text import table
 from neuronjax.profiling.text import text as summary
 from neuronjax.program.text import format as text_of
+from neuronjax.timing.calibration import CALIBRATION
 
 _DESCRIPTION = """\
 Traces a kernel in a file with the given shapes, and says what the chip would refuse (check), what
@@ -221,11 +223,18 @@ def _bench(kernel: nki.Kernel, given: argparse.Namespace) -> str:
         for name, nanoseconds in time.busy_ns.items()
         if nanoseconds
     ]
+    chip = chip_of(given.target)
     facts = (
-        f"{time.program} on a core of {chip_of(given.target)}: {time.total_ns / 1e3:.2f} µs, "
+        f"{time.program} on a core of {chip}: {time.total_ns / 1e3:.2f} µs on the device, "
         f"including {time.launch_ns / 1e3:.2f} for the launch; {time.flops / 1e6:,.2f} MFLOP, "
         f"{time.dma_bytes / 1e3:,.1f} kB moved, {time.instruction_count} instructions"
     )
+    call = CALIBRATION.host_call_ns[CHIPS[chip].core.version]
+    if call:
+        facts += (
+            f"\nThe call of a program by its host takes {call / 1e3:g} µs more: it is part of what "
+            "neuronjax.estimate calls a step, whose time on the device is compared with this one."
+        )
     assumed = "".join(f"\nassumed: {what}" for what in time.assumed)
     return facts + assumed + "\n\n" + table(["busy", "µs", "of the time"], busy)
 

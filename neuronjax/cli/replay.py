@@ -15,9 +15,9 @@ from neuronjax.display import counted
 from neuronjax.emulate.core import Executed
 from neuronjax.emulate.record import Replay
 from neuronjax.errors import RecordError
-from neuronjax.native_kernels import lines_by_path
 from neuronjax.program.operand import Buffer
 from neuronjax.program.printer import print_instruction
+from neuronjax.program.user_lines import lines_by_path
 from neuronjax.program.walk import buffers
 
 _DESCRIPTION = """\

@@ -17,6 +17,11 @@ from jax._src.interpreters import pxla
 
 from neuronjax.jaxlib_api import PLATFORM, compile_options
 
+TRACED_FOR: Any = jax.make_user_context(None)
+"""The chip that is asked about, where that need not be the emulated one: ``with TRACED_FOR(chip)``
+traces programs whose kernels are compiled for it, and JAX keeps traces for different chips apart.
+"""
+
 
 def trace(jitted: Any, arguments: Sequence[Any]) -> Any:
     """A ``jax.stages.Traced`` of what ``jax.jit`` or Flax's ``nnx.jit`` returned; the stages of the

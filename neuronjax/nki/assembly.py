@@ -18,7 +18,6 @@ from neuronjax.errors import (
 from neuronjax.lower.memory.allocate import allocate
 from neuronjax.lower.sync.synchronise import synchronise
 from neuronjax.lower.write.rebuild import on_buffers
-from neuronjax.native_kernels import lines_by_path, with_lines, without_names
 from neuronjax.nki.beside import beside
 from neuronjax.nki.early_reads import with_early_reads
 from neuronjax.nki.late_loads import LOADS, PREPARATIONS, with_late
@@ -29,6 +28,7 @@ from neuronjax.nki.tracing import Trace
 from neuronjax.program import program
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer
+from neuronjax.program.user_lines import lines_by_path, with_lines, without_names
 from neuronjax.program.verify import UNORDERED, verify
 from neuronjax.program.walk import instructions
 

@@ -18,7 +18,7 @@ from neuronjax.emulate import core
 from neuronjax.emulate.element_types import numpy_dtype
 from neuronjax.errors import KernelError, UnsupportedProgramError, did_you_mean, quoted
 from neuronjax.jaxlib_api import kernel_calls
-from neuronjax.jaxlib_api.tracing import varying_as
+from neuronjax.jaxlib_api.tracing import TRACED_FOR, varying_as
 from neuronjax.nki import arrays
 from neuronjax.nki.calls import Call, call, line_of
 from neuronjax.nki.compilation import compiled
@@ -84,8 +84,10 @@ class Kernel(Generic[R]):
     def compile(
         self, called: Call, target: str | None = None, ranks: int | None = None
     ) -> Compiled:
-        """The program for a call on so many ranks, if that is known. Raises as `trace` does."""
-        chip = chip_of(target or self.target)
+        """The program for a call on so many ranks, if that is known, for the `target`, or else for
+        the machine that JAX traces for, or else for the kernel's own target, or else for the
+        emulated machine. Raises as `trace` does."""
+        chip = chip_of(target or TRACED_FOR.value or self.target)
         try:
             with seldom_collected:
                 return compiled(self.function, called, chip, self.grid, ranks, self.schedule)

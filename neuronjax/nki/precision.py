@@ -26,10 +26,10 @@ from neuronjax.formats import (
     Format,
 )
 from neuronjax.lower.write.rebuild import with_buffers
-from neuronjax.native_kernels import lines_by_path
 from neuronjax.program.element_types import ElementType
 from neuronjax.program.operand import Buffer
 from neuronjax.program.program import Program
+from neuronjax.program.user_lines import lines_by_path
 from neuronjax.program.walk import buffers, instructions, kernels
 
 _NARROW: tuple[Format, ...] = (

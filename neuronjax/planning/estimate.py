@@ -16,6 +16,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from neuronjax import options
 from neuronjax.errors import ConfigurationError, TopologyError, UnsupportedProgramError
 from neuronjax.faults import parse_faults
+from neuronjax.jaxlib_api.tracing import TRACED_FOR
 from neuronjax.legalize.report import Finding
 from neuronjax.machine.machine import Machine
 from neuronjax.machine.slowness import check_faults, slowed
@@ -256,7 +257,7 @@ def _prepared(
 ) -> _Prepared:
     """Exceptions of a program that a factory made are `reported`; of others they are its own."""
     reporting = reported(factory.name, workload.fn, mesh) if factory else nullcontext()
-    with seldom_collected, reporting:
+    with seldom_collected, reporting, TRACED_FOR(setting.machine.chip.name):
         traced = trace(workload)
     if mesh is not None and traced.ranks not in (1, mesh_size(mesh)):
         raise TopologyError(
@@ -306,6 +307,7 @@ def _estimate(
         step_ns=numbers["total_ns"],
         traits=traits_of(measurement, setting, is_extrapolated=assumed is not None),
         launch_ns=numbers["launch_ns"],
+        host_call_ns=numbers["host_call_ns"],
         busy_ns=_part(numbers, "busy."),
         model_flops=numbers["model_flops"],
         hardware_flops=numbers["hardware_flops"],

@@ -251,6 +251,7 @@ def of_timeline(timeline: Timeline, call_ns: float) -> dict[str, float]:
     return {
         "total_ns": timeline.total_ns + call_ns,
         "launch_ns": timeline.launch_ns + call_ns,
+        "host_call_ns": call_ns,
         **{f"busy.{name}": time for name, time in timeline.busy_ns.items()},
         **{f"instructions.{name}": float(n) for name, n in timeline.hardware_instructions.items()},
         "hardware_flops": float(timeline.flops),

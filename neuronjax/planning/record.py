@@ -78,6 +78,9 @@ class Estimate(Displayed):
     """What the trust in its time depends on."""
     launch_ns: float
     """Part of the step before its first and after its last kernel, with the host's call."""
+    host_call_ns: float = 0.0
+    """Part of it that the host takes to call the program, beside the device; 0 where measurements
+    do not tell it from the launch."""
     busy_ns: Mapping[str, float]
     """By engine, ``dma`` and ``collective``: one physical core's time."""
     model_flops: float
@@ -109,6 +112,11 @@ class Estimate(Displayed):
     """Axes of the mesh that split no argument or result, and along which nothing is sent."""
     remarks: tuple[Remark, ...] = ()
     """Of the compiler, where they were asked for."""
+
+    @property
+    def device_ns(self) -> float:
+        """Time of a step on the device with its launch, as ``nki.benchmark`` gives it."""
+        return self.step_ns - self.host_call_ns
 
     @property
     def step_seconds(self) -> float:

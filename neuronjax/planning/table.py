@@ -81,6 +81,10 @@ def _summary(estimate: Estimate) -> Iterable[tuple[str, ...]]:
     low, high = estimate.range_ns
     time, times = duration_within(estimate.step_ns, low, high)
     yield "step time", time, f"({times})"
+    launch = estimate.launch_ns - estimate.host_call_ns
+    yield "  on device", duration(estimate.device_ns), f"({duration(launch)} of it the launch)"
+    if estimate.host_call_ns:
+        yield "  host's call", duration(estimate.host_call_ns)
     shown = digits(low, high)
     for name, rate, rates in (
         ("tokens/s", estimate.tokens_per_second, estimate.tokens_per_second_range),

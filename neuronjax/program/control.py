@@ -89,7 +89,8 @@ class Host(Instruction):
     """dsts = function(srcs) on the host: an operation that no engine supports, such as an FFT.
 
     Programs of real hardware have none. `function` names the StableHLO operation, `attributes` are
-    its attributes as text. `comparisons` is how often a sort compares two elements, about.
+    its attributes as text. `comparisons` is how often a sort compares two elements, about. `reason`
+    says why a kernel that a user wrote is left to the host, and what to do about it.
     """
 
     mnemonic: ClassVar[str] = "host"
@@ -101,6 +102,7 @@ class Host(Instruction):
     srcs: tuple[Access, ...] = field(metadata=READ)
     attributes: str = ""
     comparisons: int = 0
+    reason: str = ""
 
 
 INSTRUCTIONS: tuple[type[Instruction], ...] = (

@@ -37,11 +37,11 @@ from neuronjax.host.client import HostClient, HostExecutable, Placement
 from neuronjax.legalize.policy import policy_of
 from neuronjax.lower.memory.account import account
 from neuronjax.lower.values.storage import restored, stored
-from neuronjax.native_kernels import lines_by_path, with_lines
 from neuronjax.options import Options
 from neuronjax.program.control import Host
 from neuronjax.program.operand import Kind
 from neuronjax.program.program import Program, Target
+from neuronjax.program.user_lines import lines_by_path, with_lines
 from neuronjax.rounding import NUMPY, Mode, random_bits
 
 

@@ -233,7 +233,8 @@ class _Scheduler:
                         f"each of {instruction.comparisons:,} comparisons takes"
                         f" {HOST_NS_PER_COMPARISON:g} ns there"
                     )
-                self.assumed[f"{instruction.function} runs on the host; {work}"] = None
+                reason = f" ({instruction.reason})" if instruction.reason else ""
+                self.assumed[f"{instruction.function} runs on the host; {work}{reason}"] = None
         if result.averaged:
             self.assumed[
                 f"{kernel.name}: a loop reaches no steady state; its last {result.averaged} trips"

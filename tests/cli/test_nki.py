@@ -39,7 +39,7 @@ def file(tmp_path: Path) -> Path:
     ("action", "words"),
     [
         ("check", "trainium2 accepts it"),
-        ("bench", "µs, including"),
+        ("bench", "µs on the device, including"),
         ("print", "tensor_scalar"),
     ],
 )

@@ -22,8 +22,9 @@ from neuronjax.program.control import Host
 from neuronjax.program.operand import Buffer
 
 
-def lower(scope: Scope, op: Op) -> None:
-    """The operation as it is, on dense values; empty ones are not passed."""
+def lower(scope: Scope, op: Op, reason: str = "") -> None:
+    """The operation as it is, on dense values; empty ones are not passed. `reason` says why it is
+    here, if its name does not."""
     present = [value for value in _needed(op) if _is_given(op, value) and not value.is_empty]
     results = [value for value in op.results if not value.is_empty]
     views = [whole_view(scope.dense(value), value.shape) for value in present]
@@ -38,6 +39,7 @@ def lower(scope: Scope, op: Op) -> None:
                 srcs=tuple(whole_view(v.buffer, v.buffer.shape).access() for v in seen),
                 attributes=text,
                 comparisons=_comparisons(op),
+                reason=reason,
             )
         )
 

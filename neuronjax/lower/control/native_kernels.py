@@ -32,6 +32,7 @@ from neuronjax.program.program import (
     Target,
 )
 from neuronjax.program.serialized_kernel import SerializedKernel
+from neuronjax.program.user_lines import lines_by_path, with_lines
 from neuronjax.program.verify import UNORDERED, verify
 
 CALL = "nki_kernel"
@@ -42,10 +43,14 @@ kernel's arguments and results. One that is written to is a result, which holds 
 def lower(scope: Scope, op: Op) -> None:
     """A call of a kernel that runs here as it is; any other custom call is left to the host."""
     configuration = op.attributes.get(SERIALIZED_KERNEL)
-    if configuration is None or not _runs(configuration, op, scope.unit.target, scope.unit.ranks):
+    if configuration is None:
         host.lower(scope, op)
         return
     kernel = serialized_kernel.known(configuration)
+    obstacle = _obstacle(configuration, op, scope.unit.target, scope.unit.ranks)
+    if obstacle:
+        host.lower(scope, op, f"the kernel {kernel.program.name} {obstacle}")
+        return
     results = {
         name: scope.result(value) for name, value in zip(kernel.results, op.results, strict=True)
     }
@@ -167,11 +172,15 @@ def _parts_of(node: Node) -> int:
 
 
 @lru_cache(maxsize=64)
-def _is_sound(configuration: str) -> bool:
-    """Whether every rule of programs holds; some kernels break those that no compiler checks. Of
-    what two cores write in any order, the emulator's orders tell whether it agrees."""
-    findings = verify(serialized_kernel.known(configuration).program)
-    return all(finding.rule == UNORDERED for finding in findings)
+def _broken_rule(configuration: str) -> str:
+    """What breaks a rule of programs; some kernels break those that no compiler checks. Of what two
+    cores write in any order, the emulator's orders tell whether it agrees."""
+    kernel = serialized_kernel.known(configuration)
+    broken = [finding for finding in verify(kernel.program) if finding.rule != UNORDERED]
+    if not broken:
+        return ""
+    lines = {**lines_by_path(kernel.program), **kernel.declared}
+    return f"breaks a rule that no compiler checks: {with_lines(str(broken[0]), lines)}"
 
 
 def _operands(kernel: SerializedKernel, op: Op) -> Sequence[Value]:
@@ -186,33 +195,64 @@ def without_ranks(graph: Graph, target: Target, ranks: int) -> None:
         for region in op.regions:
             without_ranks(region, target, ranks)
         configuration = op.attributes.get(SERIALIZED_KERNEL)
-        if configuration is not None and _runs(configuration, op, target, ranks):
+        if configuration is not None and not _obstacle(configuration, op, target, ranks):
             op.operands = tuple(_operands(serialized_kernel.known(configuration), op))
 
 
-def _runs(configuration: str, op: Op, target: Target, ranks: int) -> bool:
-    """Whether the kernel was compiled for cores such as these, and values lie as it expects."""
+def _obstacle(configuration: str, op: Op, target: Target, ranks: int) -> str:
+    """What keeps a kernel from running on cores such as these, where values lie as the compiler
+    has them, and what to do about it; nothing keeps most."""
     kernel = serialized_kernel.known(configuration)
-    own = kernel.program.target
-    if own.chip != target.chip or own.lnc not in (1, target.lnc):
-        return False
-    if kernel.program.ranks not in (1, ranks):
-        return False
-    buffers = {buffer.name: buffer for buffer in kernel.program.buffers}
+    own, program = kernel.program.target, kernel.program
+    if own.chip != target.chip:
+        return (
+            f"is compiled for {own.chip}, and this program for {target.chip}: leave out the "
+            "kernel's platform_target and NEURON_PLATFORM_TARGET_OVERRIDE, or choose that machine"
+        )
+    if own.lnc not in (1, target.lnc):
+        return (
+            f"has {own.lnc} programs, and a logical core here {target.lnc} physical ones: call it "
+            f"with a grid of {target.lnc}, or choose lnc={own.lnc}"
+        )
+    if program.ranks not in (1, ranks):
+        return (
+            f"exchanges data between {program.ranks} ranks, and this program has {ranks}: call it "
+            "on a mesh of as many cores"
+        )
+    return _obstacle_of_values(kernel, op) or _broken_rule(configuration)
+
+
+def _obstacle_of_values(kernel: SerializedKernel, op: Op) -> str:
+    """What of its arrays or its form keeps a kernel from standing within a compiled program."""
+    program = kernel.program
+    buffers = {buffer.name: buffer for buffer in program.buffers}
     wanted = [*_arguments(kernel), *(buffers[name] for name in kernel.results)]
     values = (*_operands(kernel, op), *op.results)
-    same = all(
-        storage_of(value.dtype).dtype == buffer.dtype and storage_of(value.dtype).words == 1
-        for value, buffer in zip(values, wanted, strict=True)
-    )
-    returned = set(_written(kernel).values()) <= set(kernel.results)
-    empty = any(value.is_empty for value in values)
-    viewed = any(
+    for value, buffer in zip(values, wanted, strict=True):
+        if value.is_empty:
+            return "takes or returns an array without elements: leave the call out for such arrays"
+        storage = storage_of(value.dtype)
+        if storage.dtype != buffer.dtype or storage.words != 1:
+            return (
+                f"takes or returns {value.dtype}, which compiled programs keep in another form: "
+                "convert the array, with astype, to a type of 32 bits or less"
+            )
+    if not set(_written(kernel).values()) <= set(kernel.results):
+        return "writes to an argument that it does not return: return it"
+    if len(program.body) != 1:
+        return (
+            "has loops over registers within other loops, which only its own run takes apart: use "
+            "a loop over a range for one of them"
+        )
+    if any(
         alias.buffer in buffers and buffers[alias.buffer].kind is Kind.SCRATCH
-        for alias in kernel.program.aliases
-    )  # tensors in HBM as another width; functions cannot declare that parameters share memory
-    is_one = len(kernel.program.body) == 1  # loops over registers within each other split it
-    return same and returned and is_one and not (empty or viewed) and _is_sound(configuration)
+        for alias in program.aliases
+    ):  # functions cannot declare that parameters share memory
+        return (
+            "reads a tensor in HBM as elements of another type: take the view of a tile in SBUF, "
+            "or pass the array as that type"
+        )
+    return ""
 
 
 def _written(kernel: SerializedKernel) -> dict[str, str]:
