@@ -1,12 +1,10 @@
-"""``neuronjax nki``: checks, runs, times, profiles or prints a kernel from a file."""
+"""``neuronjax nki``: checks, runs, times, profiles, compares or prints kernels of files."""
 
 from __future__ import annotations
 
 import argparse
 import ast
-import importlib.util
 import re
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,41 +17,58 @@ import numpy as np
 
 import neuronjax
 from neuronjax import nki
+from neuronjax.cli.arguments import whole
 from neuronjax.cli.command import Command
 from neuronjax.emulate.core import DataflowOrder, ProgramOrder
-from neuronjax.errors import ConfigurationError, NeuronError, ScriptError, did_you_mean
-from neuronjax.machine.chips import CHIPS
-from neuronjax.nki.targets import chip_of
+from neuronjax.errors import ConfigurationError, NeuronError, ScriptError
+from neuronjax.nki.gym.agreement import Bounds
+from neuronjax.nki.gym.difference import Difference
+from neuronjax.nki.gym.evaluation import OK, json_text, judge
+from neuronjax.nki.gym.files import Place, kernel_at
+from neuronjax.nki.gym.limits import Limits
+from neuronjax.nki.gym.trials import Trials, evaluate_files
 from neuronjax.profiling.store import REPORT
 from neuronjax.profiling.text import table
 from neuronjax.profiling.text import text as summary
 from neuronjax.program.text import format as text_of
-from neuronjax.timing.calibration import CALIBRATION
 
 _DESCRIPTION = """\
-Traces a kernel in a file with the given shapes, and says what the chip would refuse (check), what
-its results are and whether they depend on the order in which engines run (run), how long it takes
-and which engines are busy (bench), what is slow and why (profile, which writes a report to a
-folder), or what its program looks like (print). The arguments of a run are normally distributed,
-and the same every time; integers are 0.
+Traces kernels of files with given arguments, and says what the chip would refuse (check), what
+their results are and whether they depend on the order in which engines run (run), how long they
+take, what bounds them and which lines cost most (bench), what is slow and why (profile, which
+writes a report to a folder), what differs between two (compare), or what their program looks like
+(print). The arguments of a run are normally distributed, and the same every time; integers are 0.
 
-A kernel is a function of the file that is marked by nki.jit; `import nki` works in it. KERNEL[2]
-has two programs, on the physical cores of a logical core.
+A kernel is a function of the file that is marked by nki.jit; `import nki` and `import
+neuronxcc.nki` work in it. KERNEL[2] has two programs, on the physical cores of a logical core;
+without a name it is the only kernel of the file.
 
-Example: neuronjax nki bench softmax.py:softmax --shapes=256x64,256x1:bfloat16 --set scale=2.0
+With --task, bench judges any number of kernels by a file with inputs(), which returns their
+arguments, and reference(*inputs), which returns their results: values within bounds (RTOL and ATOL
+of the file), races, capacity, time, counters. Each candidate runs in a process of its own, which
+may write to a folder of its own alone, and which is ended, and named, if it opens a socket, starts
+a program, or takes more than --seconds, --memory or --output. --json prints all of it.
+
+Examples: neuronjax nki bench softmax.py:softmax --shapes=256x64,256x1:bfloat16 --set scale=2.0
+          neuronjax nki bench candidates/*.py --task=softmax_task.py --processes=8 --json
+          neuronjax nki compare before.py after.py --task=softmax_task.py
+
+Exit codes of bench and compare: 0 all is well, 1 no kernel is ok.
 """
 
-_PLACE = re.compile(r"(.+):(\w+)(?:\[(\d+)\])?")
+OK_CODE, NONE_OK = 0, 1
+"""Exit codes."""
+
 _SHAPE = re.compile(r"(\d+(?:x\d+)*)(?::(\w+))?")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=ACTIONS)
-    parser.add_argument("kernel", metavar="FILE:KERNEL")
+    parser.add_argument("action", choices=(*ACTIONS, "compare"))
+    parser.add_argument("kernels", nargs="+", metavar="FILE[:KERNEL]")
     parser.add_argument(
         "--shapes",
-        required=True,
         type=_arrays,
+        default=[],
         metavar="SHAPES",
         help="the arguments' shapes: 128x64,128x64:bfloat16 (default dtype: float32)",
     )
@@ -66,6 +81,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="an argument that is no array: a number, a string or another literal of Python",
     )
+    parser.add_argument(
+        "--task",
+        type=Path,
+        metavar="FILE",
+        help="bench, compare: a file with inputs() and reference(*inputs), in place of --shapes",
+    )
+    parser.add_argument("--json", action="store_true", help="bench, compare: print JSON")
+    parser.add_argument(
+        "--processes", type=whole(1), default=1, metavar="N",
+        help="bench: how many candidates are judged side by side (default: %(default)s)",
+    )  # fmt: skip
+    for name, unit, what, default in (
+        ("seconds", "S", "seconds of computing time", Limits.seconds),
+        ("memory", "MIB", "MiB of memory", Limits.mebibytes),
+        ("output", "KIB", "KiB of output", Limits.output_kibibytes),
+    ):
+        parser.add_argument(
+            f"--{name}", type=whole(1), default=default, metavar=unit,
+            help=f"bench, compare: {what} that a candidate may take (default: %(default)s)",
+        )  # fmt: skip
     parser.add_argument(
         "--to",
         type=Path,
@@ -111,11 +146,60 @@ def _arrays(text: str) -> list[np.ndarray]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit code 0; what the chip refuses is an error."""
+    """Exit code 0, or 1 where no candidate is ok; what the chip refuses is an error."""
+    _check(arguments)
     with _lines_of_the_file():
-        kernel = _kernel(arguments.kernel)
+        if arguments.action == "compare":
+            return _compare(arguments)
+        if arguments.task is not None or arguments.json or len(arguments.kernels) > 1:
+            return _bench_all(arguments)
+        nki.install()
+        kernel = kernel_at(Place.of(arguments.kernels[0]))
         print(ACTIONS[arguments.action](kernel, arguments))
     return 0
+
+
+def _check(given: argparse.Namespace) -> None:
+    """Raises ``ConfigurationError`` for options that do not go with the action."""
+    count = len(given.kernels)
+    if given.action == "compare" and count != 2:
+        raise ConfigurationError(f"compare takes two kernels, and got {count}.")
+    judges = given.action in ("bench", "compare")
+    for name, is_given in (("--task", given.task is not None), ("--json", given.json)):
+        if is_given and not judges:
+            raise ConfigurationError(f"{given.action} takes no {name}; bench and compare do.")
+    if count > 1 and not judges:
+        raise ConfigurationError(f"{given.action} takes one kernel, and got {count}.")
+    if given.task is not None and (given.shapes or given.values):
+        raise ConfigurationError("--task has the arguments; leave out --shapes and --set.")
+    if given.task is None and not given.shapes:
+        raise ConfigurationError("give the arguments' shapes (--shapes=128x64), or a --task.")
+
+
+def _trials(given: argparse.Namespace) -> Trials:
+    return evaluate_files(
+        given.kernels,
+        given.task,
+        shapes=[(array.shape, array.dtype.name) for array in given.shapes],
+        values=dict(given.values),
+        target=given.target,
+        processes=given.processes,
+        limits=Limits(given.seconds, given.memory, given.output),
+    )
+
+
+def _bench_all(given: argparse.Namespace) -> int:
+    trials = _trials(given)
+    print(json_text(trials.to_json()) if given.json else trials)
+    return OK_CODE if any(row["status"] == OK for row in trials.evaluations) else NONE_OK
+
+
+def _compare(given: argparse.Namespace) -> int:
+    trials = _trials(given)
+    before, after = trials.evaluations
+    difference = Difference(before, after)
+    print(json_text(difference.to_json()) if given.json else difference)
+    return OK_CODE if all(row["status"] == OK for row in trials.evaluations) else NONE_OK
 
 
 @contextmanager
@@ -136,36 +220,7 @@ def _lines_of_the_file() -> Iterator[None]:
         raise ScriptError(f"{lines[-1]}: {type(error).__name__}: {error}") from None
 
 
-def _kernel(place: str) -> nki.Kernel:
-    """The kernel of a place such as `kernels.py:softmax` or `kernels.py:softmax[2]`.
-
-    Raises:
-      ConfigurationError: the file has no such kernel; OSError: there is no such file.
-    """
-    match = _PLACE.fullmatch(place)
-    if match is None:
-        raise ConfigurationError(f"{place!r} does not name a kernel; write FILE:KERNEL.")
-    file, name, programs = match.groups()
-    path = Path(file)
-    path.open().close()
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise ConfigurationError(f"{file} is not a Python file.")
-    nki.install()
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.parent))
-    spec.loader.exec_module(module)
-    kernels = {key: value for key, value in vars(module).items() if isinstance(value, nki.Kernel)}
-    if name not in kernels:
-        there = ", ".join(kernels) or "none"
-        raise ConfigurationError(
-            f"{file} has no kernel {name!r}; its functions marked with nki.jit: {there}."
-            f"{did_you_mean(name, kernels)}"
-        )
-    return kernels[name][int(programs)] if programs else kernels[name]
-
-
-def _check(kernel: nki.Kernel, given: argparse.Namespace) -> str:
+def _accept(kernel: nki.Kernel, given: argparse.Namespace) -> str:
     traced = kernel.trace(*given.shapes, target=given.target, **dict(given.values))
     refused = f"{traced.program.name}: {traced.program.target.chip} accepts it"
     return "\n".join([refused, *traced.notes])
@@ -217,26 +272,8 @@ def _statistics(value: np.ndarray) -> tuple[str, ...]:
 
 
 def _bench(kernel: nki.Kernel, given: argparse.Namespace) -> str:
-    time = nki.benchmark(kernel, *given.shapes, target=given.target, **dict(given.values))
-    busy = [
-        (name, f"{nanoseconds / 1e3:.2f}", f"{time.share(name):.1%}")
-        for name, nanoseconds in time.busy_ns.items()
-        if nanoseconds
-    ]
-    chip = chip_of(given.target)
-    facts = (
-        f"{time.program} on a core of {chip}: {time.total_ns / 1e3:.2f} µs on the device, "
-        f"including {time.launch_ns / 1e3:.2f} for the launch; {time.flops / 1e6:,.2f} MFLOP, "
-        f"{time.dma_bytes / 1e3:,.1f} kB moved, {time.instruction_count} instructions"
-    )
-    call = CALIBRATION.host_call_ns[CHIPS[chip].core.version]
-    if call:
-        facts += (
-            f"\nThe call of a program by its host takes {call / 1e3:g} µs more: it is part of what "
-            "neuronjax.estimate calls a step, whose time on the device is compared with this one."
-        )
-    assumed = "".join(f"\nassumed: {what}" for what in time.assumed)
-    return facts + assumed + "\n\n" + table(["busy", "µs", "of the time"], busy)
+    traced = kernel.trace(*given.shapes, target=given.target, **dict(given.values))
+    return str(judge(traced.native, None, (), Bounds(), traced.notes))
 
 
 def _profile(kernel: nki.Kernel, given: argparse.Namespace) -> str:
@@ -251,7 +288,7 @@ def _print(kernel: nki.Kernel, given: argparse.Namespace) -> str:
 
 
 ACTIONS: Mapping[str, Callable[[nki.Kernel, argparse.Namespace], str]] = {
-    "check": _check,
+    "check": _accept,
     "run": _run,
     "bench": _bench,
     "profile": _profile,
@@ -260,7 +297,7 @@ ACTIONS: Mapping[str, Callable[[nki.Kernel, argparse.Namespace], str]] = {
 """Name -> what it prints."""
 
 COMMAND = Command(
-    help="check, run, time, profile or print a kernel written in NKI",
+    help="check, run, time, profile, compare or print kernels written in NKI",
     description=_DESCRIPTION,
     add_arguments=add_arguments,
     run=run,

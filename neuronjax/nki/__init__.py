@@ -5,6 +5,7 @@
     result = nki.simulate(kernel)(x)
     time = nki.benchmark(kernel, x).total_ns
     report = nki.profile(kernel, x, folder="report")
+    judged = nki.evaluate(kernel, reference, [x])
 
 Loops stay loops where their rounds differ in addresses only. Names that are not built raise
 ``UnsupportedProgramError`` on call; every module lists its own in `NOT_BUILT`, with the reasons.
@@ -18,6 +19,9 @@ from typing import TYPE_CHECKING
 from neuronjax import nki_imports
 from neuronjax.errors import ConfigurationError
 from neuronjax.nki import collectives, isa, language
+from neuronjax.nki.gym.evaluation import Evaluation, evaluate
+from neuronjax.nki.gym.limits import Limits
+from neuronjax.nki.gym.trials import Trials, evaluate_files
 from neuronjax.nki.kernel import Kernel, jit, simulate
 from neuronjax.nki.profiling import benchmark, profile
 from neuronjax.nki.refusal import removed, unknown
@@ -26,8 +30,9 @@ from neuronjax.program.element_types import ElementType
 from neuronjax.timing.timeline import Timeline
 
 __all__ = [
-    "Kernel", "Point", "Sweep", "Timeline", "benchmark", "collectives", "dtype", "install", "isa",
-    "jit", "language", "profile", "simulate", "sweep",
+    "Evaluation", "Kernel", "Limits", "Point", "Sweep", "Timeline", "Trials", "benchmark",
+    "collectives", "dtype", "evaluate", "evaluate_files", "install", "isa", "jit", "language",
+    "profile", "simulate", "sweep",
 ]  # fmt: skip
 
 dtype = ElementType

@@ -207,7 +207,7 @@ def _allocated(grid: Grid) -> tuple[program.Program, _Measures]:
 
 
 _UNWRITTEN = "uninitialised"
-_ADVICE: Mapping[str, str] = {
+ADVICE: Mapping[str, str] = {
     UNORDERED: "results depend on their order unless values agree",
     _UNWRITTEN: "such values are arbitrary, and results must not depend on them",
 }
@@ -230,10 +230,10 @@ class _Checked:
         advice: dict[str, str] = {}
         unwritten = set()
         for finding in verify(finished):
-            is_advice = finding.rule in _ADVICE
+            is_advice = finding.rule in ADVICE
             text = str(finding)
             if is_advice:
-                what = f"{finding.path}: {finding.actual}; {_ADVICE[finding.rule]}."
+                what = f"{finding.path}: {finding.actual}; {ADVICE[finding.rule]}."
                 text = f"{grid.name}: {what}"
             place = without_names(text, lines)
             (advice if is_advice else refused).setdefault(place, with_lines(text, lines))

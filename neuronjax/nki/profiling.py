@@ -13,6 +13,8 @@ from neuronjax.nki.kernel import Kernel, kernel_of
 from neuronjax.profiling import store
 from neuronjax.profiling.analyse import analyse, facts
 from neuronjax.profiling.records import Profile, Run
+from neuronjax.program.program import Program
+from neuronjax.timing.platform import Platform
 from neuronjax.timing.schedule import schedule
 from neuronjax.timing.timeline import Timeline
 
@@ -30,7 +32,8 @@ def benchmark(
     """
     kernel = _given(kernel, "benchmark")
     called = call(kernel.function, arguments, keywords)
-    return schedule(kernel.compile(called, target).program)
+    program = kernel.compile(called, target).program
+    return schedule(program, platform=platform_of(program))
 
 
 def profile(
@@ -49,18 +52,22 @@ def profile(
     Raises as `Kernel.trace` does, and ``ConfigurationError`` if the folder cannot be written to.
     """
     kernel = _given(kernel, "profile")
-    traced = kernel.compile(call(kernel.function, arguments, keywords), target)
-    machine = _machine(traced.program.target.chip, traced.program.target.lnc)
-    recorded = Profile(
+    recorded = profiled(kernel.compile(call(kernel.function, arguments, keywords), target).program)
+    if folder is not None:
+        store.write(recorded, Path(folder))
+    return recorded
+
+
+def profiled(program: Program) -> Profile:
+    """The profile of one run of a kernel's program."""
+    machine = machine_of(program)
+    return Profile(
         machine=facts(machine),
-        programs=(analyse(traced.program, machine),),
+        programs=(analyse(program, machine, platform=platform_of(program, machine)),),
         runs=(Run(0, (0,), 0.0, 0, 0),),
         counts=(1,),
         host_ns=0,
     )
-    if folder is not None:
-        store.write(recorded, Path(folder))
-    return recorded
 
 
 def _given(kernel: Callable[..., object] | None, name: str) -> Kernel:
@@ -73,7 +80,17 @@ def _given(kernel: Callable[..., object] | None, name: str) -> Kernel:
     return kernel_of(kernel)
 
 
-def _machine(chip: str, lnc: int) -> Machine:
-    """The smallest machine with a chip that takes kernels."""
+def platform_of(program: Program, machine: Machine | None = None) -> Platform:
+    """What a kernel is timed on: a machine (None: the smallest with its ranks) whose other logical
+    cores are idle, as in an estimate of the kernel alone. The physical cores of a logical one share
+    its memory, whether or not the kernel uses them all."""
+    chip = program.target.chip_spec
+    busy = min(chip.cores, program.ranks * chip.default_lnc)
+    return Platform.of(program, machine, busy_cores=busy)
+
+
+def machine_of(program: Program) -> Machine:
+    """The smallest machine with the chip that a kernel is for."""
+    chip, lnc = program.target.chip, program.target.lnc
     target = next(name for name, instance in INSTANCES.items() if instance.chip.name == chip)
     return Machine.create(target, lnc)

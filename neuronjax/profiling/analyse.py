@@ -79,12 +79,14 @@ def analyse(
     model_flops: float = 0.0,
     interface: Interface = NO_INTERFACE,
     cores: tuple[int, ...] = (),
+    platform: Platform | None = None,
 ) -> ProgramProfile:
-    """The profile of an allocated program, whose ranks are on these cores.
+    """The profile of an allocated program, whose ranks are on these cores, on a platform (None: the
+    machine's, whose other cores are idle).
 
     UnsupportedProgramError: it cannot be timed. MalformedProgramError: its engines deadlock.
     """
-    platform = platform_of(program, machine)
+    platform = platform or platform_of(program, machine)
     timed = schedule(program, platform=platform, assumptions=ASSUMPTIONS)
     nodes = dict(placed(program))
     memory = memories(program, [nodes[kernel.path].kernel for kernel in timed.kernels], timed)

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 from neuronjax.profiling.records import Span
+from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.instruction import Semaphore
 from neuronjax.timing.core import Event
 from neuronjax.timing.encoding import PS, Compiled
@@ -29,9 +30,7 @@ TENSOR = "tensor"
 
 def spans(first: FirstRun, platform: Platform, most: int) -> tuple[Span, ...]:
     """The first `most` events of a kernel in its first run, in the order of their starts."""
-    compiled = first.compiled
-    result = simulate(compiled, platform, most, first.state, first.completed)
-    events = sorted(result.events, key=lambda event: (event.start, event.end))
+    compiled, events = first.compiled, _events(first, platform, most)
     signals = _signals(compiled, events)
     return tuple(
         Span(
@@ -43,6 +42,36 @@ def spans(first: FirstRun, platform: Platform, most: int) -> tuple[Span, ...]:
         )
         for event in events
     )
+
+
+def _events(first: FirstRun, platform: Platform, most: int) -> list[Event]:
+    result = simulate(first.compiled, platform, most, first.state, first.completed)
+    return sorted(result.events, key=lambda event: (event.start, event.end))
+
+
+def waits_by_part(
+    first: FirstRun, platform: Platform, most: int
+) -> dict[tuple[int, str, int], float]:
+    """How long engines, and all queues of transfers as one, were idle before the instructions of a
+    part of a kernel, in ns, by the part, the resource that they waited for, and the part that this
+    worked for."""
+    compiled, events = first.compiled, _events(first, platform, most)
+    signals = _signals(compiled, events)
+    still: dict[tuple[int, str, int], float] = defaultdict(float)
+    free: dict[str, int] = {}
+    for event in events:
+        if event.kind == "engine" and isinstance(compiled.instructions[event.leaf], DmaInstruction):
+            continue  # the engine only tells a queue of the transfer
+        worker = kind_of(_LANES[event.kind](event.lane))
+        since = free.get(worker, first.lead)
+        free[worker] = max(since, event.end)
+        released = _released(compiled, event, signals)
+        if event.start > since and released >= 0:
+            cause = events[released]
+            part, awaited = (compiled.instructions[by.leaf].part or 0 for by in (event, cause))
+            resource = kind_of(_LANES[cause.kind](cause.lane))
+            still[part, resource, awaited] += (event.start - since) / PS
+    return dict(still)
 
 
 def _signals(compiled: Compiled, events: list[Event]) -> dict[Semaphore, list[tuple[int, int]]]:

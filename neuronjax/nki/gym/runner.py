@@ -1,0 +1,213 @@
+"""The process that forks those of a trial, and ends them in time.
+
+``python -m neuronjax.nki.gym.runner`` takes what is asked, as JSON, and writes an evaluation in
+each line, with the number of its candidate. It has loaded what they need and no thread runs in it,
+so a process of a candidate begins at once, and knows nothing of the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import jax
+import ml_dtypes
+import numpy as np
+
+from neuronjax.nki.gym import evaluation, worker
+from neuronjax.nki.gym.agreement import Bounds
+from neuronjax.nki.gym.files import Task
+from neuronjax.nki.gym.limits import Limits, of_signal
+from neuronjax.nki.gym.worker import Candidate
+
+_MOST_BYTES = 1 << 30
+"""That a process may hand on."""
+_CHUNK = 1 << 16
+
+Work = Callable[[Callable[[bytes], None]], bytes]
+"""What a process does: given what sends its last words, it returns what it hands on."""
+
+
+@dataclass
+class Child:
+    """A process that works, and what it has handed on."""
+
+    number: int
+    pipe: int
+    deadline: float
+    handed_on: bytearray = field(default_factory=bytearray)
+    #: Why it was ended; and how it ended, as the system says it.
+    reason: str = ""
+    status: int = 0
+
+    def end(self, reason: str) -> None:
+        """Ends it and all that it has started."""
+        self.reason = self.reason or reason
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.number, signal.SIGKILL)
+
+
+def start(work: Work, patience: float) -> Child:
+    """A process of its own group that does some work."""
+    sys.stdout.flush()
+    reading, writing = os.pipe()
+    number = os.fork()
+    if number == 0:
+        _work(work, reading, writing)
+    os.close(writing)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.setpgid(number, number)
+    return Child(number, reading, time.monotonic() + patience)
+
+
+def _work(work: Work, reading: int, writing: int) -> None:
+    """Does the work of a new process, and ends it."""
+
+    def send(data: bytes) -> None:
+        while data:
+            data = data[os.write(writing, data) :]
+
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        os.close(reading)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        send(work(send))
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def finished(children: Sequence[Child], patience: float = 0.5) -> Iterator[Child]:
+    """Waits for news, and yields the processes that are done."""
+    ready, _, _ = select.select([child.pipe for child in children], [], [], patience)
+    for child in children:
+        if time.monotonic() > child.deadline:
+            child.end("it has not ended in time: it sleeps, or waits for what never comes")
+        if child.pipe not in ready:
+            continue
+        data = os.read(child.pipe, _CHUNK)
+        child.handed_on += data
+        if len(child.handed_on) > _MOST_BYTES:
+            child.end("its program is too large to hand on")
+        if not data:
+            os.close(child.pipe)
+            child.end("")  # nothing more comes of it
+            _, child.status = os.waitpid(child.number, 0)
+            yield child
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Candidates, and what they are judged by."""
+
+    candidates: Sequence[Candidate]
+    task: Task
+    limits: Limits
+    processes: int
+
+    def run(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The number of each candidate and its evaluation, in the order in which they end."""
+        waiting = deque(range(len(self.candidates)))
+        working: dict[int, tuple[int, Path, bool]] = {}
+        children: list[Child] = []
+        try:
+            while waiting or children:
+                while waiting and len(children) < self.processes:
+                    number = waiting.popleft()
+                    folder = Path(tempfile.mkdtemp(prefix="neuronjax-candidate-")).resolve()
+                    child = self._tracing(number, folder)
+                    working[child.number] = number, folder, True
+                    children.append(child)
+                for child in finished(children):
+                    children.remove(child)
+                    number, folder, is_trace = working.pop(child.number)
+                    shutil.rmtree(folder, ignore_errors=True)
+                    answer = self._answer(number, child)
+                    if is_trace and "program" in answer:
+                        judging = self._judging(number, answer)
+                        working[judging.number] = number, folder, False
+                        children.append(judging)
+                    else:
+                        yield number, answer
+        finally:
+            for child in children:
+                child.end("the trial was stopped")
+                shutil.rmtree(working[child.number][1], ignore_errors=True)
+
+    def _tracing(self, number: int, folder: Path) -> Child:
+        candidate = self.candidates[number]
+        return start(
+            lambda send: worker.trace(candidate, self.task, self.limits, folder, send),
+            self.limits.patience_seconds,
+        )
+
+    def _judging(self, number: int, written: dict[str, Any]) -> Child:
+        candidate = self.candidates[number]
+        return start(
+            lambda send: worker.judge(candidate, self.task, written, self.limits, send),
+            self.limits.patience_seconds,
+        )
+
+    def _answer(self, number: int, child: Child) -> dict[str, Any]:
+        """What a process has handed on, if it is whole; else why it is not."""
+        try:
+            answer: dict[str, Any] = json.loads(child.handed_on)
+            return answer
+        except ValueError:
+            reason = child.reason or "it ended its process before it was done"
+        if os.WIFSIGNALED(child.status) and not child.reason:
+            reason = of_signal(os.WTERMSIG(child.status), self.limits)
+        return self.candidates[number].fails(evaluation.ENDED, reason)
+
+
+def read_task(path: Path, limits: Limits) -> Task | str:
+    """The task of a file, read in a process of its own; or why there is none."""
+    child = start(lambda _: worker.read_task(path), limits.patience_seconds)
+    while not list(finished([child])):
+        pass
+    if not child.handed_on:
+        return f"{path}: the task's process has ended: {child.reason or child.status}"
+    answer: Task | str = pickle.loads(bytes(child.handed_on))
+    return answer
+
+
+def _task(asked: dict[str, Any], limits: Limits) -> Task | str:
+    if asked["task"] is not None:
+        return read_task(Path(asked["task"]), limits)
+    arrays = tuple(
+        jax.ShapeDtypeStruct(tuple(shape), getattr(ml_dtypes, name, None) or np.dtype(name))
+        for shape, name in asked["shapes"]
+    )
+    return Task(arrays, asked["values"], None, Bounds())
+
+
+def main(given: TextIO, out: TextIO) -> None:
+    """Answers what is asked."""
+    jax.config.update("jax_platforms", "cpu")
+    asked = json.load(given)
+    limits = Limits(**asked["limits"])
+    task = _task(asked, limits)
+    if isinstance(task, str):
+        print(json.dumps({"error": task}), file=out, flush=True)
+        return
+    candidates = [Candidate(text, asked["target"]) for text in asked["candidates"]]
+    for number, document in Trial(candidates, task, limits, asked["processes"]).run():
+        print(json.dumps([number, document]), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.stdin, sys.stdout)

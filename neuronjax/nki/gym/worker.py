@@ -1,0 +1,139 @@
+"""What the processes of a trial do: read the task, trace a candidate, judge what it has written.
+
+A candidate's code runs in a process of its own, which hands on nothing but the program that it has
+written, as text; another process, in which no stranger's code runs, computes its values and time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from neuronjax import native_kernels
+from neuronjax.errors import NeuronError
+from neuronjax.nki.arrays import is_array
+from neuronjax.nki.calls import call
+from neuronjax.nki.gym import evaluation
+from neuronjax.nki.gym.evaluation import Evaluation, described
+from neuronjax.nki.gym.files import Place, Task, kernel_at, task_at
+from neuronjax.nki.gym.limits import Guard, Limits, limit, out_of_memory, readable_roots
+from neuronjax.nki.gym.sandbox import confine
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A kernel of a file, as the user names it."""
+
+    text: str
+    target: str
+
+    @property
+    def place(self) -> Place:
+        """Where it is."""
+        return Place.of(self.text)
+
+    def fails(self, status: str, reason: str) -> dict[str, Any]:
+        """Its evaluation where nothing but a reason is known."""
+        document = Evaluation(kernel=self.text, target=self.target, status=status, reason=reason)
+        return document.to_json()
+
+
+def read_task(path: Path) -> bytes:
+    """The task of a file, or a text that says what is wrong with it, pickled."""
+    try:
+        answer: Task | str = task_at(path)
+    except (NeuronError, OSError) as error:
+        answer = str(error)
+    except Exception as error:
+        answer = f"the task fails: {described(error)}"
+    try:
+        return pickle.dumps(answer)
+    except Exception as error:
+        return pickle.dumps(f"{path}: an input cannot be handed to another process: {error}")
+
+
+def trace(
+    candidate: Candidate, task: Task, limits: Limits, folder: Path, send: Callable[[bytes], None]
+) -> bytes:
+    """The program that a candidate writes for the task's arguments, as JSON; or its evaluation, if
+    it writes none. Its output goes to a file in `folder`, and `send` takes its last words."""
+    file = candidate.place.path.resolve()
+
+    def end(reason: str) -> None:
+        send(json.dumps(candidate.fails(evaluation.ENDED, reason)).encode())
+        os._exit(0)
+
+    _into(folder)
+    confine(folder, readable_roots(file))
+    sys.addaudithook(Guard(file, folder, readable_roots(file), end))
+    limit(limits, file, end)
+    arguments, named = jax.tree.map(_shape_of, (task.positional, dict(task.named)))
+    try:
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            kernel = kernel_at(Place(file, candidate.place.name, candidate.place.grid))
+            called = call(kernel.function, arguments, named)
+            traced = kernel.compile(called, candidate.target)
+        notes = [*traced.notes, *(str(warning.message) for warning in warned)]
+        answer = {"program": traced.native.configuration(), "notes": notes}
+    except MemoryError:
+        answer = candidate.fails(evaluation.ENDED, out_of_memory(limits))
+    except (NeuronError, OSError) as error:
+        is_ours = isinstance(error, NeuronError)
+        reason = str(error) if is_ours else described(error)
+        answer = candidate.fails(evaluation.REFUSED if is_ours else evaluation.FAILED, reason)
+    except (Exception, SystemExit) as error:
+        answer = candidate.fails(evaluation.FAILED, described(error))
+    return json.dumps(answer).encode()
+
+
+def judge(
+    candidate: Candidate,
+    task: Task,
+    written: dict[str, Any],
+    limits: Limits,
+    send: Callable[[bytes], None],
+) -> bytes:
+    """The evaluation of what a candidate has written, as JSON."""
+
+    def end(reason: str) -> None:
+        send(json.dumps(candidate.fails(evaluation.ENDED, reason)).encode())
+        os._exit(0)
+
+    limit(limits, candidate.place.path.resolve(), end)
+    try:
+        native = native_kernels.read(written["program"])
+        called = [leaf for leaf in jax.tree.leaves((task.positional, task.named)) if is_array(leaf)]
+        judged = evaluation.judge(native, task.expected, called, task.bounds, written["notes"])
+        document = {**judged.to_json(), "kernel": candidate.text}
+    except MemoryError:
+        document = candidate.fails(evaluation.ENDED, out_of_memory(limits))
+    except (NeuronError, ValueError) as error:
+        document = candidate.fails(evaluation.FAILED, str(error))
+    return json.dumps(document).encode()
+
+
+def _into(folder: Path) -> None:
+    """Makes a folder this process's own: it works there, and its output goes to a file there."""
+    os.chdir(folder)
+    tempfile.tempdir = str(folder)
+    sys.dont_write_bytecode = True
+    output = os.open(folder / "output", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+
+
+def _shape_of(leaf: Any) -> Any:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if is_array(leaf) else leaf
