@@ -65,8 +65,8 @@ class Unit:
             self.constants[key] = self.buffer(shape, storage.dtype, "c", Kind.CONSTANT, data)
         return self.constants[key]
 
-    def register(self, limit: int | None, stem: str = "r") -> Register:
+    def register(self, limit: int | None, stem: str = "r", usual: int | None = None) -> Register:
         """A new register."""
-        register = Register(self.name(stem), limit)
+        register = Register(self.name(stem), limit, usual)
         self.registers[register.name] = register
         return register

@@ -113,13 +113,15 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A 32-bit scalar register, set at run time; `limit` is the greatest value it may hold.
+    """A 32-bit scalar register, set at run time; `limit` is the greatest value it may hold, and
+    `usual` a greatest value that is expected, for estimates of time alone.
 
     Registers are virtual, as in NKI: every engine sees the same value.
     """
 
     name: str
     limit: int | None = None
+    usual: int | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)

@@ -94,7 +94,8 @@ class _Parser:
         self.cursor.expect("$")
         name = self.cursor.word()
         limit = self.cursor.integer() if self.cursor.accept("limit") else None
-        register = Register(name, limit)
+        usual = self.cursor.integer() if self.cursor.accept("usual") else None
+        register = Register(name, limit, usual)
         self.declare(self.names.registers, name, register, start)
         return register
 

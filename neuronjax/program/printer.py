@@ -154,7 +154,8 @@ def _function(function: Function) -> list[str]:
 
 def _register_line(register: Register) -> str:
     limit = f" limit {register.limit}" if register.limit is not None else ""
-    return f"register ${register.name}{limit}"
+    usual = f" usual {register.usual}" if register.usual is not None else ""
+    return f"register ${register.name}{limit}{usual}"
 
 
 def _string(text: str) -> str:

@@ -42,6 +42,12 @@ class Loop:
         """The greatest number of trips; None if a register without limit decides."""
         return self.trips if isinstance(self.trips, int) else self.trips.limit
 
+    @property
+    def usual_trips(self) -> int | None:
+        """The number of trips that is expected, or else the greatest."""
+        usual = None if isinstance(self.trips, int) else self.trips.usual
+        return self.most_trips if usual is None else usual
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class While:

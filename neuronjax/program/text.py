@@ -16,7 +16,8 @@
 An access is ``%buffer{slot}<partition, partitions>[offset; stride:size, …] as dtype``; slot and
 partitions are left out at slot 0, partition 0 and one partition. Offsets, slots, partitions and
 counts are affine: ``128*i + 5``; an offset may begin with a register, ``64*$row + 5``. Constants
-are ``#1.0``. Fields at their defaults are left out. Flags are ``true``, ``first(k)``, ``last(k)``.
+are ``#1.0``. ``register $rounds limit 127 usual 3`` is timed as if it were at most 3. Fields at
+their defaults are left out. Flags are ``true``, ``first(k)``, ``last(k)``.
 ``kernel "next" overlaps 1 { … }`` begins while the kernel before it runs, and
 ``after=(@vector - 1)`` waits for what that has for the Vector engine, ``after=(@vector - 1 but 3)``
 for all but its last three instructions there.

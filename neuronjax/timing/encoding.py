@@ -39,9 +39,9 @@ class Assumptions:
     unknown_trips: int = 1
 
     def trips_of(self, loop: Loop | While) -> int:
-        """Trips that are measured, or the most there can be, or the assumed number."""
+        """Trips that are measured, or usual, or the most there can be, or the assumed number."""
         name = loop.variable if isinstance(loop, Loop) else loop.register.name
-        known = loop.most_trips if isinstance(loop, Loop) else None
+        known = loop.usual_trips if isinstance(loop, Loop) else None
         return self.trips.get(name, self.unknown_trips if known is None else known)
 
 

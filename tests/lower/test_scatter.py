@@ -200,6 +200,15 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
             whole_numbers(4, 300, 80, dtype=np.int32),
         ),
     ),
+    "one wide window": (WAYS["add"], (table(9, 768), indices(9, 1), whole_numbers(1, 768))),
+    "a few windows that 96 divides": (
+        WAYS["maximum"],
+        (table(9, 3, 12288), indices(9, 4), whole_numbers(4, 3, 12288)),
+    ),
+    "windows of columns": (
+        lambda t, i, u: t.at[:, :, i].multiply(u),
+        (table(384, 50, 9), indices(9, 1), whole_numbers(384, 50, 1)),
+    ),
     "windows in parts": (
         WAYS["multiply"],
         (table(70, 5001), indices(70, 100), whole_numbers(100, 5001)),

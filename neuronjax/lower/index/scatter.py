@@ -8,8 +8,9 @@ overlap without being the same go one by one, as do single and great ones.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from neuronjax.formats import FLOAT32
@@ -63,6 +64,7 @@ def scatter(scope: Scope, op: Op) -> None:
     )  # fmt: skip
     news = [_updates(scope, update, numbers, (table.vectors, *sizes)) for update in updates]
     unique = bool(op.attributes.get("unique_indices", False)) or how.is_set
+    is_sorted = bool(op.attributes.get("indices_are_sorted", False))
     largest = max(targets, key=lambda view: view.buffer.dtype.storage_bits).buffer.dtype
     one_by_one = addresses.are_better(table, largest, scope.tuning) or not table.are_disjoint
     shape = (scope.tuning.index_columns, PARTITIONS)
@@ -71,7 +73,7 @@ def scatter(scope: Scope, op: Op) -> None:
     def write(builder: KernelBuilder, views: list[View], buffers: list[Buffer]) -> None:
         work = _Scatter(
             scope, builder, table, how, views[:count], views[count : 2 * count], views[-1],
-            buffers[0] if buffers else None,
+            buffers[0] if buffers else None, is_sorted,
         )  # fmt: skip
         if one_by_one:
             work.one_by_one()
@@ -80,7 +82,15 @@ def scatter(scope: Scope, op: Op) -> None:
         else:
             work.by_rows()
 
-    key = ("scatter", table, how.is_set, how.is_sum, unique, region.fingerprint(op.regions[0]))
+    key = (
+        "scatter",
+        table,
+        how.is_set,
+        how.is_sum,
+        unique,
+        is_sorted,
+        region.fingerprint(op.regions[0]),
+    )
     scope.kernel("scatter", [op], key, [*targets, *news, index], scratch, write)
 
 
@@ -127,6 +137,23 @@ def _updates(
     return flat(scope, scope.view(update).transposed([*outer, *inner]), shape)
 
 
+def usual_rounds(vectors: int, table: GatherTable, *, is_sorted: bool) -> int:
+    """How many of so many index vectors name the same row, at most, as they usually do.
+
+    Sorted ones are as many in a row as there are for each row of the table. Others are drawn at
+    random: it is the greatest number of which half a row or more is expected, by the binomial
+    distribution.
+    """
+    rows = table.rows
+    if is_sorted:
+        return min(vectors, -(-table.vectors // rows))
+    expected = (
+        (n, rows * math.comb(vectors, n) * rows**-n * (1 - 1 / rows) ** (vectors - n))
+        for n in range(1, vectors + 1)
+    )
+    return max((n for n, of in expected if of >= 1 / 2), default=1)
+
+
 @dataclass
 class _Scatter:
     """Writes the kernel of a scatter."""
@@ -140,6 +167,8 @@ class _Scatter:
     index: View
     #: Row numbers on their way from partitions to free elements, if they may be equal.
     scratch: Buffer | None
+    #: Whether index vectors come in the order of their rows.
+    is_sorted: bool
 
     def by_rows(self) -> None:
         """128 windows at once."""
@@ -191,7 +220,8 @@ class _Scatter:
         most, trips = self._tile((1, 1)), self._tile((1, 1), INT32)
         emit(PartitionReduce(dst=most, op=PartitionReduction.MAX, data=ranks))
         emit(TensorScalar(dst=trips, data=most, op0=AluOp.ADD, operand0=Immediate(1.0)))
-        register = self.scope.unit.register(ranks.partitions, "rounds")
+        usual = usual_rounds(ranks.partitions, self.table, is_sorted=self.is_sorted)
+        register = self.scope.unit.register(ranks.partitions, "rounds", usual)
         emit(RegisterLoad(dst=register, src=trips))
         return register
 
@@ -290,13 +320,38 @@ class _Scatter:
                 to = View(target.buffer, self.table.window, target.strides, target.offset)
                 self.builder.copy(to.access(start), src)
             return
-        for window in _spread(self.table.window, self.builder.tuning.tile_elements):
+        work = self._divided()
+        for window in _spread(work.table.window, self.builder.tuning.tile_elements):
             with (
                 self.builder.loop(window.trips) as trip,
                 gather_table.walked(self.builder, window.part) as at,
             ):
                 at[window.dim] = trip * window.count + window.base
-                self._part(window, start, number, at)
+                work._part(window, start, number, at)
+
+    def _divided(self) -> _Scatter:
+        """The same with the greatest dimension of windows divided into what partitions hold, if it
+        can be divided evenly among half of them or more."""
+        window = self.table.window
+        dim = max(range(len(window)), key=lambda d: window[d], default=0)
+        size = window[dim] if window else 1
+        count = max(n for n in range(1, PARTITIONS + 1) if size % n == 0)
+        if size <= PARTITIONS or 2 * count < PARTITIONS:
+            return self
+
+        def divide(view: View, at: int) -> View:
+            sizes, strides = list(view.shape), list(view.strides)
+            sizes[at : at + 1] = count, size // count
+            strides[at : at + 1] = strides[at] * (size // count), strides[at]
+            return replace(view, shape=tuple(sizes), strides=tuple(strides))
+
+        own = divide(View(self.targets[0].buffer, window, self.table.strides), dim)
+        return replace(
+            self,
+            table=replace(self.table, window=own.shape, strides=own.strides),
+            targets=[divide(view, dim) for view in self.targets],
+            updates=[divide(view, dim + 1) for view in self.updates],
+        )
 
     def _part(
         self,
