@@ -13,6 +13,12 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+_TOPICS = (
+    "attention", "allocated_attention", "allocated_fused_linear", "vision", "qkv", "mlp", "cumsum",
+    "blockwise_mm", "RoPE",
+)  # fmt: skip
+"""Modules of AWS's own kernels."""
+
 _MODULES: Mapping[str, Mapping[str, str]] = {
     "nki": {
         "nki": "nki",
@@ -26,11 +32,19 @@ _MODULES: Mapping[str, Mapping[str, str]] = {
     "neuronxcc": {
         "neuronxcc.nki": "nki.legacy",
         "neuronxcc.nki.isa": "nki.legacy.isa",
+        "neuronxcc.nki.kernels": "nki.legacy.kernels",
+        **{
+            f"neuronxcc.nki.{package}.{topic}": "nki.legacy.kernels"
+            for package in ("kernels", "_private_kernels")
+            for topic in _TOPICS
+        },
+        "neuronxcc.nki._private_kernels": "nki.legacy.kernels",
         "neuronxcc.nki.language": "nki.legacy.language",
         "neuronxcc.nki.typing": "nki.legacy.typing",
     },
+    "jax_neuronx": {"jax_neuronx": "nki.legacy.jax_calls"},
 }
-"""Package that kernels import NKI from, the second for NKI 0.x -> the modules that it has, and
+"""Package that kernels import NKI from, the others for NKI 0.x -> the modules that it has, and
 where these are in `neuronjax`."""
 
 NAMES = tuple(_MODULES)

@@ -242,7 +242,17 @@ def affine_select(
 def __getattr__(name: str) -> Any:
     if name in SIGNATURES:
         return _function(name)
-    raise unknown("neuronxcc.nki.isa", name, __dir__())
+    raise unknown("neuronxcc.nki.isa", name, __dir__(), _successor(name))
+
+
+_DYNAMIC = "nki.isa.tensor_copy of the present dialect, with x.ap(…, scalar_offset=register)"
+
+
+def _successor(name: str) -> str | None:
+    """What to write instead of a function that takes registers, or is of the present dialect."""
+    if name in ("tensor_copy_dynamic_src", "tensor_copy_dynamic_dst"):
+        return _DYNAMIC
+    return f"nki.isa.{name} of the present dialect (import nki.isa)" if name in dir(isa) else None
 
 
 def __dir__() -> list[str]:

@@ -339,12 +339,31 @@ FUNCTIONS: Mapping[str, Any] = {
 }
 
 
+_LOOP = "nl.sequential_range, or nl.{} of the present dialect (import nki.language)"
+
+SUCCESSORS: Mapping[str, str] = {
+    "add_dep": "no call: engines wait for what they read",
+    "all_reduce": "nl.sum, or nki.collectives.all_reduce of the present dialect",
+    "atomic_rmw": "nl.load, add and nl.store, or nki.isa.dma_compute of the present dialect",
+    "dynamic_range": _LOOP.format("fori_loop"),
+    "fmod": "nl.divide and nl.trunc: no instruction gives a remainder",
+    "fori": _LOOP.format("fori_loop"),
+    "fori_loop": _LOOP.format("fori_loop"),
+    "mod": "nl.divide and nl.floor: no instruction gives a remainder",
+    "no_reorder": "no call: engines keep the order in which a kernel is written",
+    "sharded_hbm": "nl.shared_hbm",
+    "static_cast": "nl.copy with a dtype",
+    "while_loop": _LOOP.format("while_loop"),
+}
+"""Name that is not built, or of the present dialect -> what to write instead."""
+
+
 def __getattr__(name: str) -> Any:
     if name in FUNCTIONS:
         return FUNCTIONS[name]
     if name in language.DTYPES:
         return language.DTYPES[name]
-    raise unknown("neuronxcc.nki.language", name, __dir__())
+    raise unknown("neuronxcc.nki.language", name, __dir__(), SUCCESSORS.get(name))
 
 
 def __dir__() -> list[str]:
