@@ -4,6 +4,7 @@ Nothing here allocates. A generator of text has the phases `prefill` and `decode
 a source `encode` and `decode`, everything else `forward`.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -24,6 +25,7 @@ from models.sharding import batch_spec, parameter_shardings
 DEFAULT_LENGTH = 2048
 """Tokens of a text, where the model's context holds as many."""
 _TOKENS_OF_ENCODERS = 512
+_SHORTEST_BUCKET = 128  # tokens; buckets are powers of two from here (NxD Inference: bucketing)
 _CHOICES = 4
 _IMAGE_SIZE = 224
 _SAMPLES = 160_000  # ten seconds of speech
@@ -149,10 +151,19 @@ def _made(
             **({"inputs[0]": "cache"} if step.kept else {}),
         },
         "samples": size.batch,
+        "programs": _programs(described, size.length),
     }
     if step.tokens is not None:
         made["tokens"] = step.tokens * size.batch
     return made if whole is None else {**made, "layers": whole}
+
+
+def _programs(described: Described, length: int) -> int:
+    """Programs that a server loads beside this one, itself among them: a generator has all its
+    phases for each bucket of lengths."""
+    phases = STEPS[described.architecture.task]
+    buckets = 1 + max(0, math.ceil(math.log2(length / _SHORTEST_BUCKET)))
+    return len(phases) * buckets if "decode" in phases else 1
 
 
 def _usual_length(described: Described) -> int:

@@ -32,7 +32,8 @@ from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.short_run import withdraw
 from neuronjax.runtime import executable as runtime_executable
 from neuronjax.runtime.analysis import Analysis
-from neuronjax.runtime.executable import LoadedProgram, ProgramMemory
+from neuronjax.runtime.executable import LoadedProgram
+from neuronjax.runtime.program_memory import ProgramMemory
 
 
 @dataclass

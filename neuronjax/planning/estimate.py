@@ -293,7 +293,7 @@ def _estimate(
     assumed: str | None,
 ) -> Estimate:
     machine, numbers = setting.machine, measurement.numbers
-    memory = memory_of(numbers, machine)
+    memory, runtimes = memory_of(numbers, machine, workload.programs)
     sizes = dict(mesh.shape) if mesh is not None else {CORES: measurement.ranks}
     chip = machine.chip
     return Estimate(
@@ -317,6 +317,7 @@ def _estimate(
         max_flops=machine.lnc * chip.core.tensor.flops("bfloat16"),
         max_hbm_bandwidth=machine.lnc * chip.hbm_bandwidth_per_core,
         memory=memory,
+        memory_ranges={kind: taken[1:] for kind, taken in runtimes.items()},
         capacity_bytes=machine.core_hbm_bytes,
         spilled_bytes=numbers["spilled"],
         instructions=_part(numbers, "instructions."),

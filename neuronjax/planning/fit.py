@@ -208,7 +208,7 @@ def _rows(fit: Fit) -> Iterator[tuple[str, ...]]:
             point.mesh or "-",
             *duration_within(estimate.step_ns, *estimate.range_ns, more=1),
             _rate(estimate, shown),
-            f"{estimate.memory_bytes / estimate.capacity_bytes:.0%}",
+            table.occupancy(estimate),
             f"{rounded(point.cost, shown)} {cost_unit([estimate])}",
         )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from neuronjax.display import duration
 from neuronjax.errors import shown_line
+from neuronjax.machine.device_memory import MOST_INSTRUCTIONS
 from neuronjax.planning import table
 from neuronjax.planning.record import Estimate, Remark
 from neuronjax.planning.sweep import Point
@@ -17,6 +18,7 @@ FAR_FROM_ROOFLINE = 10.0
 batch 1 take four to six times theirs on real chips, so an order of magnitude is no matter of size
 alone."""
 _MOST_LINES = 3
+_MOST_KINDS = 5
 MUCH_OF_A_STEP = 0.25
 """The share of a step from which on an engine that is slow by design counts as a limit."""
 
@@ -55,9 +57,25 @@ def _why_nothing_runs(points: Sequence[Point]) -> Iterator[Limit]:
         least = min(estimates, key=lambda estimate: estimate.memory_bytes)
         yield Limit(
             f"a core needs {table.size(least.memory_bytes)} but has "
-            f"{table.size(least.capacity_bytes)} (mesh {_mesh(least)})",
+            f"{table.size(least.capacity_bytes)} (mesh {_mesh(least)}): {_ledger(least)}",
             "; ".join(least.advice),
             forbids=True,
+        )
+
+
+def _ledger(estimate: Estimate) -> str:
+    """What takes a core's memory, most first."""
+    kinds = sorted(estimate.memory, key=lambda kind: -estimate.memory[kind])
+    return ", ".join(f"{kind} {table.size(estimate.memory[kind])}" for kind in kinds[:_MOST_KINDS])
+
+
+def _may_not_fit(estimate: Estimate) -> Iterator[Limit]:
+    most, tensors = estimate.memory_range_bytes[1], estimate.tensor_bytes
+    if most > estimate.capacity_bytes:
+        yield Limit(
+            f"a core's {table.size(estimate.capacity_bytes)} may not suffice: the runtime takes up "
+            f"to {table.size(most - tensors)} beside {table.size(tensors)} of tensors",
+            "load fewer programs beside each other, or use more cores",
         )
 
 
@@ -78,10 +96,10 @@ def _refused(estimate: Estimate) -> Iterator[Limit]:
 
 
 def _instructions(estimate: Estimate) -> Iterator[Limit]:
-    if estimate.instruction_count > table.INSTRUCTION_LIMIT:
+    if estimate.instruction_count > MOST_INSTRUCTIONS:
         yield Limit(
             f"{estimate.instruction_count:,.0f} instructions, but the compiler takes at most "
-            f"{table.INSTRUCTION_LIMIT:,}",
+            f"{MOST_INSTRUCTIONS:,}",
             "split the program over more cores, lower the batch, or compile blocks separately",
             forbids=True,
         )
@@ -145,6 +163,7 @@ _BUSIEST: Mapping[str, str] = {
 _RULES: tuple[Callable[[Estimate], Iterator[Limit]], ...] = (
     _refused,
     _instructions,
+    _may_not_fit,
     _left_to_host,
     _on_gpsimd,
     _idle_axes,

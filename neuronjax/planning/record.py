@@ -95,6 +95,8 @@ class Estimate(Displayed):
     """Bytes/s."""
     memory: Mapping[str, int]
     """Bytes of HBM by kind."""
+    memory_ranges: Mapping[str, tuple[int, int]]
+    """The ranges of the kinds that the runtime decides about (`machine.device_memory`)."""
     capacity_bytes: int
     spilled_bytes: float
     """Values written to HBM by a kernel and read back by another one."""
@@ -164,9 +166,7 @@ class Estimate(Displayed):
     @property
     def essential_bytes(self) -> int:
         """HBM traffic of a step that reads each argument and writes each result once."""
-        return sum(
-            nbytes for kind, nbytes in self.memory.items() if kind not in ("scratch", "reserved")
-        )
+        return self.tensor_bytes - self.memory.get("scratch", 0)
 
     @property
     def roofline_ns(self) -> float:
@@ -184,6 +184,19 @@ class Estimate(Displayed):
     def memory_bytes(self) -> int:
         """HBM of one core."""
         return sum(self.memory.values())
+
+    @property
+    def tensor_bytes(self) -> int:
+        """HBM of one core without what the runtime takes."""
+        runtimes = ("reserved", *self.memory_ranges)
+        return sum(nbytes for kind, nbytes in self.memory.items() if kind not in runtimes)
+
+    @property
+    def memory_range_bytes(self) -> tuple[int, int]:
+        """HBM of one core at least and at most."""
+        sure = sum(nbytes for kind, nbytes in self.memory.items() if kind not in self.memory_ranges)
+        lows, highs = zip((sure, sure), *self.memory_ranges.values(), strict=True)
+        return sum(lows), sum(highs)
 
     @property
     def headroom_bytes(self) -> int:
@@ -257,6 +270,9 @@ class Estimate(Displayed):
             "advice": tuple(given["advice"]),
             "assumed": tuple(given["assumed"]),
             "idle_axes": tuple(given["idle_axes"]),
+            "memory_ranges": {
+                kind: tuple(bounds) for kind, bounds in given["memory_ranges"].items()
+            },
             "traits": Traits(**{**given["traits"], "assumed": tuple(given["traits"]["assumed"])}),
         }
         price = Price(**given["price"]) if given["price"] else None
@@ -268,7 +284,7 @@ class Estimate(Displayed):
             "range_ns", "basis",
             "mfu_estimated_percent", "hfu_estimated_percent", "mbu_estimated_percent",
             "mfu_max_achievable_estimated_percent", "roofline_ns", "bottleneck", "memory_bytes",
-            "headroom_bytes", "fits", "instruction_count",
+            "memory_range_bytes", "headroom_bytes", "fits", "instruction_count",
             "tokens_per_second", "tokens_per_second_range", "samples_per_second",
             "samples_per_second_range", "usd_per_step", "usd_per_million_tokens",
         )  # fmt: skip

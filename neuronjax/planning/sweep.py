@@ -264,7 +264,7 @@ def _row(point: Point, on_front: bool) -> tuple[str, ...]:
         *duration_within(estimate.step_ns, *estimate.range_ns, more=1),
         rate,
         f"{rounded(estimate.mfu_estimated_percent, shown)} %",
-        f"{estimate.memory_bytes / estimate.capacity_bytes:.0%}",
+        table.occupancy(estimate),
         rounded(point.cost, shown),
         "" if estimate.fits else "does not fit",
     )

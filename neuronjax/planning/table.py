@@ -7,14 +7,12 @@ from typing import Any
 
 from neuronjax.display import Table, counted, digits, duration, duration_within, rounded
 from neuronjax.errors import shown_line
+from neuronjax.machine.device_memory import MOST_INSTRUCTIONS
 
 Estimate = Any
 """`record.Estimate`, which knows these tables."""
 
 GIB = 1 << 30
-INSTRUCTION_LIMIT = 5_000_000
-"""Instructions of a program above which the Neuron compiler gives up."""
-
 RESOURCES: Mapping[str, str] = {
     "tensor": "Tensor engine",
     "vector": "Vector engine",
@@ -56,6 +54,13 @@ def bases(estimates: Iterable[Estimate]) -> str:
     """What ranges in a table mean, and what they rest on, each basis once."""
     names = dict.fromkeys(estimate.basis for estimate in estimates)
     return "Four of five measurements of a step would lie in its range, by:\n" + _listed(names)
+
+
+def occupancy(estimate: Estimate) -> str:
+    """The share of a core's HBM that is taken, and its range."""
+    low, high = (nbytes / estimate.capacity_bytes for nbytes in estimate.memory_range_bytes)
+    share = estimate.memory_bytes / estimate.capacity_bytes
+    return f"{share:.0%} ({100 * low:.0f} to {high:.0%})"
 
 
 def idle(estimate: Estimate) -> Iterator[tuple[str, str]]:
@@ -104,7 +109,7 @@ def _summary(estimate: Estimate) -> Iterable[tuple[str, ...]]:
     yield "MBU", f"{rounded(estimate.mbu_estimated_percent, shown)} %"
     yield "bottleneck", RESOURCES[estimate.bottleneck]
     count = estimate.instruction_count
-    note = f"{count / INSTRUCTION_LIMIT:.0%} of the compiler's limit of 5 M"
+    note = f"{count / MOST_INSTRUCTIONS:.0%} of the compiler's limit of 5 M"
     yield "instructions", f"{count:,.0f}", f"({note})"
     yield "spilled", size(estimate.spilled_bytes), "(between kernels, through HBM)"
     if estimate.price is not None and estimate.usd_per_step is not None:
@@ -123,10 +128,16 @@ def _busy(estimate: Estimate) -> Iterable[tuple[str, ...]]:
 
 def _memory(estimate: Estimate) -> Iterable[tuple[str, ...]]:
     for kind, nbytes in estimate.memory.items():
-        yield kind, size(nbytes)
-    yield "total", size(estimate.memory_bytes), f"of {size(estimate.capacity_bytes)}"
+        bounds = estimate.memory_ranges.get(kind)
+        yield kind, size(nbytes), *([_bounds(bounds)] if bounds else [])
+    shown = f"of {size(estimate.capacity_bytes)} {_bounds(estimate.memory_range_bytes)}"
+    yield "total", size(estimate.memory_bytes), shown
     word = "headroom" if estimate.fits else "missing"
     yield word, size(abs(estimate.headroom_bytes))
+
+
+def _bounds(bounds: tuple[int, int]) -> str:
+    return f"({size(bounds[0])} to {size(bounds[1])})"
 
 
 def _traffic(estimate: Estimate) -> Iterable[tuple[str, ...]]:

@@ -61,6 +61,8 @@ The function returns a dict (or a tuple (fn, *arguments)):
              "state.cache": "cache"}: weights, optimizer, cache, statistics, inputs or state.
              Optional: variables of NNX and states of optax are known by their types, caches and
              other state by being donated
+  programs   how many programs like this one are loaded beside each other, such as buckets of
+             lengths, for the memory that the runtime needs for them; optional: 1
   assumed    lines to print with the estimate, such as what was padded; optional
   layers     how many the whole model has, if the function takes layers
 """
@@ -82,6 +84,8 @@ class Workload:
     """What the estimate is to mention, such as sizes that were padded."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """What arguments are, where their structure does not say it, by path."""
+    programs: int = 1
+    """Programs like this one that are loaded beside each other."""
 
     @property
     def argument_bytes(self) -> int:
@@ -152,14 +156,17 @@ def _read(made: Any, name: str) -> tuple[Workload, int | None]:
         return made, None
     if isinstance(made, tuple) and made and callable(made[0]):
         return _workload(name, fn=made[0], arguments=made[1:]), None
-    known = {"fn", "arguments", "tokens", "samples", "model_flops", "kinds", "assumed", "layers"}
+    known = {
+        "fn", "arguments", "tokens", "samples", "model_flops", "kinds", "programs", "assumed",
+        "layers",
+    }  # fmt: skip
     if isinstance(made, Mapping) and "fn" in made and set(made) <= known:
         fields = {key: value for key, value in made.items() if key != "layers"}
         return _workload(name, **fields), made.get("layers")
     returned = sorted(made) if isinstance(made, Mapping) else type(made).__name__
     raise ConfigurationError(
         f"{name} returned {returned}; return a dict with fn, arguments and, optionally, tokens, "
-        "samples, model_flops, kinds and layers, or a tuple (fn, *arguments)."
+        "samples, model_flops, kinds, programs and layers, or a tuple (fn, *arguments)."
     )
 
 

@@ -33,13 +33,12 @@ from neuronjax.runtime.device import Device
 from neuronjax.runtime.event import Event, Waiters
 from neuronjax.runtime.executable import (
     LoadedProgram,
-    ProgramMemory,
     RunObserver,
-    program_memory,
 )
 from neuronjax.runtime.injection import Injector
 from neuronjax.runtime.job import Job, take_part
-from neuronjax.runtime.memory import MICROCODE_BYTES, HbmLedger, protect_host
+from neuronjax.runtime.memory import HbmLedger, protect_host
+from neuronjax.runtime.program_memory import ProgramMemory, program_memory
 from neuronjax.runtime.stress import Stress
 from neuronjax.runtime.value import MOST_SPECS, ShardedValue, ValueSpec
 
@@ -100,7 +99,7 @@ class Client:
         self.ledger = HbmLedger(
             labels=[device.label for device in self.devices],
             limits=[device.core.hbm_bytes for device in self.devices],
-            reserved=MICROCODE_BYTES * self.machine.lnc,
+            reserved=self.machine.chip.microcode_bytes * self.machine.lnc,
         )
         self.injector = Injector(
             self.machine, self.devices, self.ledger, Flips(self.host), options.exec_timeout
@@ -325,6 +324,7 @@ class Client:
             assignment,
             results,
             self.ledger,
+            self.machine.chip.core,
             self.observers,
             self.options.first_run,
         )

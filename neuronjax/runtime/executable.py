@@ -8,7 +8,6 @@ import json
 import struct
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol
@@ -28,9 +27,11 @@ from neuronjax.hlo.module import Argument, Result, Signature, TensorSpec
 from neuronjax.host.client import HostExecutable, Placement
 from neuronjax.lazy import Lazy
 from neuronjax.legalize.checks import Check, Checks
+from neuronjax.machine.specs import CoreSpec
 from neuronjax.runtime import check_errors
-from neuronjax.runtime.memory import HOST_CHECK_BYTES, HbmLedger, LoadedBytes, protect_host
+from neuronjax.runtime.memory import HOST_CHECK_BYTES, HbmLedger, protect_host
 from neuronjax.runtime.plain_run import PlainRun
+from neuronjax.runtime.program_memory import loaded_bytes, program_memory
 from neuronjax.runtime.value import ShardedValue, ValueSpec
 
 if TYPE_CHECKING:
@@ -40,17 +41,6 @@ else:
 
 _MAGIC = b"NEURONJX"
 _FORMAT = 8
-
-
-@dataclass(frozen=True)
-class ProgramMemory:
-    """Bytes per core."""
-
-    arguments: int
-    results: int
-    alias: int
-    temporaries: int
-    code: int
 
 
 class RunObserver(Protocol):
@@ -88,6 +78,7 @@ class LoadedProgram:
         assignment: np.ndarray,
         results: list[ValueSpec],
         ledger: HbmLedger,
+        core: CoreSpec,
         observers: Sequence[RunObserver] = (),
         first_run: int = 0,
     ) -> None:
@@ -113,10 +104,7 @@ class LoadedProgram:
         self._plain = self._plain_run(needs_more)
         self.plain = self._plain
         """The short way to run the program; ``None`` if a run needs more than that."""
-        self._key: int | None = ledger.load(
-            self._cores,
-            LoadedBytes(program.signature.name, self.memory.code, self.memory.temporaries),
-        )
+        self._key: int | None = ledger.load(self._cores, loaded_bytes(program, self.memory, core))
 
     def execute(
         self, values: list[ShardedValue], kept: frozenset[int], with_token: bool = False
@@ -243,24 +231,6 @@ class LoadedProgram:
         if self._key is not None:
             self._ledger.unload(self._cores, self._key)
             self._key = None
-
-
-def program_memory(program: CompiledProgram, host: HostExecutable) -> ProgramMemory:
-    """Bytes per core of a compiled program. XLA knows nothing of what kernels need for themselves;
-    they run one after the other."""
-    signature, stats = program.signature, host.memory()
-    kernels = (
-        function.scratch_bytes
-        for function in program.callbacks
-        if host.runs_on_host and isinstance(function, native_kernels.NativeKernel)
-    )
-    return ProgramMemory(
-        arguments=sum(spec.nbytes for spec in signature.argument_types),
-        results=sum(spec.nbytes for spec in signature.result_types),
-        alias=int(stats.alias_size_in_bytes),
-        temporaries=int(stats.temp_size_in_bytes) + max(kernels, default=0),
-        code=host.code_bytes(),
-    )
 
 
 def check_kernels_stay_together(program: CompiledProgram) -> None:

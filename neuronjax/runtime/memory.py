@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from neuronjax.errors import DeviceMemoryError, HostMemoryError
 
 GIB = 1 << 30
-MICROCODE_BYTES = 96 << 20
-"""Reserved per physical core (Neuron runtime, device memory guide)."""
 HOST_CHECK_BYTES = 64 << 20
 """Requests smaller than this are not checked against the host's free memory."""
 HOST_RESERVE_BYTES = 512 << 20
@@ -38,6 +36,10 @@ class LoadedBytes:
     name: str
     code: int
     scratchpad: int
+    rings: int = 0
+    collectives: int = 0
+    """What the device's runtime would take for it and for collectives (`machine.device_memory`): an
+    estimate, which is shown but refuses nothing."""
 
 
 CORE_COUNTS = ("tensors", "limit", "bare", "bare_peak", "bare_allocs", "bare_largest")
@@ -170,7 +172,7 @@ class HbmLedger:
 
     def refusal(self, core: int, nbytes: int, usage: str = "tensors") -> str:
         """The runtime's message when an allocation does not fit a core, with a table of usage."""
-        rows = [_ROW.format("", "TOTAL", "Model Code", "Tensors", "Scratchpad", "Runtime", "Limit")]
+        rows = [_ROW.format("", *_COLUMNS)]
         shown = sorted({core, *range(max(0, core - 3), min(len(self._counts), core + 4))})
         rows += [self._row(number) for number in shown]
         return (
@@ -184,13 +186,17 @@ class HbmLedger:
         programs = self._programs[core].values()
         code = sum(program.code for program in programs)
         scratchpad = max((program.scratchpad for program in programs), default=0)
-        total = self._in_use(core) + code + scratchpad + self._reserved
-        cells = (total, code, self._in_use(core), scratchpad, self._reserved)
+        rings = sum(program.rings for program in programs)
+        collectives = max((program.collectives for program in programs), default=0)
+        cells = (code, self._in_use(core), scratchpad, self._reserved, rings, collectives)
         limit = self._counts[core][_LIMIT] + self._reserved
-        return _ROW.format(self._labels[core], *map(_size, cells), _size(limit))
+        return _ROW.format(self._labels[core], *map(_size, (sum(cells), *cells, limit)))
 
 
-_ROW = "{:<14}|{:>11}|{:>11}|{:>11}|{:>11}|{:>11}|{:>11}"
+_COLUMNS = (
+    "TOTAL", "Model Code", "Tensors", "Scratchpad", "Runtime", "DMA Rings", "Collectives", "Limit",
+)  # fmt: skip
+_ROW = "{:<14}" + "|{:>11}" * len(_COLUMNS)
 
 
 def _size(nbytes: int) -> str:

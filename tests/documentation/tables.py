@@ -34,6 +34,7 @@ from neuronjax.profiling import findings
 from neuronjax.timing.ranges import PARENTS, RESULTS, classes, coverage, measured, members
 from neuronjax.timing.validation.points import Kind
 from tests.conftest import PROJECT
+from tests.machine.test_device_memory import REPORTS
 from tests.models.parity.cases import CASES
 
 DOCS = PROJECT / "docs"
@@ -198,6 +199,15 @@ def range_rows() -> Iterable[Sequence[str]]:
             yield name, number, share, f"{row.low:.2f} to {row.high:.2f}", f"{row.median_width:.0%}"
 
 
+def report_rows() -> Iterable[Sequence[str]]:
+    """A row for each category of each public out-of-memory report, in MiB."""
+    for report in REPORTS.values():
+        for kind, reported in report.reported.items():
+            low, nbytes, high = report.predicted(kind)
+            numbers = (f"{number:,.0f}" for number in (reported, nbytes))
+            yield report.what, kind, *numbers, f"{low:,.0f} to {high:,.0f}"
+
+
 def model_rows() -> Iterable[Sequence[str]]:
     """A row for each whole model of the committed results."""
     for point in json.loads(RESULTS.read_text())["points"]:
@@ -303,6 +313,10 @@ TABLES: Mapping[str, tuple[str, Callable[[], str]]] = {
             ],
             generation_rows(),
         ),
+    ),
+    "memory reports": (
+        "memory.md",
+        lambda: markdown(["report", "kind", "reported", "here", "range"], report_rows()),
     ),
     "ranges": (
         "validation.md",

@@ -14,6 +14,8 @@ from jax.sharding import AbstractMesh, AxisType
 from launch.model_workloads import STEPS, layer_depths, phases
 from models.pretrained import describe
 from models.registry import ARCHITECTURES
+from neuronjax.planning.fit import Verdict, fit
+from neuronjax.planning.workload import Factory
 from tests.models.parity.cases import GEMMA3
 from tests.models.parity.media_cases import (
     AST,
@@ -146,3 +148,19 @@ def test_depths_hold_whole_periods_of_layers(
     config = RESNET if architecture.startswith("ResNet") else {**LLAMA, "type_vocab_size": 2}
     described = describe(Path(_directory(tmp_path, architecture, {**config, **changes})))
     assert layer_depths(described.config) == depths
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("batch", "fits"), [pytest.param(4, False, id="ran out of memory"), pytest.param(1, True)]
+)
+def test_memory_of_a_published_report(batch: int, fits: bool) -> None:
+    """Llama-2-7B over the two cores of inf2.xlarge with 2,048 slots: 4 rows ran out of memory, as
+    transformers-neuronx reported, and one is served there."""
+    model, length = "meta-llama/Llama-2-7b-hf", 2048
+    (decode,) = (phase for phase in phases(model, length) if phase.name == "decode")
+    factory = Factory(make=decode.make, name="decode")
+    found = fit(factory, "inf2.xlarge", meshes=["model=2"], batch=batch, depths=decode.depths)
+    assert (found.verdict is not Verdict.NOT) == fits
+    if not fits:
+        assert "dma rings 6.90 GiB" in found.limits[0].problem

@@ -96,7 +96,8 @@ def test_what_does_not_fit_a_machine_says_what_is_short() -> None:
     assert found.verdict is Verdict.NOT
     assert found.cheapest is None
     (limit,) = found.limits
-    assert "a core needs 3" in limit.problem
+    assert "a core needs 41.07 GiB" in limit.problem
+    assert "weights 39.06 GiB, dma rings 0.81 GiB" in limit.problem
     assert "24.00 GiB" in limit.problem
     assert "split the weights" in limit.remedy
 

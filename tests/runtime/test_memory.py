@@ -54,19 +54,25 @@ def test_limit_is_exact_and_a_refusal_charges_no_core() -> None:
 def test_refusal_has_a_table_by_core_and_advice() -> None:
     book = HbmLedger([f"ND 0:NC {core}" for core in range(12)], [GIB] * 12, 96 * MIB)
     book.allocate([5], 512 * MIB)
-    book.load([5], LoadedBytes("step", code=3 * MIB, scratchpad=64 * MIB))
-    book.load([5], LoadedBytes("eval", code=1 * MIB, scratchpad=32 * MIB))
+    book.load([5], LoadedBytes("step", 3 * MIB, 64 * MIB, rings=5 * MIB, collectives=8 * MIB))
+    book.load([5], LoadedBytes("eval", 1 * MIB, 32 * MIB, rings=2 * MIB, collectives=8 * MIB))
     with pytest.raises(DeviceMemoryError) as caught:
         book.allocate([4, 5], 768 * MIB)
     lines = str(caught.value).splitlines()
     assert lines[0].startswith("Failed to allocate 0.750GB")
     assert lines[0].endswith("on ND 0:NC 5")
     header, *rows = [re.split(r"\s*\|\s*", line.strip()) for line in lines if "|" in line]
-    assert header[-6:] == ["TOTAL", "Model Code", "Tensors", "Scratchpad", "Runtime", "Limit"]
+    assert header[-8:] == [
+        "TOTAL", "Model Code", "Tensors", "Scratchpad", "Runtime", "DMA Rings", "Collectives",
+        "Limit",
+    ]  # fmt: skip
     assert [row[0] for row in rows] == [f"ND 0:NC {core}" for core in range(2, 9)]
-    # Scratchpad is shared between programs, code is not.
-    full = ["676.000MB", "4.000MB", "512.000MB", "64.000MB", "96.000MB", "1.000GB"]
-    empty = ["96.000MB", "0.000B", "0.000B", "0.000B", "96.000MB", "1.000GB"]
+    # Scratchpad and collectives are shared between programs, code and rings are not.
+    full = [
+        "691.000MB", "4.000MB", "512.000MB", "64.000MB", "96.000MB", "7.000MB", "8.000MB",
+        "1.000GB",
+    ]  # fmt: skip
+    empty = ["96.000MB", *["0.000B"] * 3, "96.000MB", *["0.000B"] * 2, "1.000GB"]
     assert [row[1:] for row in rows] == [full if row[0] == "ND 0:NC 5" else empty for row in rows]
     for advice in ("batch", "shard", "donate", "NEURONJAX_TARGET"):
         assert advice in lines[-1]
