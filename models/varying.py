@@ -1,5 +1,6 @@
 """Values that differ between the cores of a `jax.shard_map` region, as JAX's types track them."""
 
+from collections.abc import Collection
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ def varying_axes(x: jax.Array) -> frozenset[str]:
     return axes
 
 
-def vary(tree: Any, axes: tuple[str, ...]) -> Any:
+def vary(tree: Any, axes: Collection[str]) -> Any:
     """The same arrays, marked as varying along `axes`, where every core has its own.
 
     Gradients with respect to them also stay on each core; they are not summed over cores.

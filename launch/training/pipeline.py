@@ -1,7 +1,8 @@
 """Gradients of a step whose blocks are shared out over the stages of a pipeline.
 
-Everything here is done by one core, within the `jax.shard_map` region of a step. A stage keeps the
-inputs of its chunks, and makes the rest again in the backward pass (Huang et al., "GPipe", 2019).
+Everything here is done by one core, within the `jax.shard_map` region of a step. A stage keeps what
+the backward passes of its chunks need, which is less with recomputation: of a block whose results
+are all made again its input (Huang et al., "GPipe", 2019).
 
 All stages run the same code, as the Neuron compiler has no branches: a stage that has nothing to do
 in a tick works on what is there, which takes no time that others do not take, and the result counts
@@ -13,7 +14,7 @@ all stages do all of it.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from launch.training.pipeline_schedule import IDLE, Cycle, Passes, Phase, Schedule
+from launch.training.residuals import SplitPass, split_pass
 from models.varying import vary
 
 AXIS = "stage"
@@ -54,7 +56,7 @@ class Place(NamedTuple):
 class _Tick(NamedTuple):
     """What goes from one tick to the next."""
 
-    inputs: jax.Array  # [slots, …], of chunks whose backward pass is to come
+    kept: list[jax.Array]  # [slots + 1, …], of chunks whose backward pass is to come
     arrived: jax.Array  # activations from the stage before
     returned: jax.Array  # their gradients, from the stage behind
     gradients: Any  # FP32 sums
@@ -128,9 +130,7 @@ class Pipeline:
         run = _Run(self, stages, {}, parameters, rows)
         passes = self.schedule.forward
         busy = np.arange(np.max(np.nonzero(passes.micro_batch != IDLE)[0]) + 1)
-        state = run.start()
-        carry = (state.arrived, state.sums)
-        return jax.lax.scan(run.evaluate, carry, _table(passes, busy))[0][1]
+        return jax.lax.scan(run.evaluate, run.start_sums(), _table(passes, busy))[0][1]
 
     @property
     def order(self) -> tuple[int | None, ...]:
@@ -169,6 +169,23 @@ class _Run:
 
     def start(self) -> _Tick:
         """The state before the first tick."""
+        nothing, sums = self.start_sums()
+        slots = self.pipeline.schedule.slots + 1
+        return _Tick(
+            kept=[
+                vary(jnp.zeros((slots, *kept.shape), kept.dtype), kept.manual_axis_type.varying)
+                for kept in self.split.kept
+            ],
+            arrived=nothing,
+            returned=nothing,
+            gradients=self.own(
+                jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), self.parameters)
+            ),
+            sums=sums,
+        )
+
+    def start_sums(self) -> tuple[jax.Array, Any]:
+        """No activations, and sums over no micro-batches."""
         own = {**self.chunk(self.fixed, jnp.int32(0)), **self.chunk(self.parameters, jnp.int32(0))}
 
         def whole(parameters: Any, rows: Any) -> tuple[jax.Array, Any]:
@@ -176,16 +193,27 @@ class _Run:
             return x, self.stages.loss(parameters, x, rows)[1]
 
         shape, sums = jax.eval_shape(whole, own, self.rows_of(jnp.int32(0)))
-        nothing = jnp.zeros(shape.shape, shape.dtype)
-        return self.own(
-            _Tick(
-                inputs=jnp.zeros((self.pipeline.schedule.slots, *shape.shape), shape.dtype),
-                arrived=nothing,
-                returned=nothing,
-                gradients=jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), self.parameters),
-                sums=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), sums),
-            )
+        zeros: tuple[jax.Array, Any] = self.own(
+            jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (shape, sums))
         )
+        return zeros
+
+    @cached_property
+    def split(self) -> SplitPass:
+        """The forward and the backward pass of a chunk."""
+        now = vary(_Pass(*(jnp.int32(0) for _ in _Pass._fields)), (AXIS,))
+        x, _ = self.start_sums()
+        return split_pass(self.run_weights, *self.weights_of(now), x, now)
+
+    def weights_of(self, now: _Pass) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Learnt and fixed parameters of the blocks of a chunk."""
+        trees = (self.chunk(tree, now.chunk) for tree in (self.parameters, self.fixed))
+        learnt, fixed = ({p: w for p, w in tree.items() if is_stacked(p)} for tree in trees)
+        return learnt, fixed
+
+    def run_weights(self, learnt: Any, fixed: Any, x: jax.Array, now: _Pass) -> jax.Array:
+        """A chunk with these parameters of its blocks."""
+        return self.run({**self.fixed, **self.parameters, **fixed, **learnt}, x, now)
 
     def cycle(
         self, cycle: Cycle, state: _Tick, tables: list[tuple[_Pass, _Pass]]
@@ -201,9 +229,8 @@ class _Run:
         forward, backward = tables
         if phase.forward:
             now, x = forward.of(self.stage), self.input(state.arrived, forward)
-            state = state._replace(
-                inputs=_kept(state.inputs, x, now), arrived=_pass_on(self.forward(x, now), 1)
-            )
+            y, kept = self.split.forward(*self.weights_of(now), x, now)
+            state = state._replace(kept=_keep(state.kept, kept, now), arrived=_pass_on(y, 1))
         if phase.backward:
             state = self.backward(phase, state, backward)
         return state, None
@@ -214,20 +241,12 @@ class _Run:
         embedded = self.stages.embed({**self.fixed, **self.parameters}, rows)
         return jnp.where(self.enters(passes.of(self.stage)), self.own(embedded), arrived)
 
-    def forward(self, x: jax.Array, now: _Pass) -> jax.Array:
-        """What the next stage gets."""
-        learnt, fixed = (self.chunk(tree, now.chunk) for tree in (self.parameters, self.fixed))
-        return self.run({**fixed, **learnt}, x, now)
-
     def backward(self, phase: Phase, state: _Tick, passes: _Pass) -> _Tick:
         """Adds the gradients of a chunk, and those of embedding and head."""
         now, sums = passes.of(self.stage), state.sums
-        x = jax.lax.dynamic_index_in_dim(state.inputs, jnp.maximum(now.slot, 0), keepdims=False)
-        learnt, fixed = (self.chunk(tree, now.chunk) for tree in (self.parameters, self.fixed))
-        in_blocks = {path: weight for path, weight in learnt.items() if is_stacked(path)}
-        y, pull = jax.vjp(
-            lambda in_blocks, x: self.run({**fixed, **learnt, **in_blocks}, x, now), in_blocks, x
-        )
+        slot = jnp.maximum(now.slot, 0)
+        kept = [jax.lax.dynamic_index_in_dim(x, slot, keepdims=False) for x in state.kept]
+        y, pull = self.split.backward(kept, *self.weights_of(now), state.arrived, now)
         of_y, gradients = state.returned, state.gradients
         if phase.head:
             of_head, of_output, sums = self.head(y, passes, sums)
@@ -274,7 +293,7 @@ class _Run:
         """A tick of forward passes alone, and the loss of what they make."""
         arrived, sums = carry
         now = passes.of(self.stage)
-        x = self.forward(self.input(arrived, passes), now)
+        x = self.run_weights(*self.weights_of(now), self.input(arrived, passes), now)
         _, terms = self.loss_of(self.fixed, x, passes)
         return (_pass_on(x, 1), self.added_terms(sums, terms, self.leaves(now))), None
 
@@ -368,12 +387,12 @@ def _added(gradients: Any, more: Any) -> dict[str, Any]:
     return {**gradients, **sums}
 
 
-def _kept(inputs: jax.Array, x: jax.Array, now: _Pass) -> jax.Array:
-    """The inputs with that of a forward pass."""
-    slot = jnp.maximum(now.slot, 0)
-    old = jax.lax.dynamic_index_in_dim(inputs, slot, keepdims=False)
-    value = jnp.where(now.busy, x, old)
-    return jax.lax.dynamic_update_index_in_dim(inputs, value, slot, 0)
+def _keep(slots: list[jax.Array], kept: list[jax.Array], now: _Pass) -> list[jax.Array]:
+    """The slots with what a forward pass keeps; the last one is of stages with nothing to do."""
+    return [
+        jax.lax.dynamic_update_index_in_dim(own, x, jnp.where(now.busy, now.slot, len(own) - 1), 0)
+        for own, x in zip(slots, kept, strict=True)
+    ]
 
 
 def _pass_on(x: jax.Array, step: int) -> jax.Array:

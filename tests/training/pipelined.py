@@ -28,6 +28,7 @@ class Model:
     rows: int = 8
     length: int = 4
     split_vocabulary: bool = True  # over stages
+    recompute: bool = False  # what is within blocks
 
     def parameters(self) -> dict[str, np.ndarray]:
         shapes = {
@@ -45,9 +46,9 @@ class Model:
         return {name: rng.integers(0, VOCAB, shape).astype("i4") for name in ("tokens", "targets")}
 
 
-def stages_of(*, tensor: bool, split: bool) -> Stages:
+def stages_of(*, tensor: bool, split: bool, recompute: bool = False) -> Stages:
     """The model's parts; with `tensor`, of cores that share the width along `model`; if `split`, of
-    those that share the vocabulary along `stage`."""
+    those that share the vocabulary along `stage`; if `recompute`, with blocks made again."""
 
     def embed(parameters: Any, rows: Any) -> jax.Array:
         table = jnp.asarray(parameters["embedding"])
@@ -61,7 +62,8 @@ def stages_of(*, tensor: bool, split: bool) -> Stages:
             return x + (y if place.layers is None else jnp.where(number < place.layers, y, 0)), None
 
         stacks = (parameters["blocks.*.up"], parameters["blocks.*.down"])
-        return jax.lax.scan(block, x, (*stacks, jnp.arange(len(stacks[0]))))[0]
+        made = jax.checkpoint(block) if recompute else block
+        return jax.lax.scan(made, x, (*stacks, jnp.arange(len(stacks[0]))))[0]
 
     def loss(parameters: Any, x: jax.Array, rows: Any) -> tuple[jax.Array, Any]:
         head = parameters["head"]
@@ -101,7 +103,7 @@ def piped(
         sizes, AXES, (AxisType.Auto,) * 3, devices=jax.devices("neuron")[: int(np.prod(sizes))]
     )
     pipeline, specs = Pipeline(schedule, layers, AXES), specs_of(model)
-    stages = stages_of(tensor=True, split=model.split_vocabulary)
+    stages = stages_of(tensor=True, split=model.split_vocabulary, recompute=model.recompute)
 
     def step(parameters: Any, batch: Any) -> Any:
         rows = jax.tree.map(lambda x: x.reshape(schedule.micro_batches, -1, x.shape[1]), batch)

@@ -180,44 +180,52 @@ import json
 from launch.training.pipeline_schedule import make_schedule
 from tests.training.pipelined import Model, compiled
 
-for name, rounds, micro_batches in (
-    ("gpipe", 1, 8), ("gpipe", 1, 24), ("1f1b", 1, 8), ("1f1b", 1, 24), ("1f1b", 2, 8),
-    ("1f1b", 2, 24),
+for name, rounds, micro_batches, recompute in (
+    ("gpipe", 1, 8, False), ("gpipe", 1, 24, False), ("gpipe", 1, 8, True), ("gpipe", 1, 24, True),
+    ("1f1b", 1, 8, False), ("1f1b", 1, 24, False), ("1f1b", 2, 8, False), ("1f1b", 2, 24, False),
 ):
-    model = Model(rows=micro_batches, length=1024, dim=512, width=4096, layers=8)
+    model = Model(
+        rows=micro_batches, length=1024, dim=512, width=4096, layers=8, recompute=recompute
+    )
     program = compiled(make_schedule(name, 4, micro_batches, rounds), model)
-    seconds = program.cost_analysis()["optimal_seconds"]
+    cost = program.cost_analysis()
     memory = program.memory_analysis().temp_size_in_bytes
-    print(json.dumps([name, rounds, micro_batches, seconds, memory]))
+    key = [name, rounds, micro_batches, recompute]
+    print(json.dumps([key, cost["optimal_seconds"], cost["flops"], memory]))
 """
+STAGES = 4
+ACTIVATION_BYTES, HIDDEN_BYTES = 1024 * 512 * 4, 1024 * 4096 * 4  # of a micro-batch
+BLOCK_FLOPS = 2 * 2 * 1024 * 512 * 4096  # of a forward pass
+HEAD_FLOPS = 3 * 2 * 1024 * 512 * 16 // STAGES
 
 
 class Measured(NamedTuple):
-    """Of one step."""
+    """Time, FLOPs and memory of a core in one step."""
 
     seconds: float
+    flops: float
     memory: int
 
 
+Key = tuple[str, int, int, bool]
+"""Schedule, rounds, micro-batches, and whether blocks are made again."""
+
+
 @pytest.fixture(scope="module")
-def measured(run_python: RunPython) -> dict[tuple[str, int, int], Measured]:
-    """By name, rounds and micro-batches."""
+def measured(run_python: RunPython) -> dict[Key, Measured]:
+    """Steps of eight blocks on four stages, as the platform accounts for them."""
     settings = {"NEURONJAX_SIMULATE": "1", "NEURONJAX_EXECUTOR": "none"}
     done = run_python(PROGRAMS, settings, timeout=300)
-    return {
-        (name, rounds, micro_batches): Measured(seconds, memory)
-        for name, rounds, micro_batches, seconds, memory in map(
-            json.loads, done.stdout.splitlines()
-        )
-    }
+    rows = map(json.loads, done.stdout.splitlines())
+    return {tuple(key): Measured(*numbers) for key, *numbers in rows}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "rounds"), [("gpipe", 1), ("1f1b", 1), ("1f1b", 2)])
 def test_simulated_time_has_the_bubble(name: str, rounds: int, measured: Any) -> None:
     """The time of a step that is no micro-batch's."""
-    bubble = make_schedule(name, 4, 8, rounds).bubble
-    share = _waiting(measured, name, rounds) / measured[name, rounds, 8].seconds
+    bubble = make_schedule(name, STAGES, 8, rounds).bubble
+    share = _waiting(measured, name, rounds) / measured[name, rounds, 8, False].seconds
     assert share == pytest.approx(bubble, rel=0.1)
 
 
@@ -229,17 +237,34 @@ def test_two_chunks_of_a_stage_wait_less_than_one(measured: Any) -> None:
 
 def _waiting(measured: Any, name: str, rounds: int) -> float:
     """Seconds of a step of 8 micro-batches that are no micro-batch's."""
-    few, many = (measured[name, rounds, number].seconds for number in (8, 24))
+    few, many = (measured[name, rounds, number, False].seconds for number in (8, 24))
     of_micro_batch = (many - few) / 16
     return few - 8 * of_micro_batch
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("recompute", "passes"), [(False, 3), (True, 3.5)])
+def test_flops_are_those_of_the_policy(recompute: bool, passes: float, measured: Any) -> None:
+    """A backward pass counts as two forward passes. What is made again is the first product of a
+    block: nothing needs the result of its second one."""
+    flops = measured["gpipe", 1, 24, recompute].flops - measured["gpipe", 1, 8, recompute].flops
+    assert flops / 16 == pytest.approx(passes * 2 * BLOCK_FLOPS + HEAD_FLOPS, rel=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("recompute", "of_block"),
+    # The input; without recomputation also tanh and its derivative.
+    [(False, ACTIVATION_BYTES + 2 * HIDDEN_BYTES), (True, ACTIVATION_BYTES)],
+)
+def test_gpipe_keeps_what_the_policy_says(recompute: bool, of_block: int, measured: Any) -> None:
+    memory = measured["gpipe", 1, 24, recompute].memory - measured["gpipe", 1, 8, recompute].memory
+    assert memory / 16 == pytest.approx(2 * of_block + ACTIVATION_BYTES, rel=0.01)
+
+
+@pytest.mark.slow
 def test_memory_of_1f1b_does_not_grow_with_micro_batches(measured: Any) -> None:
-    """GPipe keeps an input of each micro-batch, 1F1B of at most 2·p - 1 of them."""
-    activation = 1024 * 512 * 4
-    gpipe, one_by_one = (
-        [measured[name, 1, number].memory for number in (8, 24)] for name in ("gpipe", "1f1b")
-    )
-    assert gpipe[1] - gpipe[0] == pytest.approx(16 * activation, rel=0.1)
-    assert one_by_one[1] - one_by_one[0] < activation
+    """It keeps what belongs to 2·p - 1 of them at most."""
+    few, many = (measured["1f1b", 1, number, False].memory for number in (8, 24))
+    assert many - few < ACTIVATION_BYTES
+    assert few < measured["gpipe", 1, 8, False].memory
