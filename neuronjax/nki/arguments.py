@@ -87,7 +87,12 @@ def scatter(trace: Trace, arguments: Arguments) -> Arguments:
 def _by_software(trace: Trace, arguments: Arguments) -> Arguments:
     """Rows that a tile names are for GpSimd alone: it makes the descriptors."""
     _check_starter(trace, constants.dge_mode.swdge, arguments.pop("engine"))
-    arguments.pop("dge_mode")
+    mode = _mode(trace, arguments.pop("dge_mode"))
+    if mode not in (constants.dge_mode.unknown, constants.dge_mode.swdge):
+        raise UnsupportedProgramError(
+            f"{trace.line()}: dma_copy with vector_offset takes no dge_mode={mode.name}, as GpSimd "
+            "makes its descriptors; pass nisa.dge_mode.swdge, or leave it out."
+        )
     return arguments
 
 
@@ -222,12 +227,19 @@ def _transposing(
 def _check_by_hardware(trace: Trace, src: Tensor) -> None:
     """Raises ``UnsupportedProgramError`` for what hardware makes no descriptors of (NKI ISA,
     dma_transpose: direct transpose)."""
-    if src.shape[0] != 16 or src.shape[-1] % 128 or src.dtype.storage_bits != 16:
+    rows = src.shape[0]
+    is_flat = len(src.shape) == 2
+    takes_rows = rows == 16 if is_flat else rows in _ROWS and rows * src.shape[-2] % 16 == 0
+    if not takes_rows or src.shape[-1] > 128 or src.dtype.storage_bits != 16:
         raise UnsupportedProgramError(
-            f"{trace.line()}: dma_transpose with dge_mode=hwdge takes 16 rows of a multiple of 128 "
-            f"elements of 2 bytes, and src is {src.dtype.name}{list(src.shape)}; leave dge_mode "
-            "out, or transpose 16 rows at a time."
+            f"{trace.line()}: dma_transpose with dge_mode=hwdge takes 16 rows (of 3 and 4 "
+            "dimensions 1, 2, 4, 8 or 16, and sixteens of them with those of the last but one) of "
+            f"at most 128 elements of 2 bytes, and src is {src.dtype.name}{list(src.shape)}; leave "
+            "dge_mode out, or transpose 16 rows at a time."
         )
+
+
+_ROWS = (1, 2, 4, 8, 16)
 
 
 def gather_transpose(trace: Trace, arguments: Arguments) -> Arguments:

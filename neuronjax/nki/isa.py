@@ -23,6 +23,7 @@ from neuronjax.nki.constants import (
 )
 from neuronjax.nki.dtypes import element_type
 from neuronjax.nki.dynamic_loops import VirtualRegister
+from neuronjax.nki.limits import check_limits
 from neuronjax.nki.refusal import checked, misfit, refusing, removed, unknown
 from neuronjax.nki.scheduling import NkiInstruction
 from neuronjax.nki.signatures import SIGNATURES, bound, signature
@@ -132,7 +133,9 @@ def _function(name: str) -> Callable[..., NkiInstruction]:
                 f"{_hint(name, keywords, wrong)}"
             ) from None
         numbers = {parameter: _of_python(value) for parameter, value in given.items()}
-        line, label = trace.add(build(trace, name, numbers)), given.get("name")
+        built = build(trace, name, numbers)
+        check_limits(trace, name, numbers)
+        line, label = trace.add(built), given.get("name")
         if label is not None:
             trace.names[str(label)] = line
         around = [loop for loop in trace.open_loops if loop.trips is not None]

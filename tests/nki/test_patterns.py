@@ -109,9 +109,10 @@ def gathered(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
 
 
 def gathered_and_transposed(x: Tensor, rows: Tensor, place: Tensor) -> Tensor:
-    rows_of_four = [[64, 128], [1, 1], [16, 4], [1, 16]]
-    chosen = x.ap(rows_of_four, vector_offset=loaded(rows), indirect_dim=0)
-    turned = tile((16, 1, 4, 128))
+    words, chosen_rows = x.view(nl.uint16), loaded(rows).view(nl.uint32)
+    rows_of_four = [[128, 128], [1, 1], [32, 4], [1, 32]]
+    chosen = words.ap(rows_of_four, vector_offset=chosen_rows, indirect_dim=0)
+    turned = tile((32, 1, 4, 128), nl.uint16)
     nisa.dma_transpose(turned, chosen, axes=(3, 1, 2, 0), dge_mode=nisa.dge_mode.swdge)
     return stored(turned)
 
@@ -184,7 +185,9 @@ KERNELS: dict[Callable[..., Tensor], np.ndarray] = {
     transposed_by_hardware: X[:16].view(np.uint16).T,
     one_of_long_stride: X[:128, None],
     column_of_a_tile: X[:32, 3:4],
-    gathered_and_transposed: X[ROWS[:, 0]].reshape(128, 1, 4, 16).transpose(3, 1, 2, 0),
+    gathered_and_transposed: X.view(np.uint16)[ROWS[:, 0]]
+    .reshape(128, 1, 4, 32)
+    .transpose(3, 1, 2, 0),
     transposed_by_stored_descriptors: X[:128].T,
     beyond_the_end_but_not_used: np.concatenate([X[128:, :16], X[128:, 24:40]], axis=1),
     every_second_column: X[:128, 1::2],
@@ -244,7 +247,7 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Any], type[NeuronError], str]] = {
     "transpose by hardware": (
         lambda x: nisa.dma_transpose(tile((64, 16)), x[:16], dge_mode=nisa.dge_mode.hwdge),
         UnsupportedProgramError,
-        r"16 rows of a multiple of 128 .* float32\[16, 64\]",
+        r"takes 16 rows .* float32\[16, 64\]",
     ),
     "register of partitions": (
         lambda x: loaded(x[:128])[nl.ds(nisa.register_alloc(3), 32)],

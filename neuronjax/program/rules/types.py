@@ -48,8 +48,10 @@ def _integers(*names: str) -> tuple[ElementType, ...]:
 
 
 _INDEX32 = _integers("uint32")
-_NO_32 = (BFLOAT16, FLOAT16, FLOAT32, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT8_E4M3FN, FLOAT8_E3M4,
-          *_integers("int8", "uint8", "int16", "uint16"))  # fmt: skip
+_FLOATS: tuple[ElementType, ...] = (
+    BFLOAT16, FLOAT16, FLOAT32, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT8_E4M3FN, FLOAT8_E3M4,
+)  # fmt: skip
+_NO_32 = (*_FLOATS, *_integers("int8", "uint8", "int16", "uint16"))
 _SCALES = (FLOAT8_E8M0FNU, INTEGERS["uint8"])
 _FP32: tuple[ElementType, ...] = (FLOAT32,)
 
@@ -57,6 +59,7 @@ FIELD_TYPES: Mapping[tuple[str, str], tuple[ElementType, ...]] = {
     ("tensor_copy_predicated", "predicate"): _integers("uint8", "uint16", "uint32"),
     ("select_reduce", "predicate"): _integers("int8", "uint8", "int16", "uint16"),
     ("select_reduce", "on_true"): _NO_32,
+    ("range_select", "on_true"): _FLOATS,
     ("range_select", "bound0"): _FP32,
     ("range_select", "bound1"): _FP32,
     ("tensor_scalar_cumulative", "src"): _NO_32,
@@ -76,6 +79,7 @@ FIELD_TYPES: Mapping[tuple[str, str], tuple[ElementType, ...]] = {
     ("topk", "indices"): _INDEX32,
     ("nc_find_index8", "dst"): _integers("uint16", "uint32"),
     ("rng", "dst"): _NATIVE,
+    ("set_rng_seed", "seed"): (FLOAT32, *_integers("int32", "uint32")),
     ("rand_set_state", "seeds"): _INDEX32,
     ("rand_get_state", "dst"): _INDEX32,
     ("quantize_mx", "src"): (FLOAT16, BFLOAT16),
