@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from neuronjax.cli.arguments import amount, whole
 from neuronjax.cli.command import Command
@@ -24,6 +25,7 @@ from neuronjax.planning import what_if
 from neuronjax.planning.estimate import DEFAULT_TARGET
 from neuronjax.timing.calibration import Calibration
 from neuronjax.timing.network import Op, collective_time
+from neuronjax.timing.ranges import Range, Traits, range_of
 
 GIB = 1 << 30
 _MOST_ROWS = 1_000
@@ -127,12 +129,35 @@ def run(arguments: argparse.Namespace) -> int:
         )
     rows = [_row(arguments, size, ranks, machine, calibration) for size in sizes]
     print(text(rows, arguments.show_algorithm))
+    trusted = _trusted(len(ranks), machine, arguments)
+    if trusted is not None:
+        print(
+            f"80 % of measurements would lie within {trusted.low_ns:.2f} to {trusted.high_ns:.2f}"
+            f" of these times, by: {trusted.basis}",
+            file=sys.stderr,
+        )
     print(NOT_MODELLED if not arguments.in_program else NOT_MODELLED_WITHIN, file=sys.stderr)
     if arguments.report_to_json_file:
-        report = {"target": machine.target, "ranks": len(ranks), "op": arguments.op}
+        report: dict[str, Any] = {"target": machine.target, "ranks": len(ranks), "op": arguments.op}
+        if trusted is not None:
+            report |= {"range": trusted[:2], "basis": trusted.basis}
         report["results"] = [asdict(row) for row in rows]
         Path(arguments.report_to_json_file).write_text(json.dumps(report, indent=2) + "\n")
     return 0
+
+
+def _trusted(ranks: int, machine: Machine, arguments: argparse.Namespace) -> Range | None:
+    """The range of times as factors, and what says so; None: nothing public was measured so."""
+    if arguments.in_program:
+        return None
+    traits = Traits(
+        chip=machine.chip.name,
+        ranks=ranks,
+        is_collective=True,
+        collective_share=1.0,
+        is_changed=arguments.machine is not None,
+    )
+    return range_of(1.0, traits)
 
 
 def _ranks(workers: int, nodes: int, machine: Machine) -> list[int]:

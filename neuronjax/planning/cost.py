@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from neuronjax.display import Displayed, Table
+from neuronjax.display import Displayed, Table, digits, rounded
 from neuronjax.planning.prices import KINDS, Prices, alternatives
 from neuronjax.planning.record import Estimate
 from neuronjax.planning.sweep import Point, Sweep
@@ -72,6 +72,8 @@ class Offer:
     label: str
     rate: float
     """Units of the work per second."""
+    rate_range: tuple[float, float] | None
+    """The range of the rate; None: somebody else knows it."""
     instances: int
     cores: int | None
     """Logical cores that the work uses, where they are known."""
@@ -107,11 +109,13 @@ class Cost(Displayed):
 
     def parts(self) -> Iterator[str | Table]:
         names = dict.fromkeys(bill.purchase for offer in self.offers for bill in offer.bills)
-        headings = ("", "machine", f"{self.unit}/s", "instances", "$/h", *names, "hours")
+        rate = (f"{self.unit}/s", "80 % range")
+        headings = ("", "machine", *rate, "instances", "$/h", *names, "hours")
         rows = [_row(offer, [*names], is_best=not i) for i, offer in enumerate(self.offers)]
         yield f"{self.amount:,.10g} {self.unit} of {self.workload}"
         if rows:
             yield Table(rows, head=headings)
+            yield "Costs and hours are those of the rate; they vary as its range does."
         if self.advice:
             yield "\n".join(self.advice)
         if self.without:
@@ -201,10 +205,12 @@ def _offer(
         reduced = (purchase for purchase in purchases if purchase != ON_DEMAND)
         ways += [(purchase, estimate.price.usd_per_hour) for purchase in reduced]
     rate = _per_step(estimate, unit) / estimate.step_seconds
+    low, high = estimate.range_ns
     usd_per_hour = estimate.price.usd_per_hour * estimate.instances
     return Offer(
         label=point.label,
         rate=rate,
+        rate_range=(rate * estimate.step_ns / high, rate * estimate.step_ns / low),
         instances=estimate.instances,
         cores=estimate.ranks,
         all_cores=estimate.instances * estimate.instance_cores,
@@ -220,6 +226,7 @@ def _rival_offer(rival: Rival, amount: float) -> Offer:
     return Offer(
         label=rival.name,
         rate=rival.rate,
+        rate_range=None,
         instances=1,
         cores=None,
         all_cores=None,
@@ -278,12 +285,21 @@ def _row(offer: Offer, names: Sequence[str], *, is_best: bool) -> tuple[str, ...
     return (
         "*" if is_best else "",
         offer.label,
-        f"{offer.rate:,.6g}",
+        *_rates(offer),
         str(offer.instances),
         f"{offer.usd_per_hour:,.2f}",
         *(_usd(bills[name].usd) if name in bills else "-" for name in names),
         f"{offer.cheapest.hours:,.3g}",
     )
+
+
+def _rates(offer: Offer) -> tuple[str, str]:
+    """The rate and its range, with the digits that they deserve."""
+    if offer.rate_range is None:
+        return f"{offer.rate:,.6g}", "-"
+    shown = digits(*offer.rate_range)
+    low, high = (rounded(bound, shown) for bound in offer.rate_range)
+    return rounded(offer.rate, shown + 1), f"{low} to {high}"
 
 
 def _usd(amount: float) -> str:

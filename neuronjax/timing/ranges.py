@@ -71,6 +71,8 @@ class Traits:
     intensity: float = 0.0
     #: Whether it computes gradients of its weights, or updates the state of an optimizer.
     is_training: bool = False
+    #: Whether it is a collective that has the chip to itself.
+    is_collective: bool = False
     #: Whether it runs one kernel, once.
     is_one_kernel: bool = False
     #: Parts of its time in which collectives and the host are busy.
@@ -86,6 +88,8 @@ class Traits:
     @property
     def class_name(self) -> str:
         """The narrowest class that it belongs to. Replicas that send nothing are one core each."""
+        if self.is_collective:
+            return COLLECTIVES
         if self.is_training:
             return "training steps"
         if self.is_one_kernel:
@@ -210,8 +214,8 @@ def _widenings(
     """What the time rests on that the points of its class do not."""
     if traits.is_changed:
         yield _both(chip_spread(points), "the machine's records were changed")
-    elif all(point.chip != traits.chip for point in members(PROGRAMS, points)):
-        yield _both(chip_spread(points), f"no public point is of {traits.chip}")
+    elif all(point.chip != traits.chip for point in own):
+        yield _both(chip_spread(points), f"none of them is of {traits.chip}")
     if traits.assumed:
         count = len(traits.assumed)
         yield _both(ASSUMED_RECORD_ERROR, f"{count} entries of its record are assumed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -236,6 +237,9 @@ def test_nccom_tells_a_benchmark_from_a_program(out) -> None:  # type: ignore[no
     assert float(within.splitlines()[1].split()[3]) > float(alone.splitlines()[1].split()[3])
     assert "not modelled" in note
     assert "--in-program" in note
+    factors = re.search(r"within (\S+) to (\S+) of these times, by: collectives, ", note)
+    assert factors is not None
+    assert float(factors[1]) < 1 < float(factors[2])
 
 
 def test_ls(out) -> None:  # type: ignore[no-untyped-def]

@@ -356,7 +356,7 @@ BASES: dict[str, tuple[object, tuple[object, ...], dict[str, object], str]] = {
     "a product": (product, (bf16(512, 512), bf16(512, 512)), {}, "as single kernels have too few"),
     "a chip without points": (
         layers, (bf16(1024, 1024), *WEIGHTS), {"target": "trn3-gen1-ultraserver"},
-        "no public point is of trainium3",
+        "none of them is of trainium3",
     ),
     "a changed machine": (
         layers, (bf16(1024, 1024), *WEIGHTS), {"machine": {"chip": {"hbm": {"bandwidth": "x2"}}}},

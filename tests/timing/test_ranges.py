@@ -71,7 +71,7 @@ def test_the_committed_results_are_of_all_points() -> None:
 
 
 WIDENED = {
-    "another chip": (replace(DECODING, chip="trainium3"), "no public point is of trainium3"),
+    "another chip": (replace(DECODING, chip="trainium3"), "none of them is of trainium3"),
     "a changed machine": (replace(DECODING, is_changed=True), "records were changed"),
     "an assumed record": (replace(DECODING, assumed=("x", "y")), "2 entries of its record"),
     "many cores": (replace(DECODING, ranks=512), "points have at most 64 cores"),

@@ -34,6 +34,9 @@ class Point:
     is_bound: bool = False
     #: Not part of the averages, with the reason.
     left_out: str = ""
+    #: Cores that took part, and their chip; of kernels, the text says it.
+    ranks: int = 1
+    chip: str = ""
 
     @property
     def is_calibrated(self) -> bool:
@@ -136,7 +139,10 @@ ALL_GATHER_8_US: Mapping[str, float] = {"1 KiB": 10.0, "512 KiB": 14.83}
 def _collectives(name: str, ranks: int, times: Mapping[str, float]) -> Iterator[Point]:
     """Points of one table."""
     for size, time in times.items():
-        yield Point(f"{name} {size}", Kind.COLLECTIVE, f"{ranks} ranks, {size}", 1e3 * time, _NCCOM)
+        yield Point(
+            f"{name} {size}", Kind.COLLECTIVE, f"{ranks} ranks, {size}", 1e3 * time, _NCCOM,
+            ranks=ranks, chip="trainium1",
+        )  # fmt: skip
 
 
 COLLECTIVES: tuple[Point, ...] = (

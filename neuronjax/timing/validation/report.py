@@ -68,7 +68,7 @@ Classes = Mapping[Point, Traits]
 def _class_of(point: Point, classes: Classes) -> dict[str, str | int]:
     traits = classes.get(point)
     if traits is None:
-        return {"class": point.kind.value, "chip": "", "ranks": 1}
+        return {"class": point.kind.value, "chip": point.chip, "ranks": point.ranks}
     return {"class": traits.class_name, "chip": traits.chip, "ranks": traits.ranks}
 
 
