@@ -58,6 +58,17 @@ def in_kernel(statement: str, factor: str = "2.0") -> str:
     return KERNEL.format(statement, factor)
 
 
+FORGED = """
+    import os
+    for fd in range(3, 99):
+        try:
+            os.write(fd, b'{"status": "ok"}')
+        except OSError:
+            pass
+    os._exit(0)
+"""
+"""Writes an evaluation of its own to the pipe through which a process hands on its program."""
+
 CANDIDATES: Mapping[str, tuple[str, str, str]] = {
     "present": (in_kernel("pass"), "ok", ""),
     "earlier": (EARLIER, "ok", ""),
@@ -71,7 +82,9 @@ CANDIDATES: Mapping[str, tuple[str, str, str]] = {
     "dials": (in_kernel("__import__('socket').socket()"), "ended", "py:7: it opens a socket"),
     "writes": (in_kernel("open(__file__ + '.out', 'w')"), "ended", "writes outside its folder"),
     "starts": (in_kernel("__import__('os').system('true')"), "ended", "starts another program"),
+    "peeks": (in_kernel("import task"), "ended", "it reads the task that it is judged by"),
     "kills": (in_kernel("__import__('os').kill(1, 0)"), "ended", "it sends a signal"),
+    "forges": (in_kernel(FORGED), "ended", "it hands on no program"),
     "leaves": (in_kernel("__import__('os')._exit(0)"), "ended", "before it was done"),
 }
 """Name -> its file, what it comes to, and words of why."""

@@ -117,7 +117,9 @@ class Evaluation(Displayed):
     #: "sbuf" and "psum".
     memories: Mapping[str, Memory] = dataclasses.field(default_factory=dict)
     lines: tuple[SlowLine, ...] = ()
-    #: What `kernel.trace` notes and runs warn of, and what its time assumes.
+    #: What its time assumes, such as one trip of a loop whose trips depend on data.
+    assumed: tuple[str, ...] = ()
+    #: What `kernel.trace` notes and runs warn of.
     notes: tuple[str, ...] = ()
 
     @property
@@ -154,8 +156,8 @@ class Evaluation(Displayed):
             yield Table(rows, title="Counters")
         if self.lines:
             yield Table([*map(_line, self.lines)], head=("line", "adds", "waits for"))
-        if self.notes:
-            yield "\n".join(self.notes)
+        if self.assumed or self.notes:
+            yield "\n".join((*(f"assumed: {what}" for what in self.assumed), *self.notes))
 
 
 def _finite(value: Any) -> Any:
@@ -352,7 +354,8 @@ def _measured(native: NativeKernel, notes: Sequence[str]) -> Evaluation:
         instructions=dict(sorted(timeline.instructions.items())),
         memories=_memories(recorded),
         lines=slow_lines(timeline, platform),
-        notes=tuple(dict.fromkeys((*notes, *(f"assumed: {what}" for what in timeline.assumed)))),
+        assumed=timeline.assumed,
+        notes=tuple(dict.fromkeys(notes)),
     )
 
 

@@ -116,6 +116,8 @@ class Guard:
     #: The only folder to which it may write, and those that it may read.
     folder: Path
     readable: Sequence[Path]
+    #: Files below these that it may not read all the same.
+    hidden: Sequence[Path]
     end: Callable[[str], None]
     written_files: int = 0
 
@@ -145,6 +147,8 @@ class Guard:
                 self._end(f"it writes outside its folder: {os.fsdecode(path)}")
             if self.written_files > MOST_FILES:
                 self._end(f"it writes more than {MOST_FILES} files")
+        elif self._is_below(path, self.hidden):
+            self._end("it reads the task that it is judged by")
         elif os.path.exists(path) and not self._is_below(path, [self.folder, *self.readable]):
             self._end(f"it reads what is not its own: {os.fsdecode(path)}")
 

@@ -8,6 +8,7 @@ so a process of a candidate begins at once, and knows nothing of the others.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import pickle
@@ -19,7 +20,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -115,9 +116,14 @@ class Trial:
     """Candidates, and what they are judged by."""
 
     candidates: Sequence[Candidate]
+    #: Of the arguments nothing but shapes counts.
     task: Task
     limits: Limits
     processes: int
+    #: The user's file of the task, and its bytecode.
+    hidden: tuple[Path, ...] = ()
+    #: The file that has the values of the task; None: there are none.
+    values: Path | None = None
 
     def run(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """The number of each candidate and its evaluation, in the order in which they end."""
@@ -137,7 +143,9 @@ class Trial:
                     number, folder, is_trace = working.pop(child.number)
                     shutil.rmtree(folder, ignore_errors=True)
                     answer = self._answer(number, child)
-                    if is_trace and "program" in answer:
+                    if is_trace and "program" not in answer:
+                        answer = self._untraced(number, answer)
+                    if "program" in answer:
                         judging = self._judging(number, answer)
                         working[judging.number] = number, folder, False
                         children.append(judging)
@@ -151,32 +159,43 @@ class Trial:
     def _tracing(self, number: int, folder: Path) -> Child:
         candidate = self.candidates[number]
         return start(
-            lambda send: worker.trace(candidate, self.task, self.limits, folder, send),
+            lambda send: worker.trace(candidate, self.task, self.limits, folder, self.hidden, send),
             self.limits.patience_seconds,
         )
 
     def _judging(self, number: int, written: dict[str, Any]) -> Child:
         candidate = self.candidates[number]
         return start(
-            lambda send: worker.judge(candidate, self.task, written, self.limits, send),
+            lambda send: worker.judge(
+                candidate, self.values or self.task, written, self.limits, send
+            ),
             self.limits.patience_seconds,
         )
 
+    def _untraced(self, number: int, answer: dict[str, Any]) -> dict[str, Any]:
+        """The evaluation of a candidate that has written no program: whatever its process says of
+        itself, all is not well."""
+        status, reason = answer.get("status"), answer.get("reason", "it hands on no program")
+        if status not in (evaluation.REFUSED, evaluation.FAILED):
+            status = evaluation.ENDED
+        return self.candidates[number].fails(str(status), str(reason))
+
     def _answer(self, number: int, child: Child) -> dict[str, Any]:
         """What a process has handed on, if it is whole; else why it is not."""
-        try:
-            answer: dict[str, Any] = json.loads(child.handed_on)
-            return answer
-        except ValueError:
-            reason = child.reason or "it ended its process before it was done"
+        reason = child.reason or "it ended its process before it was done"
+        with contextlib.suppress(ValueError):
+            answer = json.loads(child.handed_on)
+            if isinstance(answer, dict):
+                return answer
         if os.WIFSIGNALED(child.status) and not child.reason:
             reason = of_signal(os.WTERMSIG(child.status), self.limits)
         return self.candidates[number].fails(evaluation.ENDED, reason)
 
 
-def read_task(path: Path, limits: Limits) -> Task | str:
-    """The task of a file, read in a process of its own; or why there is none."""
-    child = start(lambda _: worker.read_task(path), limits.patience_seconds)
+def read_task(path: Path, values: Path, limits: Limits) -> Task | str:
+    """The shapes of the task of a file, which a process of its own reads and whose values it
+    writes to another file; or why there is none."""
+    child = start(lambda _: worker.read_task(path, values), limits.patience_seconds)
     while not list(finished([child])):
         pass
     if not child.handed_on:
@@ -185,9 +204,7 @@ def read_task(path: Path, limits: Limits) -> Task | str:
     return answer
 
 
-def _task(asked: dict[str, Any], limits: Limits) -> Task | str:
-    if asked["task"] is not None:
-        return read_task(Path(asked["task"]), limits)
+def _shapes(asked: dict[str, Any]) -> Task:
     arrays = tuple(
         jax.ShapeDtypeStruct(tuple(shape), getattr(ml_dtypes, name, None) or np.dtype(name))
         for shape, name in asked["shapes"]
@@ -200,13 +217,19 @@ def main(given: TextIO, out: TextIO) -> None:
     jax.config.update("jax_platforms", "cpu")
     asked = json.load(given)
     limits = Limits(**asked["limits"])
-    task = _task(asked, limits)
-    if isinstance(task, str):
-        print(json.dumps({"error": task}), file=out, flush=True)
-        return
     candidates = [Candidate(text, asked["target"]) for text in asked["candidates"]]
-    for number, document in Trial(candidates, task, limits, asked["processes"]).run():
-        print(json.dumps([number, document]), file=out, flush=True)
+    trial = Trial(candidates, _shapes(asked), limits, asked["processes"])
+    with tempfile.TemporaryDirectory(prefix="neuronjax-task-") as folder:
+        if asked["task"] is not None:
+            file, values = Path(asked["task"]).resolve(), Path(folder) / "values"
+            bytecode = Path(importlib.util.cache_from_source(str(file)))
+            task = read_task(Path(asked["task"]), values, limits)
+            if isinstance(task, str):
+                print(json.dumps({"error": task}), file=out, flush=True)
+                return
+            trial = replace(trial, task=task, hidden=(file, bytecode), values=values)
+        for number, document in trial.run():
+            print(json.dumps([number, document]), file=out, flush=True)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pickle
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,68 +48,77 @@ class Candidate:
         return document.to_json()
 
 
-def read_task(path: Path) -> bytes:
-    """The task of a file, or a text that says what is wrong with it, pickled."""
+def read_task(path: Path, store: Path) -> bytes:
+    """The shapes of a task, pickled, or a text that says what is wrong with it; all of it goes to a
+    file, which no candidate can read."""
     try:
-        answer: Task | str = task_at(path)
+        task = task_at(path)
+        store.write_bytes(pickle.dumps(task))
     except (NeuronError, OSError) as error:
-        answer = str(error)
+        return pickle.dumps(str(error))
     except Exception as error:
-        answer = f"the task fails: {described(error)}"
-    try:
-        return pickle.dumps(answer)
-    except Exception as error:
-        return pickle.dumps(f"{path}: an input cannot be handed to another process: {error}")
+        return pickle.dumps(f"the task fails: {described(error)}")
+    positional, named = jax.tree.map(_shape_of, (task.positional, dict(task.named)))
+    return pickle.dumps(Task(positional, named, None, task.bounds))
 
 
 def trace(
-    candidate: Candidate, task: Task, limits: Limits, folder: Path, send: Callable[[bytes], None]
+    candidate: Candidate,
+    task: Task,
+    limits: Limits,
+    folder: Path,
+    hidden: Sequence[Path],
+    send: Callable[[bytes], None],
 ) -> bytes:
-    """The program that a candidate writes for the task's arguments, as JSON; or its evaluation, if
-    it writes none. Its output goes to a file in `folder`, and `send` takes its last words."""
+    """The program that a candidate writes for arguments of the task's shapes, with its notes, as
+    JSON; or a status and a reason, if it writes none. Its output goes to a file in `folder`,
+    `hidden` are the task's files, and `send` takes its last words."""
     file = candidate.place.path.resolve()
 
     def end(reason: str) -> None:
-        send(json.dumps(candidate.fails(evaluation.ENDED, reason)).encode())
+        send(_said(evaluation.ENDED, reason))
         os._exit(0)
 
     _into(folder)
     confine(folder, readable_roots(file))
-    sys.addaudithook(Guard(file, folder, readable_roots(file), end))
+    sys.addaudithook(Guard(file, folder, readable_roots(file), hidden, end))
     limit(limits, file, end)
-    arguments, named = jax.tree.map(_shape_of, (task.positional, dict(task.named)))
     try:
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             kernel = kernel_at(Place(file, candidate.place.name, candidate.place.grid))
-            called = call(kernel.function, arguments, named)
+            called = call(kernel.function, task.positional, task.named)
             traced = kernel.compile(called, candidate.target)
         notes = [*traced.notes, *(str(warning.message) for warning in warned)]
-        answer = {"program": traced.native.configuration(), "notes": notes}
+        return json.dumps({"program": traced.native.configuration(), "notes": notes}).encode()
     except MemoryError:
-        answer = candidate.fails(evaluation.ENDED, out_of_memory(limits))
-    except (NeuronError, OSError) as error:
-        is_ours = isinstance(error, NeuronError)
-        reason = str(error) if is_ours else described(error)
-        answer = candidate.fails(evaluation.REFUSED if is_ours else evaluation.FAILED, reason)
+        return _said(evaluation.ENDED, out_of_memory(limits))
+    except NeuronError as error:
+        return _said(evaluation.REFUSED, str(error))
     except (Exception, SystemExit) as error:
-        answer = candidate.fails(evaluation.FAILED, described(error))
-    return json.dumps(answer).encode()
+        return _said(evaluation.FAILED, described(error))
+
+
+def _said(status: str, reason: str) -> bytes:
+    return json.dumps({"status": status, "reason": reason}).encode()
 
 
 def judge(
     candidate: Candidate,
-    task: Task,
+    task: Task | Path,
     written: dict[str, Any],
     limits: Limits,
     send: Callable[[bytes], None],
 ) -> bytes:
-    """The evaluation of what a candidate has written, as JSON."""
+    """The evaluation of what a candidate has written, as JSON, by a task or the file of one."""
 
     def end(reason: str) -> None:
         send(json.dumps(candidate.fails(evaluation.ENDED, reason)).encode())
         os._exit(0)
 
+    if isinstance(task, Path):
+        task = pickle.loads(task.read_bytes())
+        assert isinstance(task, Task)
     limit(limits, candidate.place.path.resolve(), end)
     try:
         native = native_kernels.read(written["program"])
