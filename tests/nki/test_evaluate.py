@@ -183,3 +183,18 @@ def test_bounds_fit_the_type(dtype: Any, error: float, agrees: bool) -> None:
     expected = 2 * x.astype(np.float64) * (1 + error)
     assert nki.evaluate(scaled, expected, [x]).is_ok == agrees
     assert nki.evaluate(scaled, expected, [x], rtol=0.2).is_ok
+
+
+@nki.jit
+def repeated(x: Tensor, times: Tensor) -> Tensor:
+    on_chip = loaded(x)
+    for _ in nl.dynamic_range(nisa.register_alloc(loaded(times))):
+        nisa.tensor_scalar(on_chip, on_chip, nl.add, 1.0)
+    return stored(on_chip)
+
+
+def test_a_time_that_depends_on_data_says_what_it_assumes() -> None:
+    evaluation = nki.evaluate(repeated, X[:128] + 3, [X[:128], np.full((1, 1), 3, np.int32)])
+    assert evaluation.is_ok, evaluation.reason
+    (assumed,) = evaluation.assumed
+    assert assumed.endswith(": 1 trips")
