@@ -9,7 +9,7 @@ import jax
 
 from neuronjax.cli.arguments import whole
 from neuronjax.cli.command import Command
-from neuronjax.cli.workloads import add_workload, depths, settings
+from neuronjax.cli.workloads import add_workload, depths, machine_given, settings
 from neuronjax.planning.estimate import DEFAULT_TARGET, of_factory, setting_of
 from neuronjax.planning.prices import price_for, read_prices
 from neuronjax.planning.tracing import abstract_mesh
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     setting = setting_of(
         arguments.target,
         arguments.lnc,
-        arguments.machine,
+        machine_given(arguments),
         arguments.while_trips,
         arguments.faults,
         arguments.flags,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import neuronjax
 from neuronjax.cli.arguments import whole
-from neuronjax.cli.workloads import add_workload, depths, settings
+from neuronjax.cli.workloads import add_workload, depths, machine_given, settings
 from neuronjax.planning.estimate import DEFAULT_TARGET
 from neuronjax.planning.kept import Kept
 from neuronjax.planning.prices import read_prices
@@ -58,7 +58,7 @@ def swept(arguments: argparse.Namespace, folder: Path | None = None) -> Sweep:
     estimating = Estimating(
         factory=load(arguments.workload, settings(arguments.settings)),
         lnc=arguments.lnc,
-        machine=arguments.machine,
+        machine=machine_given(arguments),
         price=arguments.price,
         prices=read_prices(arguments.prices) if arguments.prices else {},
         layers=arguments.layers,

@@ -16,6 +16,7 @@ from neuronjax.errors import NeuronError
 from neuronjax.process_settings import seldom_collected
 
 COMMANDS = (
+    "calibrate",
     "completion",
     "cost",
     "doctor",

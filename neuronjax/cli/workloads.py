@@ -8,6 +8,7 @@ from typing import Any
 from neuronjax.cli.arguments import amount, whole
 from neuronjax.errors import ConfigurationError, quoted
 from neuronjax.parsing import parse_whole
+from neuronjax.planning import what_if
 from neuronjax.planning.depth import DEPTHS
 
 
@@ -26,6 +27,9 @@ def add_workload(parser: argparse.ArgumentParser) -> None:
         "--machine", metavar="FILE",
         help="TOML file, or its text, that changes the target's records (what if)",
     )  # fmt: skip
+    parser.add_argument(
+        "--calibration", metavar="FILE", help="TOML file that `neuronjax calibrate` wrote"
+    )
     parser.add_argument(
         "--layers", type=whole(1), help="layers of the model, if the function takes them"
     )
@@ -49,6 +53,21 @@ def add_workload(parser: argparse.ArgumentParser) -> None:
         help="slow cores and links, as in NEURONJAX_FAULTS",
     )
     parser.add_argument("--format", choices=("text", "json"), default="text")
+
+
+def machine_given(arguments: argparse.Namespace) -> what_if.Given:
+    """The changes of --machine and --calibration. ConfigurationError: a file is damaged, or both
+    change constants."""
+    if arguments.calibration is None:
+        return arguments.machine
+    changes = dict(what_if.read_changes(arguments.machine)) if arguments.machine else {}
+    constants = what_if.read_changes(arguments.calibration)
+    if set(constants) != {"calibration"} or "calibration" in changes:
+        raise ConfigurationError(
+            f"--calibration {quoted(arguments.calibration)} must have the table [calibration] "
+            "alone, and --machine none."
+        )
+    return {**changes, **constants}
 
 
 def add_pad(parser: argparse.ArgumentParser) -> None:

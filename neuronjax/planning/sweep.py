@@ -16,6 +16,7 @@ from neuronjax.planning.prices import Prices, price_for
 from neuronjax.planning.record import Estimate
 from neuronjax.planning.runners import Runner, in_turn
 from neuronjax.planning.tracing import abstract_mesh
+from neuronjax.planning.what_if import Given
 from neuronjax.planning.workload import Factory
 
 MILLION = 1_000_000
@@ -150,7 +151,7 @@ class Estimating:
 
     factory: Factory
     lnc: int | None = None
-    machine: str | None = None
+    machine: Given = None
     price: float | None = None
     prices: Prices = field(default_factory=dict)
     layers: int | None = None

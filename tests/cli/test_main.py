@@ -70,7 +70,7 @@ def test_lint_says_that_values_are_zeros(capsys: pytest.CaptureFixture[str]) -> 
     ("arguments", "message"),
     [
         ([], "the following arguments are required: COMMAND"),
-        (["polish"], "'polish' is not one of completion, cost, doctor,"),
+        (["polish"], "'polish' is not one of calibrate, completion, cost,"),
         (["lnt"], "Did you mean lint?"),
         (["lint", "--sevrity=error", "x.py"], "'--sevrity=error'. Did you mean --severity?"),
         (["estimate", "x:y", "--batch=0"], "--batch: '0' is not a whole number from 1"),
