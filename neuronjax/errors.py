@@ -21,6 +21,11 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most * 2 // 3]} … {text[-most // 6 :]}"
 
 
+def describe(error: BaseException) -> str:
+    """The class of an exception and the first line of its text, as other processes are told."""
+    return shortened(f"{type(error).__name__}: {error}".splitlines()[0], 300)
+
+
 def shown_line(source: str) -> str:
     """A source line, ``file:line``, as messages and tables name it: from the working directory if
     the file is in it."""
@@ -255,6 +260,10 @@ class SerializationError(NeuronError):
     """A serialized executable or topology is damaged or of another version."""
 
     status = "DATA_LOSS"
+
+
+ENDS_JOB = "The job cannot go on"
+"""What an error says that another process is the cause of."""
 
 
 class PeerError(NeuronError):

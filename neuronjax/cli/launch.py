@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -34,6 +35,8 @@ _END_SECONDS = 5.0
 """Time between SIGTERM and SIGKILL after that."""
 _GRACE_SECONDS = 30.0
 """Time for all processes to end after a signal to the launcher, as long as Kubernetes'."""
+_REPORTS_BYTES = 1 << 16
+"""What a pipe holds."""
 _LOOPBACK = "127.0.0.1"
 
 _DESCRIPTION = """\
@@ -87,33 +90,33 @@ def _run(parsed: argparse.Namespace) -> int:
             f"{parsed.hosts}, so the last process would need port {last_port}; choose at most "
             f"{_PORTS - parsed.hosts}."
         )
-    with _logs(parsed.logs, parsed.hosts) as logs, _lifeline() as lifeline:
+    with _logs(parsed.logs, parsed.hosts) as logs, _pipe() as lifeline, _pipe() as reports:
         address = f"{_LOOPBACK}:{_port(parsed.port)}"
         workers = [
             _start(
                 index,
                 parsed.hosts,
                 address,
-                lifeline,
+                (lifeline[0], reports[1]),
                 command,
                 options.environment(chosen.target, index),
                 logs[index],
             )
             for index in range(parsed.hosts)
         ]
-        return _attend(workers, parsed.logs)
+        return _attend(workers, parsed.logs, reports[0])
 
 
 def _start(
     index: int,
     count: int,
     address: str,
-    lifeline: int,
+    pipes: tuple[int, int],
     command: Sequence[str],
     environment: dict[str, str],
     log: IO[str] | None,
 ) -> _Worker:
-    words = [str(word) for word in (lifeline, address, index, count)]
+    words = [str(word) for word in (*pipes, address, index, count)]
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", "neuronjax.cli.worker", *words, *command],
         env=environment,
@@ -122,7 +125,7 @@ def _start(
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        pass_fds=(lifeline,),
+        pass_fds=pipes,
         start_new_session=True,
     )
     assert process.stdout is not None
@@ -139,7 +142,7 @@ def _pass_on(index: int, source: IO[str], log: IO[str] | None) -> None:
             log.flush()
 
 
-def _attend(workers: Sequence[_Worker], logs: Path | None) -> int:
+def _attend(workers: Sequence[_Worker], logs: Path | None, reports: int) -> int:
     """Waits for all processes, and ends them all if one fails or a signal arrives; returns the exit
     code."""
     asked: list[int] = []
@@ -162,11 +165,19 @@ def _attend(workers: Sequence[_Worker], logs: Path | None) -> int:
     _read_out(workers)
     if asked:
         return 128 + asked[0]
-    where = f" Its log: {logs / f'process-{failed.index}.log'}." if logs else ""
-    print(
-        f"neuronjax launch: {failed.describe()}; the others were stopped.{where}", file=sys.stderr
-    )
+    first, fate = _first_report(reports) or (failed.index, failed.describe())
+    where = f" Its log: {logs / f'process-{first}.log'}." if logs else ""
+    print(f"neuronjax launch: {fate}; the others were stopped.{where}", file=sys.stderr)
     return failed.process.returncode if failed.process.returncode > 0 else 1
+
+
+def _first_report(reports: int) -> tuple[int, str] | None:
+    """The process that an exception of its own ended first, and a text about that."""
+    os.set_blocking(reports, False)
+    with contextlib.suppress(BlockingIOError):
+        index, text = json.loads(os.read(reports, _REPORTS_BYTES).splitlines()[0])
+        return index, f"process {index} ended with {text}"
+    return None
 
 
 def _running(workers: Sequence[_Worker]) -> list[_Worker]:
@@ -217,11 +228,11 @@ def _handlers(ask: object) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _lifeline() -> Iterator[int]:
-    """The end of a pipe that closes when this process ends."""
+def _pipe() -> Iterator[tuple[int, int]]:
+    """The ends of a pipe, to read and to write, that close when this process ends."""
     read, write = os.pipe()
     try:
-        yield read
+        yield read, write
     finally:
         os.close(read)
         os.close(write)

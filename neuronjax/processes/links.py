@@ -2,26 +2,33 @@
 
 A thread per peer takes its messages as they come and keeps them until somebody asks for them, so no
 process waits because another one is late. Whoever waits for a process that has ended, or gives no
-sign of life, gets an error with its number.
+sign of life, gets an error with its number; if an exception ended it, with that, and if that was an
+error of this kind, with the first process and its exception.
+
+Signs of life say what their process waits for. Some that wait for each other in different programs
+would do so for ever: they get an error with what each waits for.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import socket
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from neuronjax.errors import PeerError
+from neuronjax.errors import ENDS_JOB, PeerError, describe
+from neuronjax.processes.deadlock import Tag, Wait, find_cycle
 
 logger = logging.getLogger("neuronjax")
 
@@ -29,8 +36,19 @@ _BEAT_SECONDS = 2.0
 """How often each process gives a sign of life."""
 _LATE_SECONDS = 30.0
 """How often the log says that somebody waits for a process that lives."""
-Tag = tuple[Any, ...]
-"""What a message belongs to; equal on both sides."""
+_CYCLE_SECONDS = 6.0
+"""How long processes wait for each other before one says so: each has told the others so often
+enough that all know."""
+_RUNS_KEPT = 1024
+"""Runs that are known to have begun."""
+
+
+class _Cause(NamedTuple):
+    """What ended the first process that ended."""
+
+    process: int
+    text: str
+
 
 _BEAT, _END, _MESSAGE = "beat", "end", "message"
 
@@ -44,6 +62,10 @@ class _Peer:
     heard: float = field(default_factory=time.monotonic)
     ended: bool = False
     """Whether it said that it will send nothing more."""
+    cause: _Cause | None = None
+    """Why it has ended, if not by itself."""
+    waits: list[Wait] = field(default_factory=list)
+    """What it waits for, as it said last."""
 
 
 class Links:
@@ -66,6 +88,11 @@ class Links:
         self._late_timeout = late_timeout
         self._peers = {process: _Peer(connection) for process, connection in connections.items()}
         self._arrived: dict[tuple[int, Tag], deque[list[bytes]]] = {}
+        self._waits: dict[int, tuple[int, Tag]] = {}
+        self._numbers = itertools.count()
+        self._begun: dict[tuple[str, int], None] = {}
+        self._cycle: list[Wait] = []
+        self._cause: _Cause | None = None
         self._changed = threading.Condition()
         self._closing = threading.Event()
         for process, peer in self._peers.items():
@@ -84,6 +111,7 @@ class Links:
         Raises:
           PeerError: the process has ended.
         """
+        self._note_begun(tag)
         self._write(process, [_MESSAGE, tag, len(arrays)], [_octets(array) for array in arrays])
 
     def receive(self, process: int, tag: Tag, like: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -92,29 +120,22 @@ class Links:
         Raises:
           PeerError: the process has ended or gives no sign of life.
         """
-        key = (process, tag)
+        key, number = (process, tag), next(self._numbers)
         since = time.monotonic()
         told = 0
+        self._note_begun(tag)
         with self._changed:
-            while not self._arrived.get(key):
-                self.check()
-                if self._peers[process].ended:
-                    raise self.fail(f"process {process} has ended, and {_of(tag)} waits for it")
-                self._changed.wait(min(1.0, self._late_timeout))
-                waited = time.monotonic() - since
-                if waited > self._late_timeout:
-                    raise self.fail(
-                        f"process {process} lives, but did not come to {_of(tag)} within "
-                        f"{self._late_timeout:g} seconds. Do all processes run the same programs? "
-                        "If it is only slow, wait longer (NEURONJAX_LATE_PEER_TIMEOUT, in seconds)"
-                    )
-                if waited > (told + 1) * _LATE_SECONDS:
-                    told += 1
-                    logger.warning(
-                        "%s on process %d has waited %.0f seconds for process %d, which lives; "
-                        "the job fails after %g seconds (NEURONJAX_LATE_PEER_TIMEOUT)",
-                        _of(tag), self.index, waited, process, self._late_timeout,
-                    )  # fmt: skip
+            self._waits[number] = key
+            try:
+                while not self._arrived.get(key):
+                    waited = time.monotonic() - since
+                    self._check_peer(process, tag, waited)
+                    if waited > (told + 1) * _LATE_SECONDS:
+                        told += 1
+                        self._tell_late(process, tag, waited)
+                    self._changed.wait(min(1.0, self._late_timeout))
+            finally:
+                del self._waits[number]
             parts = self._arrived[key].popleft()
             if not self._arrived[key]:
                 del self._arrived[key]
@@ -123,18 +144,60 @@ class Links:
             for part, array in zip(parts, like, strict=True)
         ]
 
+    def _note_begun(self, tag: Tag) -> None:
+        with self._changed:
+            self._begun[tag.whole_run] = None
+            if len(self._begun) > _RUNS_KEPT:
+                del self._begun[next(iter(self._begun))]
+
+    def _check_peer(self, process: int, tag: Tag, waited: float) -> None:
+        """Raises ``PeerError`` if a process will not send what is waited for."""
+        self.check()
+        peer = self._peers[process]
+        if peer.ended:
+            first, text = peer.cause or _Cause(process, "")
+            ended = f"process {first} has ended" + (f" ({text})" if text else "")
+            raise self.fail(f"{ended}, and {tag} waits for it", peer.cause)
+        if waited > _CYCLE_SECONDS:
+            cycle = self._find_cycle()
+            if cycle and cycle == self._cycle:
+                raise self.fail(
+                    f"{', '.join(map(str, cycle))}. All processes must run the same programs, "
+                    "compiled for the same shapes, in the same order"
+                )
+            self._cycle = cycle
+        if waited > self._late_timeout:
+            raise self.fail(
+                f"process {process} lives, but did not come to {tag} within "
+                f"{self._late_timeout:g} seconds. Do all processes run the same programs? "
+                "If it is only slow, wait longer (NEURONJAX_LATE_PEER_TIMEOUT, in seconds)"
+            )
+
+    def _find_cycle(self) -> list[Wait]:
+        waits = {process: peer.waits for process, peer in self._peers.items()}
+        own = [Wait(self.index, *key) for key in self._waits.values()]
+        return find_cycle(self.index, {**waits, self.index: own}, self._begun)
+
+    def _tell_late(self, process: int, tag: Tag, waited: float) -> None:
+        logger.warning(
+            "%s on process %d has waited %.0f seconds for process %d, which lives; "
+            "the job fails after %g seconds (NEURONJAX_LATE_PEER_TIMEOUT)",
+            tag, self.index, waited, process, self._late_timeout,
+        )  # fmt: skip
+
     def check(self) -> None:
         """Raises ``PeerError`` if the processes can no longer work together."""
         if self.failure is not None:
             raise self.failure
 
-    def fail(self, text: str) -> PeerError:
+    def fail(self, text: str, cause: _Cause | None = None) -> PeerError:
         """Notes that the processes can no longer work together; returns the first such error."""
         with self._changed:
             if self.failure is None:
+                self._cause = cause or _Cause(self.index, text)
                 self.failure = PeerError(
-                    f"{text}. The job cannot go on: end the processes that are left, look at the "
-                    "log of that one, and start again, from a checkpoint if there is one."
+                    f"{text}. {ENDS_JOB}: end the processes that are left, look at the log of that "
+                    "one, and start again, from a checkpoint if there is one."
                 )
                 if not self._closing.is_set():
                     logger.error("%s", self.failure)
@@ -142,11 +205,14 @@ class Links:
             return self.failure
 
     def close(self) -> None:
-        """Tells the others that this process ends."""
+        """Tells the others that this process ends, and what exception ended it."""
         self._closing.set()
+        error = getattr(sys, "last_value", None)
+        if self._cause is None and error is not None:
+            self._cause = _Cause(self.index, describe(error))
         for process in self._peers:
             with contextlib.suppress(PeerError):
-                self._write(process, [_END], [])
+                self._write(process, [_END, self._cause], [])
 
     def _write(self, process: int, header: list[Any], parts: Sequence[Any]) -> None:
         peer = self._peers[process]
@@ -167,13 +233,18 @@ class Links:
                     tag, count = rest
                     parts = [peer.connection.recv_bytes() for _ in range(count)]
                     with self._changed:
-                        key = (process, _tuple(tag))
+                        key = (process, _tag(tag))
                         self._arrived.setdefault(key, deque()).append(parts)
                         self._changed.notify_all()
                 elif kind == _END:
                     with self._changed:
+                        peer.cause = _Cause(*rest[0]) if rest[0] else None
                         peer.ended = True
                         self._changed.notify_all()
+                elif kind == _BEAT:
+                    waits = [Wait(process, awaited, _tag(tag)) for awaited, tag in rest[0]]
+                    with self._changed:
+                        peer.waits = waits
                 peer.heard = time.monotonic()
         except (OSError, EOFError):
             if not peer.ended and not self._closing.is_set():
@@ -181,11 +252,13 @@ class Links:
 
     def _beat(self) -> None:
         while not self._closing.wait(_BEAT_SECONDS):
+            with self._changed:
+                waits = [*self._waits.values()]
             for process, peer in self._peers.items():
                 if peer.ended:
                     continue
                 with contextlib.suppress(PeerError):
-                    self._write(process, [_BEAT], [])
+                    self._write(process, [_BEAT, waits], [])
                 silent = time.monotonic() - peer.heard
                 if silent > self._timeout:
                     self.fail(
@@ -193,12 +266,10 @@ class Links:
                     )
 
 
-def _tuple(tag: Any) -> Any:
-    return tuple(map(_tuple, tag)) if isinstance(tag, list) else tag
-
-
-def _of(tag: Tag) -> str:
-    return str(tag[0]) if tag else "a message"
+def _tag(fields: list[Any]) -> Tag:
+    """A tag, read from a message."""
+    program, run, collective, part = fields
+    return Tag(program, run, collective, tuple(part))
 
 
 def _octets(array: np.ndarray) -> memoryview:

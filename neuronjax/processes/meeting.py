@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from neuronjax.processes.collective import Collective, Operands, Outputs
+from neuronjax.processes.deadlock import Tag
 from neuronjax.processes.links import Links
 
 _RUNS_KEPT = 256
@@ -23,7 +24,7 @@ class _Channel:
     """Messages of one collective of one run."""
 
     links: Links
-    tag: tuple[object, ...]
+    tag: Tag
     owners: Sequence[int]
 
     @property
@@ -34,10 +35,13 @@ class _Channel:
         return self.owners[rank]
 
     def send(self, process: int, label: int, arrays: Sequence[np.ndarray]) -> None:
-        self.links.send(process, (*self.tag, label), arrays)
+        self.links.send(process, self._tag_of(label), arrays)
 
     def receive(self, process: int, label: int, like: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return self.links.receive(process, (*self.tag, label), like)
+        return self.links.receive(process, self._tag_of(label), like)
+
+    def _tag_of(self, label: int) -> Tag:
+        return self.tag._replace(part=(*self.tag.part, label))
 
 
 @dataclass
@@ -68,7 +72,7 @@ class Meetings:
         self._owners = owners
         self._links = links
         self._ranks = [rank for rank, owner in enumerate(owners) if owner == links.index]
-        self._meetings: dict[tuple[object, ...], _Meeting] = {}
+        self._meetings: dict[Tag, _Meeting] = {}
         self._visits: OrderedDict[int, defaultdict[tuple[int, int], int]] = OrderedDict()
         self._lock = threading.Lock()
         self._groups = [
@@ -98,7 +102,7 @@ class Meetings:
         collective, group = self._collectives[number], self._groups[number][rank]
         with self._lock:
             visit = self._visit(run, number, rank)
-            tag = (f"{collective.kind} {number} of {self._name}", run, visit, group[0])
+            tag = Tag(self._name, run, f"{collective.kind} {number}", (visit, group[0]))
             meeting = self._meetings.get(tag)
             if meeting is None:
                 members = sum(self._owners[other] == self._links.index for other in group)
@@ -130,7 +134,7 @@ class Meetings:
         collective: Collective,
         group: tuple[int, ...],
         meeting: _Meeting,
-        tag: tuple[object, ...],
+        tag: Tag,
     ) -> None:
         try:
             self._links.check()

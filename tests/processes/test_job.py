@@ -175,6 +175,53 @@ def test_a_process_that_dies_is_named(
     assert "UNAVAILABLE: process 1 has died" in (logs / "process-0.log").read_text()
 
 
+FAULTY = """\
+import sys
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+jax.distributed.initialize()
+mesh = jax.make_mesh((jax.device_count(),), ("d",))
+is_faulty = jax.process_index() == 1
+width = 8 if is_faulty and sys.argv[1] == "shapes" else 4
+ones = jnp.ones((jax.device_count(), width))
+x = jax.make_array_from_callback(ones.shape, NamedSharding(mesh, P("d")), ones.__getitem__)
+for step in range(3):
+    if is_faulty and step and sys.argv[1] == "exception":
+        raise ValueError("shard 17 is missing")
+    jax.jit(jnp.sum)(x).block_until_ready()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "told", "fate"),
+    [
+        (
+            "exception",
+            dict.fromkeys((0, 2), r"process 1 has ended \(ValueError: shard 17 is missing\)"),
+            "process 1 ended with ValueError: shard 17 is missing",
+        ),
+        (
+            "shapes",
+            dict.fromkeys((0, 1, 2), "process . waits for .* must run the same programs"),
+            "process . ended with status 1",
+        ),
+    ],
+)
+def test_the_first_process_to_fail_is_named(
+    fault: str, told: dict[int, str], fate: str, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    script = tmp_path / "faulty.py"
+    script.write_text(FAULTY)
+    done = launch("--hosts=3", str(script), fault, env=environment)
+    assert done.returncode == 1
+    assert re.search(f"^neuronjax launch: {fate}; the others were stopped", done.stderr, re.M)
+    for process, text in told.items():
+        assert re.search(rf"^\[{process}\] .*{text}", done.stdout, re.M), process
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

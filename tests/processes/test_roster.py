@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from neuronjax.errors import PeerError
+from neuronjax.processes.deadlock import Tag
 from neuronjax.processes.root_store import RootStore
 from neuronjax.processes.roster import Description, Process, Roster, Store, join
 
@@ -71,6 +72,11 @@ def cut(connection: Connection) -> None:
         twin.shutdown(socket.SHUT_RDWR)
 
 
+def tag(collective: str, program: str = "program f") -> Tag:
+    """A message of the first run of a program."""
+    return Tag(program, 0, collective)
+
+
 def close(rosters: list[Roster]) -> None:
     for roster in rosters:
         roster.links.close()
@@ -82,8 +88,8 @@ def test_all_know_all_and_can_talk() -> None:
         [[0], [1], [2]]
     ] * 3
     sent = [np.arange(6, dtype=np.float32).reshape(2, 3), np.array(True)]
-    rosters[2].links.send(0, ("tag", 1), sent)
-    got = rosters[0].links.receive(2, ("tag", 1), sent)
+    rosters[2].links.send(0, Tag("program", 1, "all_gather 0", (0, 1)), sent)
+    got = rosters[0].links.receive(2, Tag("program", 1, "all_gather 0", (0, 1)), sent)
     for array, expected in zip(got, sent, strict=True):
         np.testing.assert_array_equal(array, expected)
     close(rosters)
@@ -114,7 +120,7 @@ def test_who_dies_is_named() -> None:
     waiting, other = met([{}] * 2)
     cut(other.links._peers[0].connection)
     with pytest.raises(PeerError, match="process 1 has died"):
-        waiting.links.receive(1, ("all_reduce",), [])
+        waiting.links.receive(1, tag("all_reduce"), [])
     with pytest.raises(PeerError, match="process 1 has died"):
         waiting.links.check()
     close([waiting])
@@ -123,21 +129,71 @@ def test_who_dies_is_named() -> None:
 def test_who_ends_is_named_when_somebody_waits() -> None:
     waiting, other = met([{}] * 2)
     value = np.ones(3)
-    other.links.send(0, ("first",), [value])
+    other.links.send(0, tag("first"), [value])
     other.links.close()
-    np.testing.assert_array_equal(waiting.links.receive(1, ("first",), [value])[0], value)
+    np.testing.assert_array_equal(waiting.links.receive(1, tag("first"), [value])[0], value)
     waiting.links.check()
-    with pytest.raises(PeerError, match="process 1 has ended, and all_gather 3 waits for it"):
-        waiting.links.receive(1, ("all_gather 3",), [])
+    with pytest.raises(
+        PeerError, match="process 1 has ended, and all_gather 3 of program f waits for it"
+    ):
+        waiting.links.receive(1, tag("all_gather 3"), [])
     close([waiting])
+
+
+CYCLES = {
+    "two": (((0, 1, "program f"), (1, 0, "program g")), {0, 1}),
+    "three": (((2, 1, "program f"), (0, 2, "program f"), (1, 0, "program g")), {0, 1, 2}),
+    "two, and one behind them": (
+        ((2, 1, "program f"), (0, 1, "program f"), (1, 0, "program g")), {0, 1}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CYCLES)
+def test_who_waits_for_each_other_in_different_programs_is_told_soon(name: str) -> None:
+    waits, told = CYCLES[name]
+    rosters = met([{}] * 3)
+
+    def wait(process: int, other: int, program: str) -> str:
+        with pytest.raises(PeerError) as caught:
+            rosters[process].links.receive(other, tag("all_reduce 0", program), [])
+        rosters[process].links.close()
+        return str(caught.value)
+
+    begin = time.monotonic()
+    with ThreadPoolExecutor(3) as pool:
+        errors = [*pool.map(wait, *zip(*waits, strict=True))]
+    assert time.monotonic() - begin < AMPLE / 2
+    for error in errors:
+        assert "All processes must run the same programs" in error
+        for process, other, program in waits:
+            text = f"process {process} waits for process {other} at all_reduce 0 of {program}"
+            assert (text in error) == (process in told)
+
+
+def test_who_waits_for_who_waits_for_a_third_is_not_told() -> None:
+    rosters = met([{}] * 3)
+    first, second, third = (roster.links for roster in rosters)
+    value = np.ones(3)
+    with ThreadPoolExecutor(2) as pool:
+        waits = [
+            pool.submit(first.receive, 1, tag("all_reduce 0"), [value]),
+            pool.submit(second.receive, 2, tag("all_reduce 0"), [value]),
+        ]
+        time.sleep(6)
+        third.send(1, tag("all_reduce 0"), [value])
+        second.send(0, tag("all_reduce 0"), [value])
+        for wait in waits:
+            np.testing.assert_array_equal(wait.result()[0], value)
+    close(rosters)
 
 
 def test_who_lives_but_does_not_come_is_named_in_time() -> None:
     waiting, other = rosters = met([{}] * 2, late_timeout=SOON)
     with pytest.raises(PeerError, match=r"process 1 lives, .* within 0\.\d+ seconds.*LATE_PEER"):
-        waiting.links.receive(1, ("all_reduce",), [])
+        waiting.links.receive(1, tag("all_reduce"), [])
     with pytest.raises(PeerError):
-        other.links.receive(0, ("all_reduce",), [])
+        other.links.receive(0, tag("all_reduce"), [])
     close(rosters)
 
 
