@@ -25,6 +25,8 @@ def traits_of(measurement: Measurement, setting: Setting, is_extrapolated: bool)
         is_one_kernel=numbers["kernels"] == 1,
         collective_share=numbers.get("busy.collective", 0.0) / total,
         host_share=numbers.get("busy.host", 0.0) / total,
+        tensor_share=numbers.get("busy.tensor", 0.0) / total,
+        narrow_rate=measurement.narrow_rate,
         is_extrapolated=is_extrapolated,
         is_changed=_is_changed(setting),
         assumed=core.assumed,

@@ -78,6 +78,10 @@ class Traits:
     #: Parts of its time in which collectives and the host are busy.
     collective_share: float = 0.0
     host_share: float = 0.0
+    #: The part in which the Tensor engine is busy, and how many times as fast as BF16 it takes the
+    #: program's arguments in FP8 or FP4.
+    tensor_share: float = 0.0
+    narrow_rate: float = 1.0
     #: Whether its numbers are extrapolated from two shallower models.
     is_extrapolated: bool = False
     #: Whether the user changed the machine's records.
@@ -226,6 +230,10 @@ def _widenings(
         yield _both(width, f"points have at most {most} cores")
     if traits.is_extrapolated:
         yield _both(DEPTH_ERROR, "layers are extrapolated")
+    if traits.narrow_rate > 1 and traits.tensor_share:
+        slower = math.log1p(traits.tensor_share * (traits.narrow_rate - 1))
+        reason = f"no public time is of FP8 or FP4 products (up to +{math.expm1(slower):.0%})"
+        yield _Widening(slower, 0.0, reason)
     if traits.host_share:
         slower = math.log1p(HOST_WORK * traits.host_share)
         reason = f"the host's own work is not timed (up to +{math.expm1(slower):.0%})"

@@ -362,6 +362,10 @@ BASES: dict[str, tuple[object, tuple[object, ...], dict[str, object], str]] = {
         layers, (bf16(1024, 1024), *WEIGHTS), {"machine": {"chip": {"hbm": {"bandwidth": "x2"}}}},
         "the machine's records were changed",
     ),
+    "FP8": (
+        product, [jax.ShapeDtypeStruct((2048, 2048), jnp.float8_e4m3)] * 2, {},
+        "no public time is of FP8 or FP4 products",
+    ),
     "the host": (
         jnp.fft.fft, (jax.ShapeDtypeStruct((64, 64), jnp.complex64),), {},
         "the host's own work is not timed",

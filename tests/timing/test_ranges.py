@@ -76,6 +76,10 @@ WIDENED = {
     "an assumed record": (replace(DECODING, assumed=("x", "y")), "2 entries of its record"),
     "many cores": (replace(DECODING, ranks=512), "points have at most 64 cores"),
     "layers": (replace(DECODING, is_extrapolated=True), "layers are extrapolated"),
+    "narrow formats": (
+        replace(DECODING, tensor_share=0.5, narrow_rate=2.0),
+        "no public time is of FP8 or FP4 products (up to +50%)",
+    ),
     "the host": (replace(DECODING, host_share=0.3), "the host's own work is not timed"),
 }
 
