@@ -182,7 +182,7 @@ def range_of(time_ns: float, traits: Traits, points: Sequence[Measured] | None =
         slower.append(widening.slower)
         faster.append(widening.faster)
         reasons.append(widening.reason)
-    fallback = "" if name == traits.class_name else f", as {traits.class_name} have too few"
+    fallback = "" if name == traits.class_name else f", as there are too few for {traits.class_name}"
     wider = f"; wider, because {', '.join(reasons)}" if reasons else ""
     return Range(
         time_ns * math.exp(-math.hypot(*faster)),

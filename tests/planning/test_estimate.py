@@ -351,9 +351,9 @@ BASES: dict[str, tuple[object, tuple[object, ...], dict[str, object], str]] = {
     "rows": (layers, (bf16(1024, 1024), *WEIGHTS), {}, "forward passes on one core"),
     "gradients": (
         jax.grad(loss, argnums=(1, 2, 3)), (bf16(1024, 1024), *WEIGHTS),
-        {"kinds": {"weights": "weights"}}, "as training steps have too few",
+        {"kinds": {"weights": "weights"}}, "as there are too few for training steps",
     ),
-    "a product": (product, (bf16(512, 512), bf16(512, 512)), {}, "as single kernels have too few"),
+    "a product": (product, (bf16(512, 512), bf16(512, 512)), {}, "as there are too few for single kernels"),
     "a chip without points": (
         layers, (bf16(1024, 1024), *WEIGHTS), {"target": "trn3-gen1-ultraserver"},
         "none of them is of trainium3",

@@ -117,7 +117,7 @@ def test_a_class_with_too_few_points_says_which_wider_one_stands_for_it(name: st
     if len(own) >= FEWEST_POINTS:
         assert basis == f"{name}, {len(own)} public points"
     else:
-        assert basis.endswith(f", as {name} have too few")
+        assert basis.endswith(f", as there are too few for {name}")
         wider = basis.partition(",")[0]
         assert len(members(wider, measured())) >= FEWEST_POINTS
 

@@ -101,8 +101,9 @@ def _place(frame: FrameType | None, file: Path) -> str:
 
 
 def readable_roots(file: Path) -> list[Path]:
-    """Folders that a kernel needs to read: its own, Python's and the system's."""
+    """Folders that a kernel needs to read: its own, Python's, this package's and the system's."""
     own = [path for path in sys.path if path and os.path.isdir(path)]
+    own.append(str(Path(__file__).parents[2]))  # an editable install is on no path
     system = ("/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/sys", "/dev")
     folders = [str(file.parent), sys.prefix, sys.base_prefix, sys.exec_prefix, *own, *system]
     return [Path(path) for path in dict.fromkeys(os.path.realpath(path) for path in folders)]
