@@ -182,7 +182,8 @@ def range_of(time_ns: float, traits: Traits, points: Sequence[Measured] | None =
         slower.append(widening.slower)
         faster.append(widening.faster)
         reasons.append(widening.reason)
-    fallback = "" if name == traits.class_name else f", as there are too few for {traits.class_name}"
+    own_name = traits.class_name
+    fallback = "" if name == own_name else f", as there are too few for {own_name}"
     wider = f"; wider, because {', '.join(reasons)}" if reasons else ""
     return Range(
         time_ns * math.exp(-math.hypot(*faster)),

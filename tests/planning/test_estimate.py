@@ -353,7 +353,9 @@ BASES: dict[str, tuple[object, tuple[object, ...], dict[str, object], str]] = {
         jax.grad(loss, argnums=(1, 2, 3)), (bf16(1024, 1024), *WEIGHTS),
         {"kinds": {"weights": "weights"}}, "as there are too few for training steps",
     ),
-    "a product": (product, (bf16(512, 512), bf16(512, 512)), {}, "as there are too few for single kernels"),
+    "a product": (
+        product, (bf16(512, 512), bf16(512, 512)), {}, "as there are too few for single kernels"
+    ),
     "a chip without points": (
         layers, (bf16(1024, 1024), *WEIGHTS), {"target": "trn3-gen1-ultraserver"},
         "none of them is of trainium3",
