@@ -108,13 +108,13 @@ def rounded(value: float, digits: int = 3) -> str:
     return f"{round(value, places):,.{max(places, 0)}f}"
 
 
-def duration_within(ns: float, low: float, high: float, more: int = 0) -> tuple[str, str]:
-    """A time that lies between two, and these two, with the digits that it deserves and so many
-    more."""
+def duration_within(ns: float, low: float, high: float) -> tuple[str, str]:
+    """A time that lies between two, and these two with the digits that it deserves. The time has
+    one more, so that small changes of a program show."""
     unit, size = _unit_of(ns)
-    shown = digits(low, high) + more
-    first, last = rounded(low / size, digits(low, high)), rounded(high / size, digits(low, high))
-    return f"{rounded(ns / size, shown)} {unit}", f"{first} to {last} {unit}"
+    shown = digits(low, high)
+    first, last = rounded(low / size, shown), rounded(high / size, shown)
+    return f"{rounded(ns / size, shown + 1)} {unit}", f"{first} to {last} {unit}"
 
 
 def nbytes(count: float) -> str:

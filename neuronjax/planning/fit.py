@@ -206,7 +206,7 @@ def _rows(fit: Fit) -> Iterator[tuple[str, ...]]:
             fit.target,
             fit.verdict.value,
             point.mesh or "-",
-            *duration_within(estimate.step_ns, *estimate.range_ns, more=1),
+            *duration_within(estimate.step_ns, *estimate.range_ns),
             _rate(estimate, shown),
             table.occupancy(estimate),
             f"{rounded(point.cost, shown)} {cost_unit([estimate])}",

@@ -94,7 +94,7 @@ def _cells(point: Point) -> Iterator[str]:
     if point.estimate is None:
         yield from ("–", "–", "–", point.error)
     else:
-        yield from duration_within(point.time_ns, *_bounds(point), more=1)
+        yield from duration_within(point.time_ns, *_bounds(point))
         yield f"{point.cost:.4g}"
         yield "" if point.usable else "does not fit"
 
@@ -118,7 +118,7 @@ _SCRIPT = """for (const one of document.querySelectorAll("[data-point]"))
 def _dot(point: Point, x: LogScale, y: LogScale, colour: str) -> str:
     """Hollow where it does not fit; its description appears under the mouse."""
     fill = colour if point.usable else "white"
-    time, times = duration_within(point.time_ns, *_bounds(point), more=1)
+    time, times = duration_within(point.time_ns, *_bounds(point))
     note = f"{point.label}: {time} ({times}), {point.cost:.4g}"
     return (
         f'<circle data-point="{escape(point.label)}" cx="{x.at(point.time_ns / 1e6):.1f}" '

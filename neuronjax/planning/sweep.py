@@ -262,7 +262,7 @@ def _row(point: Point, on_front: bool) -> tuple[str, ...]:
         point.mesh or "-",
         str(point.batch or "-"),
         point.dtype or "-",
-        *duration_within(estimate.step_ns, *estimate.range_ns, more=1),
+        *duration_within(estimate.step_ns, *estimate.range_ns),
         rate,
         f"{rounded(estimate.mfu_estimated_percent, shown)} %",
         table.occupancy(estimate),

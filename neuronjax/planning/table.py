@@ -97,7 +97,7 @@ def _summary(estimate: Estimate) -> Iterable[tuple[str, ...]]:
     ):
         if rate is not None and rates is not None:
             slowest, fastest = (rounded(bound, shown) for bound in rates)
-            yield name, rounded(rate, shown), f"({slowest} to {fastest})"
+            yield name, rounded(rate, shown + 1), f"({slowest} to {fastest})"
     yield "range", "80 %", f"({estimate.basis})"
     roof = estimate.mfu_max_achievable_estimated_percent
     yield (
