@@ -130,6 +130,9 @@ class Canned(Net):
         known = {program.machine, *(f"{k}={v}" for k, v in program.choices.items())}
         return next((self.rule[each] for each in known if each in self.rule), self.otherwise)
 
+    def estimate_as_user(self, program: SizedProgram) -> Outcome:
+        return self.estimate(program)
+
 
 GOOD = Estimated(time_ns=100.0, roofline_ns=50.0, cpu_seconds=1.0, busiest="dma")
 NORM = SizedProgram(
