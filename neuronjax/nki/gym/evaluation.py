@@ -210,8 +210,8 @@ def evaluate(
 
     Args:
       target: the machine, as for `simulate`.
-      rtol, atol: of each result's bound, |result - expected| <= atol + rtol · |expected|; default:
-        what fits its type (see `agreement.Bounds`).
+      rtol, atol: of each result's bound, ``|result - expected| <= atol + rtol · |expected|``;
+        default: what fits its type (see `agreement.Bounds`).
 
     An error of the kernel, of the chip about it or of the reference is the result's `reason`.
 
