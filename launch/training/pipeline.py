@@ -54,7 +54,7 @@ class Place(NamedTuple):
 
 
 class _Tick(NamedTuple):
-    """What goes from one tick to the next."""
+    """The state of a stage between two ticks."""
 
     kept: list[jax.Array]  # [slots + 1, …], of chunks whose backward pass is to come
     arrived: jax.Array  # activations from the stage before
@@ -64,14 +64,14 @@ class _Tick(NamedTuple):
 
 
 class _Pass(NamedTuple):
-    """What a stage does now; IDLE if nothing."""
+    """The micro-batch, chunk and slot that a stage works on in a tick, or IDLE."""
 
     micro_batch: jax.Array
     chunk: jax.Array
     slot: jax.Array
 
     def of(self, stage: Any) -> "_Pass":
-        """That of one stage, of those of all."""
+        """The pass of one stage, taken from those of all stages."""
         return _Pass(*(table[stage] for table in self))
 
     @property
@@ -150,7 +150,7 @@ class Pipeline:
 
 
 def _table(passes: Passes, ticks: np.ndarray) -> _Pass:
-    """What each stage does in some ticks, [..., p]."""
+    """Looks up the passes of all p stages in some ticks, as arrays [..., p]."""
     tables = (passes.micro_batch, passes.chunk, passes.slot)
     return _Pass(*(jnp.asarray(table[ticks]) for table in tables))
 
@@ -224,8 +224,8 @@ class _Run:
         return state, None
 
     def tick(self, phase: Phase, state: _Tick, tables: tuple[_Pass, _Pass]) -> tuple[_Tick, None]:
-        """What a phase has of: forward pass, activations to the next stage, backward pass,
-        gradients to the stage before."""
+        """Runs a forward pass, a backward pass or both, as the phase says, and passes activations
+        on to the next stage and gradients back to the one before."""
         forward, backward = tables
         if phase.forward:
             now, x = forward.of(self.stage), self.input(state.arrived, forward)
@@ -236,7 +236,7 @@ class _Run:
         return state, None
 
     def input(self, arrived: jax.Array, passes: _Pass) -> jax.Array:
-        """Of a stage's chunk: what has arrived, or the embedding of what enters the pipeline."""
+        """The input of a stage's chunk: what has arrived, or what enters the pipeline, embedded."""
         rows = self.rows_of(passes.of(0).micro_batch)
         embedded = self.stages.embed({**self.fixed, **self.parameters}, rows)
         return jnp.where(self.enters(passes.of(self.stage)), self.own(embedded), arrived)
@@ -329,7 +329,7 @@ class _Run:
     # Chunks of parameters, rows, and sums
 
     def outside(self) -> dict[str, Any]:
-        """What is learnt, but in no block."""
+        """The learnt parameters that belong to no block."""
         return {path: weight for path, weight in self.parameters.items() if not is_stacked(path)}
 
     def rows_of(self, micro_batch: jax.Array) -> Any:
@@ -396,6 +396,7 @@ def _keep(slots: list[jax.Array], kept: list[jax.Array], now: _Pass) -> list[jax
 
 
 def _pass_on(x: jax.Array, step: int) -> jax.Array:
-    """What the stage `step` before has made; the first and the last are neighbours."""
+    """Sends an array `step` stages on, and returns the one that has come; the first stage and the
+    last are neighbours."""
     stages = jax.lax.axis_size(AXIS)
     return jax.lax.ppermute(x, AXIS, [(s, (s + step) % stages) for s in range(stages)])

@@ -27,7 +27,7 @@ class SplitPass:
 
     @property
     def kept(self) -> list[Any]:
-        """The types of what `forward` returns to be kept."""
+        """The types of the arrays that `forward` returns to be kept."""
         return [
             aval
             for aval, is_kept in zip(self.program.out_avals, self.dependent, strict=True)
@@ -35,14 +35,15 @@ class SplitPass:
         ]
 
     def forward(self, *arguments: Any) -> tuple[Any, list[jax.Array]]:
-        """(outputs, what `backward` needs of these arguments, the outputs among it)."""
+        """Returns the outputs, and the arrays that `backward` needs; the outputs are among them."""
         kept = self._run(self.dependent, *arguments)
         return self._outputs(kept), kept
 
     def backward(
         self, kept: Sequence[jax.Array], *arguments: Any
     ) -> tuple[Any, Callable[[Any], tuple[Any, Any]]]:
-        """The outputs, and the function of their gradients that gives those of learnt and inputs.
+        """Returns the outputs, and the function that turns their gradients into those of `learnt`
+        and `inputs`.
 
         Weights are those of the forward pass. Of inputs and others only the types count.
         """
@@ -89,7 +90,7 @@ def split_pass(
 
 
 def _find_dependent(jaxpr: Jaxpr, inputs: Sequence[bool]) -> list[bool]:
-    """Which results of a program depend on some of its inputs."""
+    """Finds which results of a program depend on some of its inputs, a flag for each result."""
     dependent = {var for var, depends in zip(jaxpr.invars, inputs, strict=True) if depends}
 
     def depends(atoms: Sequence[Any]) -> list[bool]:
@@ -106,7 +107,8 @@ def _find_dependent(jaxpr: Jaxpr, inputs: Sequence[bool]) -> list[bool]:
 
 
 def _find_dependent_of_scan(eqn: JaxprEqn, given: Sequence[bool]) -> list[bool]:
-    """Which results of a scan depend on some of its operands, if not all do in the same way."""
+    """Finds which results of a scan depend on the given operands: what a trip carries on depends
+    on what it was given, until no more of it does."""
     body, before = eqn.params["jaxpr"].jaxpr, eqn.params["num_consts"]
     behind = before + eqn.params["num_carry"]
     now = list(given)

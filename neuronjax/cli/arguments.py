@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 
 from neuronjax.errors import quoted
-from neuronjax.parsing import parse_whole
+from neuronjax.parsing import parse_float, parse_whole
 
 
 def whole(least: int, most: int = 1 << 40) -> Callable[[str], int]:
@@ -31,10 +31,7 @@ def seconds(least: float) -> Callable[[str], float]:
     """A number of seconds from `least` to a year."""
 
     def read(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
+        value = parse_float(text)
         if not least <= value <= _YEAR:
             raise argparse.ArgumentTypeError(
                 f"{quoted(text)} is not a number of seconds of at least {least:g}"
@@ -49,10 +46,7 @@ _YEAR = 365 * 86_400.0
 
 def amount(text: str) -> float:
     """A finite number above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = parse_float(text)
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{quoted(text)} is not a number greater than 0")
     return value
@@ -60,10 +54,7 @@ def amount(text: str) -> float:
 
 def percent(text: str) -> float:
     """A part of a whole, given as a number above 0 and up to 100."""
-    try:
-        value = float(text.removesuffix("%"))
-    except ValueError:
-        value = math.nan
+    value = parse_float(text.removesuffix("%"))
     if not 0 < value <= 100:
         raise argparse.ArgumentTypeError(
             f"{quoted(text)} is not a percentage above 0 and up to 100"

@@ -13,6 +13,7 @@ import jax
 from neuronjax.cli.command import Command
 from neuronjax.cli.workloads import settings
 from neuronjax.errors import ConfigurationError, quoted
+from neuronjax.parsing import parse_float
 from neuronjax.planning.calibrate import Measured, calibrate
 from neuronjax.planning.workload import load
 
@@ -100,10 +101,7 @@ def _measurement(where: str, row: Mapping[str, str]) -> Measured:
 
 
 def _milliseconds(where: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = parse_float(text)
     if not 0 < value < math.inf:
         raise ConfigurationError(
             f"{where}: milliseconds is {quoted(text)}, but must be a number greater than 0."

@@ -36,9 +36,9 @@ _BEAT_SECONDS = 2.0
 """How often each process gives a sign of life."""
 _LATE_SECONDS = 30.0
 """How often the log says that somebody waits for a process that lives."""
-_CYCLE_SECONDS = 6.0
-"""How long processes wait for each other before one says so: each has told the others so often
-enough that all know."""
+_CYCLE_SECONDS = 2 * _BEAT_SECONDS
+"""How long a cycle of waits has to stand before it is believed: what the others said last may be as
+old as one sign of life."""
 _RUNS_KEPT = 1024
 """Runs that are known to have begun."""
 
@@ -92,6 +92,7 @@ class Links:
         self._numbers = itertools.count()
         self._begun: dict[tuple[str, int], None] = {}
         self._cycle: list[Wait] = []
+        self._cycle_since = 0.0
         self._cause: _Cause | None = None
         self._changed = threading.Condition()
         self._closing = threading.Event()
@@ -158,14 +159,15 @@ class Links:
             first, text = peer.cause or _Cause(process, "")
             ended = f"process {first} has ended" + (f" ({text})" if text else "")
             raise self.fail(f"{ended}, and {tag} waits for it", peer.cause)
-        if waited > _CYCLE_SECONDS:
-            cycle = self._find_cycle()
-            if cycle and cycle == self._cycle:
+        if waited > _BEAT_SECONDS:
+            cycle, now = self._find_cycle(), time.monotonic()
+            if cycle != self._cycle:
+                self._cycle, self._cycle_since = cycle, now
+            if cycle and now - self._cycle_since > _CYCLE_SECONDS:
                 raise self.fail(
                     f"{', '.join(map(str, cycle))}. All processes must run the same programs, "
                     "compiled for the same shapes, in the same order"
                 )
-            self._cycle = cycle
         if waited > self._late_timeout:
             raise self.fail(
                 f"process {process} lives, but did not come to {tag} within "

@@ -33,6 +33,7 @@ from neuronjax.errors import (
     quoted,
 )
 from neuronjax.machine.machine import Machine
+from neuronjax.parsing import parse_float
 from neuronjax.profiling.counters import (
     ERRORS,
     STATUS,
@@ -269,10 +270,7 @@ class Monitor:
 def _period(query: str) -> float:
     """The seconds in ``period=5``. ConfigurationError: the query is something else."""
     text = parse_qs(query).get("period", [str(DEFAULT_PERIOD)])[0]
-    try:
-        period = float(text)
-    except ValueError:
-        period = math.nan
+    period = parse_float(text)
     if not 0 < period < math.inf:
         raise ConfigurationError(
             f"period={quoted(text)} must be a number of seconds greater than 0."

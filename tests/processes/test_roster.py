@@ -171,23 +171,6 @@ def test_who_waits_for_each_other_in_different_programs_is_told_soon(name: str) 
             assert (text in error) == (process in told)
 
 
-def test_who_waits_for_who_waits_for_a_third_is_not_told() -> None:
-    rosters = met([{}] * 3)
-    first, second, third = (roster.links for roster in rosters)
-    value = np.ones(3)
-    with ThreadPoolExecutor(2) as pool:
-        waits = [
-            pool.submit(first.receive, 1, tag("all_reduce 0"), [value]),
-            pool.submit(second.receive, 2, tag("all_reduce 0"), [value]),
-        ]
-        time.sleep(6)
-        third.send(1, tag("all_reduce 0"), [value])
-        second.send(0, tag("all_reduce 0"), [value])
-        for wait in waits:
-            np.testing.assert_array_equal(wait.result()[0], value)
-    close(rosters)
-
-
 def test_who_lives_but_does_not_come_is_named_in_time() -> None:
     waiting, other = rosters = met([{}] * 2, late_timeout=SOON)
     with pytest.raises(PeerError, match=r"process 1 lives, .* within 0\.\d+ seconds.*LATE_PEER"):
