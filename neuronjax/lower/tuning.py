@@ -127,8 +127,8 @@ class Tuning:
     scanned_rows: int = choice(16, "to rows of a partition that are scanned one by one",
         "more are added up column by column", "running sums")
     # sort/.
-    sort_piece: int = choice(512, "to pairs of a partition that are compared at once",
-        "fewer, down to an eighth, leave room for longer rows", "sorts")
+    sort_piece: int = choice(4 * KIB, "to pairs of a partition that are compared at once",
+        "fewer, down to a sixty-fourth, leave room for longer rows", "sorts")
     selected_elements: int = choice(512, "to elements that are chosen of a row",
         "beyond, rounds of eight are no faster than a network", "sampling of the best words")
     selection_trip: int = choice(12_000, "elements that an instruction goes through",

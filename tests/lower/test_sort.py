@@ -11,7 +11,11 @@ import numpy as np
 import pytest
 from jax import lax
 
+import neuronjax
+from neuronjax.lower.tuning import Tuning
+from neuronjax.program.program import Loop
 from neuronjax.program.verify import verify
+from neuronjax.program.walk import walk
 from tests.lower.differential import check, host_operations
 
 RNG = np.random.default_rng(0)
@@ -47,7 +51,14 @@ CASES: dict[str, tuple[Callable[..., Any], np.ndarray]] = {
     "floats": (lambda x: jnp.sort(x, 1), FLOATS),
     "first dimension": (lambda x: jnp.sort(x, 0), FLOATS),
     "power of two": (lambda x: jnp.sort(x[:, :32], 1), FLOATS),
-    "more pairs than are compared at once": (lambda x: jnp.sort(x[:, :1_100], 1), LONG),
+    "a row over all partitions": (lambda x: jnp.sort(x[0]), LONG),
+    "a row of a power of two over all partitions": (lambda x: jnp.argsort(x[0, :1_024]), LONG),
+    "rows over several partitions": (lambda x: jnp.argsort(x[:, :5_000], 1), MANY),
+    "columns over several partitions": (lambda x: jnp.sort(x[:, :700].T, 0), MANY),
+    "pairs over several partitions": (lambda x: _pairs(jnp.round(x[:, :2_000])), MANY),
+    "descending over all partitions": (
+        lambda x: jnp.sort(x[1, :4_100].astype(jnp.bfloat16), descending=True), LONG,
+    ),
     "one element": (lambda x: lax.sort(x[:, :1], dimension=1), FLOATS),
     "argsort": (lambda x: jnp.argsort(x, 1), TIES),
     "descending": (lambda x: jnp.sort(x, 2, descending=True), TIES),
@@ -103,13 +114,40 @@ def test_sort(name: str) -> None:
     assert verify(program) == ()
 
 
-BEYOND = {
-    "sort": lambda x: jnp.sort(jnp.tile(x, (1, 8)), 1),
-    "approximate top k": lambda x: jax.lax.approx_max_k(jnp.tile(x, (1, 8)), 3),
+IN_PIECES = {
+    "pieces of steps within partitions": (lambda x: jnp.sort(jnp.tile(x[:, :300], (40, 1)), 1)),
+    "pieces of steps over partitions": (lambda x: jnp.argsort(x[0, :8_200])),
 }
-"""Functions that sort rows longer than a partition."""
+"""Functions of which a step has more pairs than `COMPARED`."""
+COMPARED = Tuning(sort_piece=16)
+
+
+@pytest.mark.parametrize("name", IN_PIECES)
+def test_steps_are_done_in_pieces(name: str) -> None:
+    program = check(IN_PIECES[name], LONG, tuning=COMPARED)
+    assert verify(program) == ()
+    assert any(isinstance(node, Loop) for _, node in walk(program))
+
+
+def test_more_rows_and_longer_rows_take_no_less_time() -> None:
+    """Rows of their own partitions and rows over several cost what their steps do."""
+    sizes = [(1, 512), (1, 4_096), (1, 65_536), (8, 65_536)]
+    times = [
+        neuronjax.estimate(
+            lambda x: jnp.sort(x, 1), jax.ShapeDtypeStruct(size, jnp.float32), target="trn1.2xlarge"
+        ).step_ns
+        for size in sizes
+    ]
+    assert times == sorted(times)
+
+
+BEYOND = {
+    "sort": lambda x: jnp.sort(jnp.tile(x, (128, 2)), 1),
+    "approximate top k": lambda x: jax.lax.approx_max_k(jnp.tile(x, (128, 2)), 3),
+}
+"""Functions that sort rows longer than the partitions that each could have."""
 
 
 @pytest.mark.parametrize("name", BEYOND)
-def test_rows_beyond_a_partition_are_left_to_the_host(name: str) -> None:
+def test_rows_beyond_their_partitions_are_left_to_the_host(name: str) -> None:
     assert host_operations(check(BEYOND[name], LONG, host=True)) == ["sort"]

@@ -7,6 +7,7 @@ and whose sorted elements nobody reads, are left out.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,7 +49,8 @@ def _keyed(op: Op, uses: Counter[Value], core: CoreSpec, tuning: Tuning) -> list
     answer = keys.mixed(comparator.results[0])
     if answer is None or not keys.made:
         return [op]
-    size = op.operands[0].shape[op.attributes.get("dimension", -1)]
+    shape = op.operands[0].shape
+    size = shape[op.attributes.get("dimension", -1)]
     kept = [n for n, result in enumerate(op.results) if uses[result] or n in keys.bare]
     pairs = [pair for pair, _ in keys.made.values()]
     pairs += [(comparator.parameters[2 * n], comparator.parameters[2 * n + 1]) for n in kept]
@@ -56,7 +58,7 @@ def _keyed(op: Op, uses: Counter[Value], core: CoreSpec, tuning: Tuning) -> list
         tuple(side for pair in pairs for side in pair), keys.writer.operations, (answer,)
     )
     dtypes = [storage_of(pair[0].dtype).dtype for pair in pairs]
-    if size > longest_row(core, tuning, dtypes, region, tuning.sort_piece):
+    if size > longest_row(core, tuning, dtypes, region, math.prod(shape) // max(size, 1)):
         return [op]
     writer = Writer(op.source, op.scope)
     made = [_whole(writer, op, value, ordered) for _, (value, ordered) in keys.made.values()]

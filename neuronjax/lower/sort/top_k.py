@@ -38,11 +38,12 @@ def top_k(scope: Scope, op: Op) -> None:
     results = [whole_view(scope.result(value), value.shape) for value in op.results]
     comparator = _greater(operand.dtype)
     dtypes = [view.buffer.dtype for view in views]
-    tuning = scope.tuning
-    longest = longest_row(scope.unit.target.core, tuning, dtypes, comparator, tuning.sort_piece)
-    if size > longest:
-        views = _best_of_parts(scope, op, comparator, views, longest)
-    if views[0].shape[axis] > longest:
+    core, tuning = scope.unit.target.core, scope.tuning
+    within = longest_row(core, tuning, dtypes, comparator, PARTITIONS)
+    if size > within:
+        views = _best_of_parts(scope, op, comparator, views, within)
+    rows = math.prod(operand.shape[:-1])
+    if views[0].shape[axis] > longest_row(core, tuning, dtypes, comparator, rows):
         host.lower(scope, op)
         return
     sort_views(scope, op, comparator, views, axis, results)
