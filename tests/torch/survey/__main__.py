@@ -11,6 +11,7 @@ import json
 import multiprocessing
 import os
 import resource
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def main() -> None:
     parser.add_argument("library", choices=LIBRARIES)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("survey.json"))
     parser.add_argument("--only", help="names, separated by commas")
-    parser.add_argument("--first", type=int)
+    parser.add_argument("--first", type=int, default=120)
     parser.add_argument("--seconds", type=int, default=120, help="of CPU that a model may take")
     parser.add_argument("--again", action="store_true", help="those too that failed")
     arguments = parser.parse_args()
@@ -55,9 +56,14 @@ def main() -> None:
         known = rows.get(name)
         if known and (known["outcome"] == "equal" or not arguments.again):
             continue
-        rows[name] = _alone(makers[name], arguments.seconds)
+        rows[name] = _alone(makers[name], arguments.seconds) | {"commit": _commit()}
         print(name, json.dumps(rows[name]), flush=True)
         arguments.out.write_text(json.dumps(table, indent=1) + "\n")
+
+
+def _commit() -> str:
+    asked = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _alone(make: Callable[[], Any], seconds: int) -> dict[str, Any]:
