@@ -27,6 +27,8 @@ import warnings
 
 import transformers
 
+import neuronjax
+from neuronjax.torch import library
 from tests.torch.survey import architectures
 from tests.torch.survey.run import surveyed
 
@@ -48,6 +50,8 @@ def main() -> None:
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
+    library.load()
+    assert neuronjax.estimate  # imported here once, not by every model's process
     table = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
     rows = table.setdefault(arguments.library, {})
     makers = LIBRARIES[arguments.library]()
