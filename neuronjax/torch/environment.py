@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import torch
 import torch.utils._pytree as torch_trees
-from torchax.tensor import Environment, Tensor, XLADispatchMode
+from torchax.ops.op_base import InplaceOp
+from torchax.tensor import Environment, OperatorNotFound, Tensor, XLADispatchMode
 from torchax.view import View
 
 from neuronjax.errors import ArgumentMismatchError, ConfigurationError
@@ -48,7 +49,7 @@ class ModuleEnvironment(Environment):
         return super().t2j_iso(tensors)
 
     def _constant(self, tensor: torch.Tensor) -> torch.Tensor:
-        is_scalar = not isinstance(tensor, Tensor | View) and tensor.numel() == 1
+        is_scalar = not isinstance(tensor, Tensor | View) and tensor.dim() == 0
         if isinstance(tensor, Tensor | View) or (is_scalar and not tensor.is_meta):
             return tensor
         if tensor.is_meta:
@@ -65,6 +66,19 @@ class ModuleEnvironment(Environment):
         there."""
         is_meta = device is not None and torch.device(device).type == "meta"
         return is_meta or super()._should_use_torchax_tensor(device)
+
+    def _get_op_or_decomp(self, func: Any) -> Any:
+        """The implementation of an operator; one in place is that of its value, written back."""
+        try:
+            return super()._get_op_or_decomp(func)
+        except OperatorNotFound:
+            packet = getattr(func, "overloadpacket", func)
+            name = packet.__name__
+            value = getattr(torch.ops.aten, name.removesuffix("_"), None)
+            if not name.endswith("_") or value is None:
+                raise
+            self.override_op_definition(packet, InplaceOp(value), is_view_op=True)
+            return super()._get_op_or_decomp(func)
 
     def get_and_rotate_prng_key(self, generator: torch.Generator | None = None) -> Any:
         if generator is None and self.param.prng is None:

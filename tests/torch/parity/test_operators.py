@@ -52,11 +52,16 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], list[torch.Tensor]]] = {
     "embedding": (lambda w, x: F.embedding(x, w), [torch.randn(9, 4), torch.tensor([[0, 8, 3]])]),
     "index_of_view": (lambda x: x[:, 1:][:, torch.tensor([2, 0])], [torch.randn(3, 5)]),
     "copy_of_view": (lambda x: torch.zeros(3, 4).to(x.device).copy_(x[:, 1:]), [torch.randn(3, 5)]),
+    "index_copy": (
+        lambda x, y: (x + 0).index_copy_(-2, torch.arange(1) + 3, y),
+        [torch.randn(2, 5, 3), torch.randn(2, 1, 3)],
+    ),
     "linear": (
         lambda x, w, b: F.linear(x, weight=w, bias=b),
         [*map(torch.randn, [(2, 5, 8), (3, 8), (3,)])],
     ),
     "power": (lambda x: x**2 + x.pow(0.5) + x.pow(-1), [torch.rand(5) + 1]),
+    "in_place": (lambda x: (2 * x).round_().abs_()[:, 1:].neg_(), [torch.randn(3, 5)]),
     "batch_norm": (lambda x: F.batch_norm(x, None, None, training=True), [torch.randn(4, 3, 5)]),
 }
 

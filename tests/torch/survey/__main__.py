@@ -7,6 +7,7 @@ interrupted. Each model runs in a process of its own, forked from one that has t
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import multiprocessing
 import os
@@ -29,13 +30,15 @@ import transformers
 
 import neuronjax
 from neuronjax.torch import library
-from tests.torch.survey import architectures
 from tests.torch.survey.run import surveyed
 
 LIBRARIES = {
-    "transformers": architectures.of_transformers,
-    "diffusers": architectures.of_diffusers,
+    "transformers": "architectures:of_transformers",
+    "decoders": "generation:of_decoders",
+    "diffusers": "diffusion:of_diffusers",
+    "timm": "images:of_timm",
 }
+"""Where the models of each part of the survey are made."""
 
 
 def main() -> None:
@@ -54,7 +57,8 @@ def main() -> None:
     assert neuronjax.estimate  # imported here once, not by every model's process
     table = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
     rows = table.setdefault(arguments.library, {})
-    makers = LIBRARIES[arguments.library]()
+    file, _, function = LIBRARIES[arguments.library].partition(":")
+    makers = getattr(importlib.import_module(f"tests.torch.survey.{file}"), function)()
     names = arguments.only.split(",") if arguments.only else [*makers][: arguments.first]
     for name in names:
         known = rows.get(name)

@@ -31,11 +31,11 @@ def surveyed(make: Callable[[], Model]) -> dict[str, Any]:
         row |= {"class": type(module).__name__, "inputs": [*inputs]}
         row["parameters"] = sum(value.numel() for value in module.parameters())
         stage = "PyTorch"
-        with torch.no_grad():
-            expected = module(**inputs)
-        stage = "JAX"
         program = to_jax(module, **inputs)
         given = {name: part for name, part in program.arrays(inputs).items() if _is_given(part)}
+        with torch.no_grad():
+            expected = module(**inputs)  # writes to a cache, of which `given` has a copy
+        stage = "JAX"
         got = jax.jit(program)(program.state, **given)
         row["error"] = float(f"{_difference(got, expected):.2g}")
         stage = "estimate"
