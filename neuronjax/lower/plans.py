@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from neuronjax.lower.memory.allocate import fits
 from neuronjax.lower.memory.lifetimes import Life, lives
-from neuronjax.lower.prices import Move, Prices, busy_times
+from neuronjax.lower.prices import Prices, busy_times
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.operand import Memory
 from neuronjax.program.program import Kernel, Loop, Node, Program, Target
@@ -17,22 +17,23 @@ Plan = Callable[[], Kernel]
 
 
 def cheapest(
-    plans: Sequence[Sequence[Plan]], target: Target, prices: Prices, worth: float
+    plans: Sequence[Sequence[Plan]], target: Target, prices: Prices, waiting_share: float
 ) -> Kernel:
     """The kernel of the cheapest plan of the first row in which any fits.
 
-    A later plan takes the place of an earlier one if it costs less than a part `worth` of that.
-    If none fits, it is the last one of all: allocation then says what is too large.
+    The busiest engine waits for the part `waiting_share` of what the others do. If no plan fits, it
+    is the last one of all: allocation then says what is too large.
     """
     *_, (*_, last) = plans
     if [last] == [plan for row in plans for plan in row]:
         return last()
     program = Program(name="plans", target=target, body=())
     for row in plans:
-        fitting = (kernel for plan in row if _fits(kernel := plan(), program))
-        best = next(fitting, None)
-        if best is not None:
-            return _cheapest(best, fitting, target, prices, worth)
+        fitting = [kernel for plan in row if _fits(kernel := plan(), program)]
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            return min(fitting, key=lambda kernel: _price(kernel, target, prices, waiting_share))
     return last()
 
 
@@ -50,30 +51,17 @@ def _fits(kernel: Kernel, program: Program) -> bool:
     return is_roomy or fits(kernel, program, is_apart=False)
 
 
-def _cheapest(
-    best: Kernel, others: Iterator[Kernel], target: Target, prices: Prices, worth: float
-) -> Kernel:
-    """The cheapest of all; one that is alone is not priced."""
-    least: float | None = None
-    for kernel in others:
-        least = price(best, target, prices) if least is None else least
-        other = price(kernel, target, prices)
-        if other < worth * least:
-            best, least = kernel, other
-    return best
-
-
-def price(kernel: Kernel, target: Target, prices: Prices) -> float:
+def _price(kernel: Kernel, target: Target, prices: Prices, waiting_share: float) -> float:
     """About how long a kernel takes, in ns.
 
-    Engines work at the same time on different iterations of a loop, if there is room for the tiles
-    of two of them, and else one after the other.
+    Engines work at the same time on different iterations of a loop, but for a part of what is not
+    the busiest one's work; they work one after the other if there is no room for the tiles of two
+    iterations. How well iterations overlap is known only when they are in order.
     """
-    busy = dict(busy_times(kernel, prices))
-    moves = busy.pop(Move, 0.0)
-    room = target.core.sbuf.usable_partition_bytes
-    time = max if held_by_overlapping(kernel) <= room else sum
-    return max(time(busy.values()), moves) if busy else moves
+    busy = busy_times(kernel, prices).values()
+    if held_by_overlapping(kernel) > target.core.sbuf.usable_partition_bytes:
+        return sum(busy)
+    return max(busy, default=0.0) * (1 - waiting_share) + sum(busy) * waiting_share
 
 
 def held_by_overlapping(kernel: Kernel) -> int:

@@ -426,7 +426,7 @@ class Scope:
             rows = ((write,),) if callable(write) else write
             plans = [[functools.partial(made, way) for way in row] for row in rows]
             kernel = cheapest(
-                plans, self.unit.target, self.unit.rates.prices, self.tuning.plan_share
+                plans, self.unit.target, self.unit.rates.prices, self.tuning.waiting_share
             )
             function = Function(name=label, parameters=parameters, body=(kernel,))
             self.unit.functions[full_key] = function

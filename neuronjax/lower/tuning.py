@@ -184,8 +184,8 @@ class Tuning:
         "the whole is simpler", "attention with masks")
     segments: int = choice(3, "to segments of queries",
         "each is a kernel, whose order the compiler looks for", "attention with masks")
-    plan_share: float = choice(0.97, "to part of an earlier plan's price",
-        "prices are rough, and earlier plans need less room", "attention, convolutions")
+    waiting_share: float = choice(0.25, "part of other engines' work that the busiest waits for",
+        "what iterations of a loop take beside its work, in order", "attention, convolutions")
     # cores/ and join/: what kernels are made of.
     split_share: float = choice(0.9, "to part of a kernel's work that a core has",
         "the rest is not worth a second core", "LNC 2")

@@ -113,9 +113,10 @@ def _write(
     if is_resident(keys, scope.tuning.score_bytes, scope.tuning):
         plans.append([whole])
     if len(first.product.axes(contracted)) == 1:
-        plans.append(
-            [functools.partial(part_by_part, room) for room in rooms(scope.tuning.attention_part)]
-        )
+        psum = scope.unit.target.core.psum
+        sums = psum.usable_partition_bytes // psum.bank_bytes // 2  # the rest is for scores
+        several = rooms(scope.tuning.attention_part, sums)
+        plans.append([functools.partial(part_by_part, room) for room in several])
     key = ("attention", first, last, weights, start, inner.program, epilogue.program,
            tuple(str(value.dtype) for value in (*rows.op.operands, *op.operands, *op.results)),
            str(rows.op.result.dtype))  # fmt: skip

@@ -93,6 +93,11 @@ class AttentionWriter:
         """Banks of PSUM that take turns: one is read while the other is written."""
         return 2
 
+    @property
+    def tiles_together(self) -> int:
+        """Tiles of queries of one batch that share what is loaded."""
+        return 2
+
     def origin(self) -> Position:
         """Returns the position in the first product at which the writer begins."""
         position = dict.fromkeys(range(len(self.first.product.sizes)), ZERO)
@@ -138,21 +143,22 @@ class AttentionWriter:
             if last is None:
                 self.side_by_side([Work(block.tile, start, panels)])
                 continue
-            step, odd = last.step, last.size % 2
+            shared = min(self.tiles_together, last.size)
+            whole = Axis(last.dim, last.size // shared, shared * last.step)
+            body = functools.partial(self._tiles, block.tile, last, shared, panels)
+            self.first.loops((*around, whole), start, body)
+            if rest := last.size % shared:
+                end = shifted(start, ((last.dim, (last.size - rest) * last.step),))
+                body = functools.partial(self._tiles, block.tile, last, rest, panels)
+                self.first.loops(around, end, body)
 
-            def pair(at: dict[int, Affine], tile: tuple[Axis, ...] = block.tile,
-                     places: tuple[tuple[int, int], ...] = (
-                         (last.dim, 0), (last.dim, step))) -> None:  # fmt: skip
-                works = [Work(tile, shifted(at, (place,)), panels) for place in places]
-                self.side_by_side(works)
-
-            if last.size > 1:
-                halves = Axis(last.dim, last.size // 2, 2 * step)
-                self.first.loops((*around, halves), start, pair)
-            if odd:
-                end = ((last.dim, (last.size - 1) * step),)
-                self.first.loops(around, shifted(start, end), functools.partial(
-                    pair, tile=block.tile, places=((last.dim, 0),)))  # fmt: skip
+    def _tiles(
+        self, tile: tuple[Axis, ...], axis: Axis, count: int, panels: Sequence[Panels],
+        position: dict[int, Affine],
+    ) -> None:  # fmt: skip
+        """Some tiles of queries of one batch, along an axis."""
+        places = [((axis.dim, number * axis.step),) for number in range(count)]
+        self.side_by_side([Work(tile, shifted(position, place), panels) for place in places])
 
     def side_by_side(self, works: Sequence[Work]) -> None:
         """Scores of all of them before anything waits for what becomes of the first."""

@@ -106,13 +106,13 @@ class LongAttentionWriter(AttentionWriter):
             steps.append(Step(partitions, (), loops, ((dim, full * PARTITIONS),)))
         return steps
 
+    @property
+    def tiles_together(self) -> int:
+        """Tiles of queries for which there is room."""
+        return self.room.tiles
+
     def side_by_side(self, works: Sequence[Work]) -> None:
         """All sweeps over the rows of some queries, in the same loops."""
-        count = len(works) if self.room.pair else 1
-        for first in range(0, len(works), count):
-            self._all_sweeps(works[first : first + count])
-
-    def _all_sweeps(self, works: Sequence[Work]) -> None:
         rows = [self._opened(work) for work in works]
         for sweep in range(self.sweeps.count):
             for row in rows:

@@ -114,25 +114,25 @@ def _references(operands: object) -> list[Reference]:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What SBUF holds: two tiles of queries at a time, all keys and values, rows of what is kept.
+    """What SBUF holds: some tiles of queries at a time, all keys and values, rows of what is kept.
 
-    Keys and values that are not held are loaded part by part, for each tile of queries anew; what
-    is not kept is made again in each sweep. A part has so many keys.
+    Keys and values that are not held are loaded part by part, for so many tiles of queries anew;
+    what is not kept is made again in each sweep. A part has so many keys.
     """
 
-    pair: bool
+    tiles: int
     panels: bool
     rows: bool
     part: int
 
 
-_HELD = ((True, True, True), (False, True, True), (True, False, True), (False, False, True),
-         (True, True, False), (True, False, False), (False, False, False))  # fmt: skip
-
-
-def rooms(most: int) -> list[Room]:
+def rooms(most: int, streamed_tiles: int) -> list[Room]:
     """Returns what SBUF may hold, the best first; a part has so many keys, or half as many.
 
-    The last one needs the same room for any number of keys.
+    Where neither keys and values nor rows are held, `streamed_tiles` tiles of queries may share
+    what is loaded. The last room is the same for any number of keys.
     """
-    return [Room(*held, part) for part in (most, most // 2) for held in _HELD]
+    some_held = ((True, True), (False, True), (True, False))
+    held = [(tiles, *kinds) for kinds in some_held for tiles in (2, 1)]
+    held += [(tiles, False, False) for tiles in (streamed_tiles, 2, 1)]
+    return [Room(*kinds, part) for part in (most, most // 2) for kinds in held]
