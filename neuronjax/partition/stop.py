@@ -1,8 +1,9 @@
-"""Ending a compile after the partitioner: a custom call that nobody implements.
+"""Ending a compile after the partitioner: a custom call that XLA cannot expand.
 
-Of a compile for partitions only the partitioner's dump is wanted. An extra result of main, computed
-by a custom call without a handler, makes XLA give up with an error when it looks for the handler:
-after the HLO passes, before the code generation that takes most of the time.
+Of a compile for partitions only the partitioner's dump is wanted. XLA writes eigenvalues out, which
+an extra result of main asks for with parameters that mean nothing, soon after it has partitioned
+the program: before it simplifies it again and again, which takes most of the time for large ones.
+Did it not fail there, it would when it looks for a handler of the call, before it generates code.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from neuronjax.hlo import module as hlo
 from neuronjax.hlo.custom_calls import custom_calls
 from neuronjax.jaxlib_api.mlir import func, ir, stablehlo
 
-TARGET = "neuronjax_end_of_partitioning"
+_TARGET = "Eigh"
+_PARAMETERS = "neuronjax_end_of_partitioning"
 
 
 def insert(module: bytes) -> bytes:
@@ -25,14 +27,18 @@ def insert(module: bytes) -> bytes:
         function = hlo.main_function(parsed)
         terminator = _terminator(function)
         with ir.InsertionPoint(terminator), ir.Location.unknown():
-            scalar = ir.RankedTensorType.get([], ir.F32Type.get())
-            zero = stablehlo.constant(ir.DenseElementsAttr.get(np.zeros((), np.float32)))
+            zero = stablehlo.constant(ir.DenseElementsAttr.get(np.zeros((1, 1), np.float32)))
+            values = ir.RankedTensorType.get([1], ir.F32Type.get())
             call = stablehlo.CustomCallOp(
-                [scalar], [zero], TARGET, api_version=ir.IntegerAttr.get(_i32(), 4)
+                [zero.type, values],
+                [zero],
+                _TARGET,
+                backend_config=ir.StringAttr.get(_PARAMETERS),
+                api_version=ir.IntegerAttr.get(_i32(), 2),
             )
-            func.ReturnOp([*terminator.operands, call.results[0]])
+            func.ReturnOp([*terminator.operands, call.results[1]])
         terminator.erase()
-        _set_results(function, [*function.type.results, scalar], [*_attributes(function), {}])
+        _set_results(function, [*function.type.results, values], [*_attributes(function), {}])
         return hlo.dump(parsed)
 
 
@@ -44,8 +50,9 @@ def remove(module: ir.Module) -> None:
         func.ReturnOp(list(terminator.operands)[:-1])
     terminator.erase()
     _set_results(function, list(function.type.results)[:-1], _attributes(function)[:-1])
-    for op in custom_calls(module, TARGET.__eq__):
-        op.erase()
+    for op in custom_calls(module, _TARGET.__eq__):
+        if _PARAMETERS in str(op.attributes["backend_config"]):
+            op.erase()
     _drop_entry_layouts(module)
     name = "mhlo.spmd_output_sharding"
     if not function.type.results:
