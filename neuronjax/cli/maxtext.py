@@ -1,8 +1,8 @@
 """``neuronjax maxtext``: MaxText's own trainer and ahead-of-time compiler, for emulated machines.
 
 Of MaxText's inside this relies on its table of machines (``accelerator_to_spec_map``), on the
-function that compiles a step ahead of time (``train_compile.jit_and_compile``), and on the names of
-its settings.
+functions that compile a step ahead of time (``train_compile.jit_and_compile``) and read settings
+(``pyconfig.initialize``), and on the names of its settings.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import importlib
 import importlib.util
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from neuronjax import options
 from neuronjax.cli import scripts
 from neuronjax.cli.arguments import amount, whole
 from neuronjax.cli.command import Command
-from neuronjax.errors import ConfigurationError
+from neuronjax.errors import ConfigurationError, did_you_mean
 from neuronjax.machine.machine import Machine
 from neuronjax.planning.estimate import DEFAULT_TARGET, of_workload, setting_of
 from neuronjax.planning.prices import price_for, read_prices
@@ -35,7 +36,11 @@ from neuronjax.planning.workload import Workload
 TRAINER = "maxtext.trainers.pre_train.train"
 COMPILER = "maxtext.trainers.pre_train.train_compile"
 MACHINES = "maxtext.utils.accelerator_to_spec_map"
+SETTINGS = "maxtext.configs.pyconfig"
 
+_QUOTED = re.compile("'([^']*)'")
+_MANY_NAMES = 8
+"""Names in a refusal that are not all repeated."""
 _PRODUCT = "does not match the product of"
 """What MaxText's assertions say about axes."""
 _ALONE = "coordinator_address should be defined"
@@ -176,7 +181,8 @@ def _train(arguments: argparse.Namespace) -> int:
     jax.config.update("jax_platforms", "neuron,cpu")
     words = settings_for_chip(arguments.settings, DEFAULTS)
     _join_processes()
-    outcome = scripts.run(TRAINER, words, True, 0)
+    with _refusing_in_a_line():
+        outcome = scripts.run(TRAINER, words, True, 0)
     return FITS if outcome.error is None else RAISED
 
 
@@ -187,6 +193,48 @@ def _join_processes() -> None:
     except ValueError as error:
         if _ALONE not in str(error):
             raise ConfigurationError(f"the processes cannot connect: {error}") from error
+
+
+@contextlib.contextmanager
+def _refusing_in_a_line() -> Iterator[None]:
+    """Raises ConfigurationError at its end if MaxText refuses a setting meanwhile."""
+    module: Any = importlib.import_module(SETTINGS)
+    initialize, refused = module.initialize, list[ConfigurationError]()
+
+    def initialize_or_end(*arguments: object, **others: object) -> object:
+        try:
+            return initialize(*arguments, **others)
+        except (ValueError, OSError, SystemExit) as error:
+            cause = error.__context__ if isinstance(error, SystemExit) else error
+            refused.append(_refusal(cause))
+            raise SystemExit(RAISED) from error
+
+    module.initialize = initialize_or_end
+    try:
+        yield
+    except SystemExit:
+        if not refused:
+            raise
+    finally:
+        module.initialize = initialize
+    if refused:
+        raise refused[0]
+
+
+def _refusal(error: BaseException | None) -> ConfigurationError:
+    """What MaxText, or pydantic for it, says of a setting, with the names that are most like what
+    was given in place of all."""
+    told = str(error)
+    errors: Callable[[], list[dict[str, Any]]] | None = getattr(error, "errors", None)
+    if errors is not None:
+        first = errors()[0]
+        given = ".".join(map(str, first["loc"]))
+        told = f"{given}={first['input']!r}: {first['msg']}" if given else first["msg"]
+    named = [match[1] for match in _QUOTED.finditer(told)]
+    if len(named) > _MANY_NAMES:
+        wrong, *known = named
+        told = f"it does not know {wrong!r}.{did_you_mean(wrong, known)}"
+    return ConfigurationError(f"MaxText refuses the settings: {told}")
 
 
 @contextlib.contextmanager
@@ -225,7 +273,7 @@ def _compile(arguments: argparse.Namespace) -> int:
     )
     with scripts.stdout_on_stderr() as out:
         jax.config.update("jax_platforms", "cpu")
-        with _compiling_with(estimate, machine), _named_axes(machine):
+        with _compiling_with(estimate, machine), _named_axes(machine), _refusing_in_a_line():
             importlib.import_module(COMPILER).main([COMPILER, *words])
         for step in estimates:
             out.write(f"{step if arguments.format == 'text' else step.to_json()}\n")

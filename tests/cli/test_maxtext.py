@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from neuronjax.cli.main import main
-from neuronjax.cli.maxtext import COMPILER, DEFAULTS, settings_for_chip
+from neuronjax.cli.maxtext import COMPILER, DEFAULTS, SETTINGS, settings_for_chip
 
 _BASE = "attention: 'autoselected'\nmegablox: true\nhardware: 'tpu'\n"
 
@@ -28,6 +28,7 @@ def maxtext(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     package.__path__ = [str(tmp_path)]
     package.__spec__ = types.SimpleNamespace(name="maxtext")  # type: ignore[assignment]
     monkeypatch.setitem(sys.modules, "maxtext", package)
+    monkeypatch.setitem(sys.modules, SETTINGS, types.SimpleNamespace(initialize=list))
     return tmp_path
 
 
@@ -82,14 +83,74 @@ def test_axes_that_do_not_multiply_to_the_cores_are_named(
             "Number of devices per slice 64 does not match the product of the ICI parallelism 48"
         )
 
-    @contextlib.contextmanager
-    def unpatched(*_: object) -> Iterator[None]:
-        yield
-
-    monkeypatch.setattr("neuronjax.cli.maxtext._compiling_with", unpatched)
-    monkeypatch.setitem(sys.modules, COMPILER, types.SimpleNamespace(main=compile_ahead))
+    _with_compiler(compile_ahead, monkeypatch)
     assert main(["maxtext", "compile", "--target=trn2.48xlarge", "ici_fsdp_parallelism=48"]) == 2
     printed = capsys.readouterr().err
     assert "64 cores" in printed
     assert "parallelism 48. Choose ici_" in printed
     assert "Traceback" not in printed
+
+
+class _Invalid(ValueError):
+    """As pydantic's."""
+
+    def errors(self) -> list[dict[str, object]]:
+        kinds = ", ".join(map(repr, ("llama3-8b", "gpt3-6b", *"abcdefgh")))
+        told = f"Input should be {kinds}"
+        return [{"loc": ("model_name",), "input": "lama3-8b", "msg": told}]
+
+
+def _unknown(exits: bool) -> None:
+    try:
+        names = ", ".join(map(repr, ("ici_fsdp_parallelism", "steps", *"abcdefgh")))
+        raise ValueError(f"'ici_fsdp_paralelism' not in {names}.")
+    except ValueError:
+        if exits:
+            sys.exit(2)
+        raise
+
+
+def _invalid(exits: bool) -> None:
+    raise _Invalid("1 validation error")
+
+
+def _wrong_type(exits: bool) -> None:
+    raise ValueError("Input should be a valid integer")
+
+
+@pytest.mark.parametrize("exits", [False, True], ids=["raises", "exits"])
+@pytest.mark.parametrize(
+    ("refuse", "message"),
+    [
+        (_unknown, "not know 'ici_fsdp_paralelism'. Did you mean ici_fsdp_parallelism?"),
+        (_invalid, "not know 'lama3-8b'. Did you mean llama3-8b?"),
+        (_wrong_type, "Input should be a valid integer"),
+    ],
+)
+def test_what_maxtext_refuses_is_one_line(
+    refuse: Callable[[bool], None],
+    message: str,
+    exits: bool,
+    maxtext: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its version 0.2.5 ends the process after an error, unless a test framework is loaded."""
+    settings = types.SimpleNamespace(initialize=lambda words: refuse(exits))
+    monkeypatch.setitem(sys.modules, SETTINGS, settings)
+    _with_compiler(lambda words: settings.initialize(words), monkeypatch)
+    assert main(["maxtext", "compile", "--target=trn2.48xlarge", "steps=5"]) == 2
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert len(printed.splitlines()) == 1
+
+
+def _with_compiler(work: Callable[[list[str]], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stands in for MaxText's compiler, whose place the command does not take then."""
+
+    @contextlib.contextmanager
+    def unpatched(*_: object) -> Iterator[None]:
+        yield
+
+    monkeypatch.setattr("neuronjax.cli.maxtext._compiling_with", unpatched)
+    monkeypatch.setitem(sys.modules, COMPILER, types.SimpleNamespace(main=work))
