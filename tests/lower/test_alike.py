@@ -169,3 +169,44 @@ def test_where_buffers_that_may_meet_are_used_does_matter(shared: bool | None) -
     assert _outline(first).key == _outline(second).key
     assert _outline(first, shared=shared).key != _outline(second, shared=shared).key
     assert _outline(first, shared=shared).key != _outline(first).key
+
+
+LOOP = """\
+program "p" target trainium2 lnc 1 {{
+  hbm %x : float32[{shape}] argument
+  hbm %y : float32[64, 128] result
+  loop layer in 4 {{
+    kernel "k" {{
+      sbuf %t : float32[1, 8]
+      loop i in 2 {{
+        dma_copy dst=%t[0; 1:8] src=%x[{source}8*i{layer}; 1:8]
+        dma_copy dst=%x[{target}8*i{last}; 1:8] src=%t[0; 1:8]
+        dma_copy dst=%y[8*i; 1:8] src=%t[0; 1:8]
+      }}
+    }}
+  }}
+}}
+"""
+
+
+def _in_loop(
+    shape: str = "64, 128",
+    source: str = "",
+    layer: str = "",
+    target: str = "128 + ",
+    last: str = "",
+) -> Program:
+    text = LOOP.format(shape=shape, source=source, layer=layer, target=target, last=last)
+    return parse(text)
+
+
+def test_loops_about_a_kernel_and_shapes_of_buffers_do_not_matter() -> None:
+    """A layer of a stack is like one that has its weights in a buffer of its own."""
+    first = _in_loop()
+    second = _in_loop("4, 32, 128", "256 + ", " + 1024*layer", "384 + ", " + 1024*layer")
+    assert _outline(first).key == _outline(second).key
+    ((_, kernel),), ((_, wanted),) = kernels(first), kernels(second)
+    assert at_places(kernel.body, _outline(first), _outline(second)) == wanted.body
+    apart = _in_loop("4, 32, 128", "", " + 1024*layer", "128 + ", "")
+    assert _outline(first).key != _outline(apart).key
+    assert _outline(first, shared=None).key != _outline(second, shared=None).key

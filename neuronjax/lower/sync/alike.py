@@ -1,23 +1,24 @@
 """Kernels that differ only in where in memory they work.
 
-In HBM these are other buffers, or other elements of them; on chip other addresses, or the slots of
-a tile in turn from another one on. The layers of a model are such kernels, and so are the halves of
-a kernel that both physical cores run. The order that is best for one of them is best for all, and
-so are semaphores: both are looked for once.
+In HBM these are other buffers, perhaps of another shape, or other elements of them, perhaps in a
+loop about the kernel; on chip other addresses, or the slots of a tile in turn from another one on.
+The layers of a model are such kernels, and so are the halves of a kernel that both physical cores
+run. The order that is best for one of them is best for all, and so are semaphores: both are looked
+for once.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
 from neuronjax.lower.sync.dependences import Overlap
 from neuronjax.lower.write.rebuild import rebuilt
-from neuronjax.program.affine import Affine
+from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.instruction import Instruction, operand_fields
 from neuronjax.program.operand import Access, Buffer
 from neuronjax.program.program import Kernel, Loop, Node
@@ -30,7 +31,7 @@ class Place:
     """A buffer of HBM, and the element from which a kernel's accesses to it are counted."""
 
     buffer: Buffer
-    start: int
+    start: Affine
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +59,16 @@ def outline(kernel: Kernel, *relations: Overlap) -> Outline:
         for other in buffers[:index]
     )
     are_apart = not any(answer is not False for meeting in meetings for answer in meeting)
-    starts = _starts(accesses) if are_apart else {}
-    places = tuple(Place(buffer, starts.get(buffer.name, 0)) for buffer in buffers)
-    numbers = {place.buffer.name: (n, place.start) for n, place in enumerate(places)}
+    starts = _starts(accesses, _variables(kernel.body)) if are_apart else {}
+    places = tuple(Place(buffer, starts.get(buffer.name, ZERO)) for buffer in buffers)
+    numbers = {place.buffer.name: (n, place.start * -1) for n, place in enumerate(places)}
     numbers.update(_turns(accesses))
     tiles = {buffer.name: buffer for buffer in kernel.buffers}
     tiles.update((name, buffer) for name, buffer in used.items() if buffer.on_chip)
     key = (
         _nodes(kernel.body, numbers),
         tuple(_described(tiles.values())),
-        tuple(map(_form, buffers)) if are_apart else tuple(_described(buffers)),
+        tuple(map(_elements, buffers)) if are_apart else tuple(_described(buffers)),
         meetings,
     )
     return Outline(key, places)
@@ -76,7 +77,7 @@ def outline(kernel: Kernel, *relations: Overlap) -> Outline:
 def at_places(nodes: tuple[Node, ...], old: Outline, new: Outline) -> tuple[Node, ...]:
     """The nodes of a kernel of one outline, at the places in HBM of another one that is alike."""
     targets = {
-        place.buffer.name: (other.buffer, other.start - place.start)
+        place.buffer.name: (other.buffer, other.start + place.start * -1)
         for place, other in zip(old.places, new.places, strict=True)
     }
     seen: dict[int, tuple[Access, Access]] = {}
@@ -99,25 +100,35 @@ def at_places(nodes: tuple[Node, ...], old: Outline, new: Outline) -> tuple[Node
     return rebuilt(nodes, change)
 
 
-def _starts(accesses: Iterable[Access]) -> dict[str, int]:
-    """The first element of the first access to each buffer in HBM that no register points into."""
-    starts: dict[str, int] = {}
+def _variables(nodes: tuple[Node, ...]) -> set[str]:
+    """The variables of all loops in some nodes."""
+    loops = [node for node in nodes if isinstance(node, Loop)]
+    return {loop.variable for loop in loops}.union(*(_variables(loop.body) for loop in loops))
+
+
+def _starts(accesses: Iterable[Access], inner: Set[str]) -> dict[str, Affine]:
+    """The first element of the first access to each buffer in HBM that no register points into,
+    at the first iteration of the `inner` loops."""
+    starts: dict[str, Affine] = {}
     pointed: set[str] = set()
     for access in accesses:
-        if isinstance(access.offset, Affine):
-            starts.setdefault(access.buffer.name, access.offset.base)
+        offset = access.offset
+        if isinstance(offset, Affine):
+            outer = tuple(term for term in offset.terms if term[0] not in inner)
+            starts.setdefault(access.buffer.name, Affine(offset.base, outer))
         else:
             pointed.add(access.buffer.name)
     return {name: start for name, start in starts.items() if name not in pointed}
 
 
-def _turns(accesses: Iterable[Access]) -> dict[str, tuple[int, int]]:
-    """Of each tile of several slots how many there are, and the slot of its first access."""
-    turns: dict[str, tuple[int, int]] = {}
+def _turns(accesses: Iterable[Access]) -> dict[str, tuple[int, Affine]]:
+    """Of each tile of several slots how many there are, and what takes the slot of its first access
+    to 0."""
+    turns: dict[str, tuple[int, Affine]] = {}
     for access in accesses:
         buffer = access.buffer
         if buffer.on_chip and buffer.slots > 1:
-            turns.setdefault(buffer.name, (buffer.slots, access.slot.base))
+            turns.setdefault(buffer.name, (buffer.slots, Affine(-access.slot.base)))
     return turns
 
 
@@ -155,8 +166,14 @@ def _form(buffer: Buffer) -> Hashable:
     )
 
 
-Numbers = Mapping[str, tuple[int, int]]
-"""Buffer of HBM -> its number, and its start; tile of several slots -> those, and its first one."""
+def _elements(buffer: Buffer) -> Hashable:
+    """The form of a buffer that nothing lies beside: the ends of its dimensions do not matter."""
+    return buffer.dtype.name, buffer.slots, buffer.stride if buffer.slots > 1 else None
+
+
+Numbers = Mapping[str, tuple[int, Affine]]
+"""Buffer of HBM -> its number, and what takes its start to 0; tile of several slots -> those, and
+what takes its first one to 0."""
 
 
 def _nodes(nodes: tuple[Node, ...], numbers: Numbers) -> Hashable:
@@ -189,11 +206,11 @@ def _value(value: Any, numbers: Numbers) -> Any:
     place: Any = value.buffer.name
     slot = value.slot
     if value.buffer.on_chip and place in numbers:
-        slots, first = numbers[place]
-        slot = Affine((slot.base - first) % slots, slot.terms)
+        slots, shift = numbers[place]
+        slot = Affine((slot.base + shift.base) % slots, slot.terms)
     if not value.buffer.on_chip:
-        place, start = numbers[place]
-        offset = offset + -start if start and isinstance(offset, Affine) else offset
+        place, shift = numbers[place]
+        offset = offset + shift if isinstance(offset, Affine) else offset
     return (
         place,
         offset,
