@@ -66,7 +66,7 @@ class Footprint(NamedTuple):
         if not further and slot is self.slot and partitions is self.partitions:
             return self
         elements = self.elements and self.elements.shifted(further)
-        return self._replace(slot=slot, partitions=partitions, elements=elements)
+        return Footprint(self.slots, slot, partitions, elements, self.standing, self.bits)
 
     def meets(self, other: Footprint) -> bool:
         """Whether both may touch the same element of buffers that begin at one place."""
@@ -89,30 +89,34 @@ class Footprint(NamedTuple):
 def footprint(access: Access, trips: Mapping[str, int | None]) -> Footprint:
     """What an access touches while the loops `trips` run, and all others stand still."""
     elements: Strided | None = None
-    standing: Standing = ()
+    standing: list[tuple[str, int]] = []
     if isinstance(access.offset, Affine):
-        terms = access.offset.terms
-        standing = tuple(term for term in terms if term[0] not in trips)
-        running = [(factor, trips[name]) for name, factor in terms if name in trips]
-        known = [(factor, count) for factor, count in running if count is not None]
-        if len(known) == len(running):
-            steps = ((dim.stride, dim.size) for dim in access.dims)
-            elements = strided(access.offset.base, (*steps, *known))
-    lanes = _range(access.partition, trips)
+        steps = [(dim.stride, dim.size) for dim in access.dims]
+        is_known = True
+        for name, factor in access.offset.terms:
+            if name not in trips:
+                standing.append((name, factor))
+            elif (count := trips[name]) is None:
+                is_known = False
+            else:
+                steps.append((factor, count))
+        if is_known:
+            elements = strided(access.offset.base, steps)
     return Footprint(
         slots=access.buffer.slots,
-        slot=_range(access.slot, trips),
-        partitions=lanes._replace(high=lanes.high + access.partitions - 1),
+        slot=_range(access.slot, 1, trips),
+        partitions=_range(access.partition, access.partitions, trips),
         elements=elements,
-        standing=standing,
+        standing=tuple(standing),
         bits=access.buffer.dtype.storage_bits,
     )
 
 
-def _range(value: Affine, trips: Mapping[str, int | None]) -> Range:
+def _range(value: Affine, size: int, trips: Mapping[str, int | None]) -> Range:
+    """The integers from `value` on, as many as `size`."""
+    low, high = value.base, value.base + size - 1
     if not value.terms:
-        return Range(value.base, value.base, ())
-    low = high = value.base
+        return Range(low, high, ())
     standing = []
     for name, factor in value.terms:
         count = trips.get(name)

@@ -31,7 +31,10 @@ class Strided(NamedTuple):
     @property
     def last(self) -> int:
         """The greatest number."""
-        return self.first + sum(stride * (size - 1) for stride, size in self.terms)
+        last = self.first
+        for stride, size in self.terms:
+            last += stride * (size - 1)
+        return last
 
     @property
     def hull(self) -> Interval:

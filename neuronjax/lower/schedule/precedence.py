@@ -44,7 +44,12 @@ class Effects:
         later = (
             contact
             if contact.footprint is None
-            else contact._replace(footprint=contact.footprint.later(variable, by))
+            else Contact(
+                contact.place,
+                contact.is_write,
+                contact.footprint.later(variable, by),
+                contact.buffer,
+            )
             for contact in self.contacts
         )
         return Effects(tuple(later), self.is_barrier)
