@@ -161,11 +161,14 @@ def _attend(workers: Sequence[_Worker], logs: Path | None, reports: int) -> int:
             return 0
         if not asked:
             _wait(workers, _LAST_WORDS_SECONDS)
+        halted = next((worker for worker in workers if _is_halted(worker)), None)
         _end(workers)
     _read_out(workers)
     if asked:
         return 128 + asked[0]
     first, fate = _first_report(reports) or (failed.index, failed.describe())
+    if halted is not None:
+        first, fate = halted.index, f"process {halted.index} was halted by SIGSTOP or SIGTSTP"
     where = f" Its log: {logs / f'process-{first}.log'}." if logs else ""
     print(f"neuronjax launch: {fate}; the others were stopped.{where}", file=sys.stderr)
     return failed.process.returncode if failed.process.returncode > 0 else 1
@@ -184,6 +187,16 @@ def _running(workers: Sequence[_Worker]) -> list[_Worker]:
     return [worker for worker in workers if worker.process.poll() is None]
 
 
+def _is_halted(worker: _Worker) -> bool:
+    """Whether a signal halted it: it neither goes on nor ends by itself."""
+    if worker.process.returncode is not None:
+        return False
+    asked = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
+    with contextlib.suppress(ChildProcessError):
+        return os.waitid(os.P_PID, worker.process.pid, asked) is not None
+    return False
+
+
 def _failed(workers: Sequence[_Worker]) -> _Worker | None:
     """The process that failed; if there are several, one that was killed, as the others follow."""
     bad = [worker for worker in workers if worker.process.poll()]
@@ -191,8 +204,11 @@ def _failed(workers: Sequence[_Worker]) -> _Worker | None:
 
 
 def _wait(workers: Sequence[_Worker], seconds: float) -> bool:
+    """Waits until no process goes on, but no longer than `seconds`; whether all have ended."""
     deadline = time.monotonic() + seconds
-    while _running(workers) and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        if all(map(_is_halted, _running(workers))):
+            break
         time.sleep(_LOOK_SECONDS)
     return not _running(workers)
 

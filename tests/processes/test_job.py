@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,37 @@ def test_a_process_that_dies_is_named(
     )
     assert "[0] UNAVAILABLE: process 1 has died. The job cannot go on" in done.stdout
     assert "UNAVAILABLE: process 1 has died" in (logs / "process-0.log").read_text()
+
+
+HALTED = """\
+import os, signal, time
+import jax
+from jax.experimental import multihost_utils
+
+jax.distributed.initialize()
+multihost_utils.sync_global_devices("begin")
+if jax.process_index() == 1:
+    os.kill(os.getpid(), signal.SIGSTOP)
+try:
+    multihost_utils.sync_global_devices("end")
+finally:
+    print(f"failed at {time.monotonic()}", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_is_halted_is_named_and_ended(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    script = tmp_path / "halted.py"
+    script.write_text(HALTED)
+    given = {**environment, "NEURONJAX_PEER_TIMEOUT": "5"}
+    done = launch("--hosts=2", str(script), env=given)
+    ended = time.monotonic()
+    assert done.returncode == 1
+    assert "process 1 was halted by SIGSTOP or SIGTSTP; the others were stopped" in done.stderr
+    (failed,) = re.findall(r"failed at ([\d.]+)", done.stdout)
+    assert ended - float(failed) < 10
 
 
 FAULTY = """\

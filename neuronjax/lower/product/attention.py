@@ -114,7 +114,7 @@ def _write(
         plans.append([whole])
     if len(first.product.axes(contracted)) == 1:
         psum = scope.unit.target.core.psum
-        sums = psum.usable_partition_bytes // psum.bank_bytes // 2  # the rest is for scores
+        sums = psum.banks // 2  # the others are for scores
         several = rooms(scope.tuning.attention_part, sums)
         plans.append([functools.partial(part_by_part, room) for room in several])
     key = ("attention", first, last, weights, start, inner.program, epilogue.program,
