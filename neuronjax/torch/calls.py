@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 import torch
-from torchax.tensor import OperatorNotFound
+from torchax.tensor import OperatorNotFound, Tensor
 
 from neuronjax.errors import NeuronError, UnsupportedProgramError, shown_line
 from neuronjax.hlo.location import Frame, user_frame
@@ -41,7 +41,9 @@ def call(
         leaves, structure = flatten(tree)
         return structure.unflatten([_array(leaf, environment) for leaf in leaves])
 
-    positional, keywords = called(module, tensors(dict(arguments)))
+    given = tensors(dict(arguments))
+    positional, keywords = called(module, given)
+    before = [(leaf, leaf._elem) for leaf in flatten(given)[0] if isinstance(leaf, Tensor)]
     held = tensors({**state.parameters, **state.buffers})
     with (
         in_place(module, held) as now,
@@ -53,9 +55,22 @@ def call(
         torch.compiler._compile_session_context(),  # what modules remember would be traced values
         environment,
     ):
-        result = arrays(module(*positional, **keywords))
-        after = arrays(now())
-    return result, after
+        result = module(*positional, **keywords)
+        returned = {id(leaf) for leaf in flatten(result)[0]}
+        for leaf, value in before:
+            if leaf._elem is not value and id(leaf) not in returned:
+                raise _written(arguments, value)
+        return arrays(result), arrays(now())
+
+
+def _written(arguments: Mapping[str, Any], value: jax.Array) -> UnsupportedProgramError:
+    """What to say of an input that ``forward`` writes to."""
+    known = jax.tree_util.tree_flatten_with_path(dict(arguments))[0]
+    names = (jax.tree_util.keystr(path, simple=True) for path, leaf in known if leaf is value)
+    return UnsupportedProgramError(
+        f"forward writes to its input {next(names, '')} in place, which a function of JAX cannot: "
+        "the caller would not see it. Return what is new, or work on a copy: x = x.clone()."
+    )
 
 
 def _array(leaf: Any, environment: ModuleEnvironment) -> Any:

@@ -13,7 +13,7 @@ from torchax.tensor import Environment, OperatorNotFound, Tensor, XLADispatchMod
 from torchax.view import View
 
 from neuronjax.errors import ArgumentMismatchError, ConfigurationError
-from neuronjax.torch.operators import OPERATORS, VIEWS
+from neuronjax.torch.operators import OF_LIBRARIES, OPERATORS, VIEWS
 from neuronjax.torch.values import array
 
 
@@ -75,9 +75,12 @@ class ModuleEnvironment(Environment):
             packet = getattr(func, "overloadpacket", func)
             name = packet.__name__
             value = getattr(torch.ops.aten, name.removesuffix("_"), None)
-            if not name.endswith("_") or value is None:
+            if known := OF_LIBRARIES.get(str(packet).replace(".", "::")):
+                self.override_op_definition(packet, known)
+            elif name.endswith("_") and value is not None:
+                self.override_op_definition(packet, InplaceOp(value), is_view_op=True)
+            else:
                 raise
-            self.override_op_definition(packet, InplaceOp(value), is_view_op=True)
             return super()._get_op_or_decomp(func)
 
     def get_and_rotate_prng_key(self, generator: torch.Generator | None = None) -> Any:

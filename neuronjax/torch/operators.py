@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import torch
 import torch.nn.functional as F
+from torchax.ops import jaten
 from torchax.ops.jtorch import getitem
 from torchax.view import View
 
@@ -135,6 +136,12 @@ def _product(rows: jax.Array, weight: jax.Array) -> jax.Array:
     return jnp.einsum("...k,nk->...n", rows, weight)
 
 
+def _arange(*bounds: Any, start: Any = 0, end: Any = None, step: Any = 1, **rest: Any) -> jax.Array:
+    """Takes its bounds by the names that PyTorch gives them, as torchax does not."""
+    known = bounds if end is None else (*(bounds or (start,)), end, step)
+    return jaten._aten_arange(*known, **rest)
+
+
 def _power(x: jax.Array, exponent: Any) -> jax.Array:
     """A power, which is a product where the exponent is a small whole number in Python."""
     is_product = exponent in (2, 3, 4) if isinstance(exponent, int | float) else False
@@ -166,11 +173,20 @@ VIEWS: dict[Any, Callable[..., Any]] = {
 }
 """Functions that take or return views, in place of torchax' own."""
 
+OF_LIBRARIES: dict[str, Callable[..., Any]] = {
+    "transformers::grouped_mm_fallback": _of_arrays(_grouped_mm),
+}
+"""Operators that libraries register for themselves, by name, and what computes them."""
+
 OPERATORS: dict[Any, Callable[..., Any]] = {
+    torch.arange: _arange,
     F.batch_norm: _batch_norm,
     F.embedding: _of_arrays(lambda rows, weight, *_, **__: _embedding(rows, weight)),
     F.linear: _linear,
     F.scaled_dot_product_attention: _attention,
+    torch.ops.aten._is_all_true: lambda _: torch.tensor(
+        True
+    ),  # what a check of values takes for so
     torch.ops.aten._grouped_mm: _of_arrays(_grouped_mm),
     torch.ops.aten.embedding: _of_arrays(lambda weight, rows, *_, **__: _embedding(rows, weight)),
     torch.ops.aten.pow.Tensor_Scalar: _of_arrays(_power),

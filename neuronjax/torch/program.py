@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
-from neuronjax.errors import ConfigurationError
+from neuronjax.errors import ArgumentMismatchError, ConfigurationError
 from neuronjax.lazy import Lazy
-from neuronjax.torch import library
+from neuronjax.torch import library, quantized
 from neuronjax.torch.signature import named
 from neuronjax.torch.state import State
 
@@ -76,10 +76,18 @@ class Program:
           UnsupportedProgramError: an operator has no counterpart in JAX, or the program depends on
             values; says in which module and at which line.
           ConfigurationError: random numbers without a key.
+          ArgumentMismatchError: inputs are missing, or ``forward`` cannot take their shapes.
         """
         static = {name: part for name, part in self.example.items() if not _holds_types(part)}
         given = named(self.module, inputs, keywords)
-        return calls.call(self.module, state, {**static, **given}, key)
+        try:
+            return calls.call(self.module, state, {**static, **given}, key)
+        except (TypeError, ValueError) as error:
+            if differing := values.differences(given, self.example):
+                raise ArgumentMismatchError(
+                    f"{type(self.module).__name__} cannot take {differing}: {error}."
+                ) from error
+            raise
 
 
 def to_jax(module: Callable[..., object], *example: Any, **keywords: Any) -> Program:
@@ -97,7 +105,8 @@ def to_jax(module: Callable[..., object], *example: Any, **keywords: Any) -> Pro
         logits = jax.jit(program)(program.state, input_ids=ids.numpy()).logits
 
     ConfigurationError: torch or torchax is missing or has an untested version, `module` is not a
-    module, or a tensor lies on a device that is not here.
+    module, or its weights are packed for the kernels of a library for quantization.
+    ArgumentMismatchError: a tensor lies on a device that is not here, or has a type that JAX lacks.
     """
     library.load()
     if not is_module(module):
@@ -105,6 +114,7 @@ def to_jax(module: Callable[..., object], *example: Any, **keywords: Any) -> Pro
             f"to_jax takes a torch.nn.Module, not {type(module).__name__}; write a module whose "
             "forward does what you want."
         )
+    quantized.check(module)
     given = named(module, example, keywords)
     return Program(module, {name: values.types(part) for name, part in given.items()})
 
@@ -127,6 +137,7 @@ def as_jax(fn: Any, arguments: Sequence[Any], with_values: bool = False) -> Conv
     """
     if is_module(fn):
         library.load()
+        quantized.check(fn)
         fn = Program(fn, named(fn, arguments, {}))
     elif isinstance(fn, Program):
         given = named(fn.module, arguments, {}) if arguments else {}

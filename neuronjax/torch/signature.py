@@ -38,10 +38,25 @@ def named(
 def called(
     module: torch.nn.Module, arguments: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The positional arguments and the keywords that `named` made names of."""
+    """The positional arguments and the keywords that `named` made names of.
+
+    ArgumentMismatchError: ``forward`` needs more.
+    """
     positional: list[Any] = []
     keywords = dict(arguments)
-    for name, parameter in inspect.signature(module.forward).parameters.items():
+    signature = inspect.signature(module.forward)
+    missing = [
+        name
+        for name, parameter in signature.parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind in (*_POSITIONAL, parameter.KEYWORD_ONLY)
+        and name not in arguments
+    ]
+    if missing:
+        raise ArgumentMismatchError(
+            f"{type(module).__name__}.forward{signature} needs {', '.join(missing)} as well."
+        )
+    for name, parameter in signature.parameters.items():
         if parameter.kind is parameter.VAR_POSITIONAL:
             positional += keywords.pop(name, ())
         elif parameter.kind not in _POSITIONAL or name not in keywords:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +68,24 @@ def _check(tensor: torch.Tensor) -> None:
             f"a tensor of shape {list(tensor.shape)} has the type {tensor.dtype}, which JAX does "
             "not have; dequantize the module, or convert it with .to(torch.bfloat16)."
         )
+
+
+def differences(given: Mapping[str, Any], example: Mapping[str, Any]) -> str:
+    """Inputs whose shapes or types are not those of the example, in words."""
+    said = []
+    for name in given.keys() & example.keys():
+        pairs = zip(flatten(given[name])[0], flatten(example[name])[0], strict=False)
+        said += [
+            f"{name} of {_shown(mine)} (in the example: {_shown(theirs)})"
+            for mine, theirs in pairs
+            if is_array(mine) and is_array(theirs) and _shown(mine) != _shown(theirs)
+        ]
+    return " and ".join(sorted(said))
+
+
+def _shown(leaf: Any) -> str:
+    known = type_of(leaf)
+    return f"{known.dtype}{list(known.shape)}"
 
 
 def types(tree: Any) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers.integrations.moe  # noqa: F401 — registers an operator
 from torch import nn
 
 from neuronjax.torch import to_jax
@@ -38,6 +39,12 @@ ATTEND = F.scaled_dot_product_attention
 SEEN = torch.rand(2, 1, 5, 7) < 0.7
 SEEN[..., 0] = True
 
+
+def _checked(x: torch.Tensor, holds: torch.Tensor) -> torch.Tensor:
+    torch._check_tensor_all(holds)
+    return x
+
+
 CASES: dict[str, tuple[Callable[..., torch.Tensor], list[torch.Tensor]]] = {
     "grouped_mm": (lambda a, b, ends: F.grouped_mm(a, b, offs=ends), grouped((12, 16), (3, 16, 8))),
     "attention": (ATTEND, attention()),
@@ -52,6 +59,15 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], list[torch.Tensor]]] = {
     "embedding": (lambda w, x: F.embedding(x, w), [torch.randn(9, 4), torch.tensor([[0, 8, 3]])]),
     "index_of_view": (lambda x: x[:, 1:][:, torch.tensor([2, 0])], [torch.randn(3, 5)]),
     "copy_of_view": (lambda x: torch.zeros(3, 4).to(x.device).copy_(x[:, 1:]), [torch.randn(3, 5)]),
+    "arange": (
+        lambda x: x[0] + torch.arange(end=5, device=x.device) * torch.arange(2, 7, device=x.device),
+        [torch.randn(3, 5)],
+    ),
+    "check of values": (lambda x: _checked(x, (x > 0).all()), [torch.rand(3, 5) + 1]),
+    "grouped_mm of transformers": (
+        torch.ops.transformers.grouped_mm_fallback,
+        grouped((12, 16), (3, 16, 8)),
+    ),
     "index_copy": (
         lambda x, y: (x + 0).index_copy_(-2, torch.arange(1) + 3, y),
         [torch.randn(2, 5, 3), torch.randn(2, 1, 3)],

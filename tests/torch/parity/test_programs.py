@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import neuronjax
-from neuronjax.errors import ArgumentMismatchError, ConfigurationError, UnsupportedProgramError
+from neuronjax.errors import ArgumentMismatchError, ConfigurationError
 from neuronjax.torch import State, as_jax, to_jax
 from tests.torch.parity.modules import CASES, Convolutional, made
 
@@ -183,55 +183,6 @@ def test_meta_costs_no_memory() -> None:
     assert estimate.memory["weights"] >= 2 << 34
     with pytest.raises(ArgumentMismatchError, match="has no value"):
         neuronjax.compare(module, x)
-
-
-class Branch(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x if x.sum() > 0 else -x
-
-
-class Item(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * x.max().item()
-
-
-class Ragged(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x[x > 0]
-
-
-@torch.library.custom_op("parity::doubled", mutates_args=())
-def doubled(x: torch.Tensor) -> torch.Tensor:
-    return 2 * x
-
-
-class Unknown(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.ops.parity.doubled(x)
-
-
-class Plain(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + 1
-
-
-@pytest.mark.parametrize(
-    ("module", "inputs", "kind", "said"),
-    [
-        (Branch(), [torch.ones(3)], UnsupportedProgramError, r"^0 at .*py:\d+: .*if"),
-        (Item(), [torch.ones(3)], UnsupportedProgramError, r"^0 at .*py:\d+: .*item"),
-        (Ragged(), [torch.ones(3)], UnsupportedProgramError, r"^0 at .*py:\d+: "),
-        (Unknown(), [torch.ones(3)], UnsupportedProgramError, r"^0 at .*parity::doubled"),
-        (Plain(), [torch.ones(3), 2], ArgumentMismatchError, r"forward\(x.*2 positional"),
-        (Plain(), [torch.ones(3).to(torch.float8_e8m0fnu)], ArgumentMismatchError,
-         "float8_e8m0fnu, which JAX does not have"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be(
-    module: nn.Module, inputs: list[object], kind: type[Exception], said: str
-) -> None:
-    with pytest.raises(kind, match=said):
-        neuronjax.estimate(module if isinstance(module, Plain) else nn.Sequential(module), *inputs)
 
 
 def test_only_modules_become_programs() -> None:

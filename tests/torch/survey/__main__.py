@@ -1,4 +1,4 @@
-"""Surveys which models of transformers and diffusers run, and writes the table.
+"""Surveys which models of PyTorch run, train and are attributed, and writes the table.
 
 ``python -m tests.torch.survey transformers --out=runs/survey.json`` goes on where it was
 interrupted. Each model runs in a process of its own, forked from one that has the libraries.
@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import resource
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,21 +31,26 @@ import transformers
 
 import neuronjax
 from neuronjax.torch import library
-from tests.torch.survey.run import surveyed
+from tests.torch.survey.run import failure
 
-LIBRARIES = {
-    "transformers": "architectures:of_transformers",
-    "decoders": "generation:of_decoders",
-    "diffusers": "diffusion:of_diffusers",
-    "timm": "images:of_timm",
+PARTS = {
+    "transformers": ("architectures:of_transformers", "run"),
+    "decoders": ("generation:of_decoders", "run"),
+    "diffusers": ("diffusion:of_diffusers", "run"),
+    "timm": ("images:of_timm", "run"),
+    "training": ("training:of_modules", "training"),
+    "attribution": ("attribution:of_models", "attribution"),
 }
-"""Where the models of each part of the survey are made."""
+"""Where the models of each part of the survey are made, and what runs one."""
+
+
+PASSED = ("equal", "attributed")
 
 
 def main() -> None:
     """Runs what the table lacks."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("library", choices=LIBRARIES)
+    parser.add_argument("part", choices=PARTS)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("survey.json"))
     parser.add_argument("--only", help="names, separated by commas")
     parser.add_argument("--first", type=int, default=120)
@@ -56,15 +62,16 @@ def main() -> None:
     library.load()
     assert neuronjax.estimate  # imported here once, not by every model's process
     table = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
-    rows = table.setdefault(arguments.library, {})
-    file, _, function = LIBRARIES[arguments.library].partition(":")
-    makers = getattr(importlib.import_module(f"tests.torch.survey.{file}"), function)()
+    rows = table.setdefault(arguments.part, {})
+    place, runner = PARTS[arguments.part]
+    file, _, function = place.partition(":")
+    makers, run = getattr(_module(file), function)(), _module(runner).run
     names = arguments.only.split(",") if arguments.only else [*makers][: arguments.first]
     for name in names:
         known = rows.get(name)
-        if known and (known["outcome"] == "equal" or not arguments.again):
+        if known and (known["outcome"] in PASSED or not arguments.again):
             continue
-        rows[name] = _alone(makers[name], arguments.seconds) | {"commit": _commit()}
+        rows[name] = _alone(run, makers[name], arguments.seconds) | {"commit": _commit()}
         print(name, json.dumps(rows[name]), flush=True)
         arguments.out.write_text(json.dumps(table, indent=1) + "\n")
 
@@ -74,12 +81,21 @@ def _commit() -> str:
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def _alone(make: Callable[[], Any], seconds: int) -> dict[str, Any]:
+def _module(name: str) -> Any:
+    return importlib.import_module(f"tests.torch.survey.{name}")
+
+
+def _alone(run: Callable[..., Any], make: Callable[[], Any], seconds: int) -> dict[str, Any]:
     """The row of a model, made in a process that may take so many seconds of CPU."""
 
     def work() -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-        sender.send(surveyed(make))
+        begin = time.monotonic()
+        try:
+            row = run(make)
+        except BaseException as error:
+            row = failure(error)
+        sender.send(row | {"seconds": round(time.monotonic() - begin, 1)})
 
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)

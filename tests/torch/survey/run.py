@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 
 import neuronjax
-from neuronjax.torch import to_jax
+from neuronjax.torch import Program, to_jax
 from tests.forked import PROJECT
 from tests.torch.survey.architectures import Model
 
@@ -21,42 +20,48 @@ TOLERANCE = 1e-5
 """Greatest difference of an output in ``ieee``, relative to its greatest number."""
 
 
-def surveyed(make: Callable[[], Model]) -> dict[str, Any]:
-    """A row of the table."""
-    begin = time.monotonic()
-    row: dict[str, Any] = {}
-    stage = "made"
+def run(make: Callable[[], Model]) -> dict[str, Any]:
+    """Whether a model has PyTorch's outputs, and its estimate."""
+    row: dict[str, Any] = {"stage": "made"}
     try:
         module, inputs = make()
-        row |= {"class": type(module).__name__, "inputs": [*inputs]}
+        row |= {"class": type(module).__name__, "inputs": [*inputs], "stage": "PyTorch"}
         row["parameters"] = sum(value.numel() for value in module.parameters())
-        stage = "PyTorch"
         program = to_jax(module, **inputs)
-        given = {name: part for name, part in program.arrays(inputs).items() if _is_given(part)}
+        given = arrays_of(program, inputs)
         with torch.no_grad():
             expected = module(**inputs)  # writes to a cache, of which `given` has a copy
-        stage = "JAX"
+        row["stage"] = "JAX"
         got = jax.jit(program)(program.state, **given)
         row["error"] = float(f"{_difference(got, expected):.2g}")
-        stage = "estimate"
+        row["stage"] = "estimate"
         estimate = neuronjax.estimate(program)
         row["step_ns"] = round(estimate.step_ns)
         row["at_lines"] = round(_at_lines(estimate), 3)
         row["outcome"] = "equal" if row["error"] <= TOLERANCE else "differs"
+        del row["stage"]
     except BaseException as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        row |= {"outcome": f"fails: {stage}", "reason": said}
-        row["at"] = f"{last.filename}:{last.lineno}"
-        if notes := [note for note in getattr(error, "__notes__", ()) if "Raised in" in note]:
-            row["reason"] += f" {notes[0]}"
-    for name in {"at", "reason"} & {*row}:
-        row[name] = _PLACES.sub("", row[name])
-    return row | {"seconds": round(time.monotonic() - begin, 1)}
+        row |= failure(error) | {"outcome": f"fails: {row.pop('stage')}"}
+    return row
+
+
+def failure(error: BaseException) -> dict[str, str]:
+    """What an exception said and where it was raised."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    if notes := [note for note in getattr(error, "__notes__", ()) if "Raised in" in note]:
+        reason += f" {notes[0]}"
+    row = {"outcome": "fails", "reason": reason, "at": f"{last.filename}:{last.lineno}"}
+    return {name: _PLACES.sub("", text) for name, text in row.items()}
 
 
 _PLACES = re.compile(rf"{re.escape(str(PROJECT))}/|\S*/site-packages/")
 """Where this machine has the project and the libraries."""
+
+
+def arrays_of(program: Program, inputs: dict[str, Any]) -> dict[str, Any]:
+    """The inputs with arrays, as copies; the others are in the program's example."""
+    return {name: part for name, part in program.arrays(inputs).items() if _is_given(part)}
 
 
 def _is_given(part: Any) -> bool:
