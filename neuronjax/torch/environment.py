@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import torch
 import torch.utils._pytree as torch_trees
 from torchax.ops.op_base import InplaceOp
+from torchax.ops.ops_registry import Operator
 from torchax.tensor import Environment, OperatorNotFound, Tensor, XLADispatchMode
 from torchax.view import View
 
 from neuronjax.errors import ArgumentMismatchError, ConfigurationError
-from neuronjax.torch.operators import OF_LIBRARIES, OPERATORS, VIEWS
+from neuronjax.torch.operators import OF_LIBRARIES, ON_ARRAYS, ON_TENSORS, VIEWS
 from neuronjax.torch.values import array
 
 
@@ -29,15 +30,27 @@ class _Operators(XLADispatchMode):
 
 
 class ModuleEnvironment(Environment):
-    """Operators of torch on arrays of JAX, those of `operators.OPERATORS` among them."""
+    """Operators of torch on arrays of JAX, those of `operators` among them."""
 
     def __init__(self) -> None:
         super().__init__()
         self._dispatch_mode = _Operators(self)
-        for operator, implementation in OPERATORS.items():
+        for operator, implementation in ON_TENSORS.items():
             self.override_op_definition(operator, implementation)
+        for operator, implementation in ON_ARRAYS.items():
+            self._compute_on_arrays(operator, implementation)
         for operator, implementation in VIEWS.items():
             self.override_op_definition(operator, implementation, is_view_op=True)
+
+    def _compute_on_arrays(self, operator: Any, implementation: Callable[..., Any]) -> None:
+        self._ops[operator] = Operator(
+            operator,
+            implementation,
+            is_jax_function=True,
+            is_user_defined=True,
+            needs_env=False,
+            is_view_op=False,
+        )
 
     def tensor(self, value: Any) -> Any:
         """An array as a tensor; anything else as it is."""
@@ -76,7 +89,7 @@ class ModuleEnvironment(Environment):
             name = packet.__name__
             value = getattr(torch.ops.aten, name.removesuffix("_"), None)
             if known := OF_LIBRARIES.get(str(packet).replace(".", "::")):
-                self.override_op_definition(packet, known)
+                self._compute_on_arrays(packet, known)
             elif name.endswith("_") and value is not None:
                 self.override_op_definition(packet, InplaceOp(value), is_view_op=True)
             else:

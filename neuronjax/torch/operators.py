@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -42,13 +43,13 @@ def _batch_norm(
 def _grouped_mm(
     rows: jax.Array,
     weights: jax.Array,
-    ends: jax.Array,
+    offs: jax.Array,
     bias: jax.Array | None = None,
     dtype: object = None,
 ) -> jax.Array:
-    """Multiplies each group of rows, [rows, k], by its own matrix of [groups, k, n]; `ends` are the
+    """Multiplies each group of rows, [rows, k], by its own matrix of [groups, k, n]; `offs` are the
     numbers of rows up to the end of each group."""
-    sizes = jnp.diff(ends, prepend=0)
+    sizes = jnp.diff(offs, prepend=0)
     product = jax.lax.ragged_dot(rows, weights, sizes)
     return product if bias is None else product + bias
 
@@ -123,17 +124,29 @@ def _embedding(rows: jax.Array, weight: jax.Array) -> jax.Array:
     return jnp.take(weight, rows, axis=0, mode="clip")
 
 
-def _linear(
-    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
-) -> torch.Tensor:
+def _linear(input: jax.Array, weight: jax.Array, bias: jax.Array | None = None) -> jax.Array:
     """Takes its arguments by the names that PyTorch gives them, as torchax does not."""
-    product = _product(input, weight)
+    product = jnp.einsum("...k,nk->...n", input, weight)
     return product if bias is None else product + bias
 
 
-@_of_arrays
-def _product(rows: jax.Array, weight: jax.Array) -> jax.Array:
-    return jnp.einsum("...k,nk->...n", rows, weight)
+def _add(x: Any, y: Any, *, alpha: float = 1) -> jax.Array:
+    """A sum without a product with one, which the compiler would not fuse with a matrix product."""
+    return jaten._run_binary_pointwise_operator(operator.add, x, _times(y, alpha))
+
+
+def _subtract(x: Any, y: Any, *, alpha: float = 1) -> jax.Array:
+    return jaten._run_binary_pointwise_operator(operator.sub, x, _times(y, alpha))
+
+
+def _add_product(
+    x: jax.Array, a: jax.Array, b: jax.Array, *, beta: float = 1, alpha: float = 1
+) -> jax.Array:
+    return _times(x, beta) + _times(a @ b, alpha)
+
+
+def _times(x: Any, factor: float) -> Any:
+    return x if factor == 1 else x * factor
 
 
 def _arange(*bounds: Any, start: Any = 0, end: Any = None, step: Any = 1, **rest: Any) -> jax.Array:
@@ -173,22 +186,29 @@ VIEWS: dict[Any, Callable[..., Any]] = {
 }
 """Functions that take or return views, in place of torchax' own."""
 
-OF_LIBRARIES: dict[str, Callable[..., Any]] = {
-    "transformers::grouped_mm_fallback": _of_arrays(_grouped_mm),
-}
-"""Operators that libraries register for themselves, by name, and what computes them."""
+OF_LIBRARIES: dict[str, Callable[..., Any]] = {"transformers::grouped_mm_fallback": _grouped_mm}
+"""Operators that libraries register for themselves, by name, and what computes them of arrays."""
 
-OPERATORS: dict[Any, Callable[..., Any]] = {
-    torch.arange: _arange,
+ON_TENSORS: dict[Any, Callable[..., Any]] = {
     F.batch_norm: _batch_norm,
-    F.embedding: _of_arrays(lambda rows, weight, *_, **__: _embedding(rows, weight)),
-    F.linear: _linear,
     F.scaled_dot_product_attention: _attention,
     torch.ops.aten._is_all_true: lambda _: torch.tensor(
         True
     ),  # what a check of values takes for so
-    torch.ops.aten._grouped_mm: _of_arrays(_grouped_mm),
-    torch.ops.aten.embedding: _of_arrays(lambda weight, rows, *_, **__: _embedding(rows, weight)),
-    torch.ops.aten.pow.Tensor_Scalar: _of_arrays(_power),
 }
-"""A function or an operator of torch, and what computes it."""
+"""Functions and operators of torch, and what computes them of tensors."""
+
+ON_ARRAYS: dict[Any, Callable[..., Any]] = {
+    torch.arange: _arange,
+    F.embedding: lambda rows, weight, *_, **__: _embedding(rows, weight),
+    F.linear: _linear,
+    torch.ops.aten._grouped_mm: _grouped_mm,
+    torch.ops.aten.add.Scalar: _add,
+    torch.ops.aten.add.Tensor: _add,
+    torch.ops.aten.addmm: _add_product,
+    torch.ops.aten.embedding: lambda weight, rows, *_, **__: _embedding(rows, weight),
+    torch.ops.aten.pow.Tensor_Scalar: _power,
+    torch.ops.aten.sub.Scalar: _subtract,
+    torch.ops.aten.sub.Tensor: _subtract,
+}
+"""Functions and operators of torch, and what computes them of arrays."""

@@ -59,13 +59,17 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], list[torch.Tensor]]] = {
     "embedding": (lambda w, x: F.embedding(x, w), [torch.randn(9, 4), torch.tensor([[0, 8, 3]])]),
     "index_of_view": (lambda x: x[:, 1:][:, torch.tensor([2, 0])], [torch.randn(3, 5)]),
     "copy_of_view": (lambda x: torch.zeros(3, 4).to(x.device).copy_(x[:, 1:]), [torch.randn(3, 5)]),
+    "sums": (
+        lambda x: torch.addmm(x, x, x, beta=2) - torch.add(x, 1, alpha=3) + torch.tensor(2.0) + 1,
+        [torch.randn(4, 4)],
+    ),
     "arange": (
         lambda x: x[0] + torch.arange(end=5, device=x.device) * torch.arange(2, 7, device=x.device),
         [torch.randn(3, 5)],
     ),
     "check of values": (lambda x: _checked(x, (x > 0).all()), [torch.rand(3, 5) + 1]),
     "grouped_mm of transformers": (
-        torch.ops.transformers.grouped_mm_fallback,
+        lambda a, b, ends: torch.ops.transformers.grouped_mm_fallback(a, b, offs=ends),
         grouped((12, 16), (3, 16, 8)),
     ),
     "index_copy": (

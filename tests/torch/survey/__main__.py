@@ -27,11 +27,13 @@ os.environ |= {
 }
 import warnings
 
+import torch
 import transformers
 
 import neuronjax
-from neuronjax.torch import library
+from neuronjax.torch import library, to_jax
 from tests.torch.survey.run import failure
+from tests.torch.survey.tiny import shrink
 
 PARTS = {
     "transformers": ("architectures:of_transformers", "run"),
@@ -59,8 +61,7 @@ def main() -> None:
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
-    library.load()
-    assert neuronjax.estimate  # imported here once, not by every model's process
+    _import_all()
     table = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
     rows = table.setdefault(arguments.part, {})
     place, runner = PARTS[arguments.part]
@@ -74,6 +75,16 @@ def main() -> None:
         rows[name] = _alone(run, makers[name], arguments.seconds) | {"commit": _commit()}
         print(name, json.dumps(rows[name]), flush=True)
         arguments.out.write_text(json.dumps(table, indent=1) + "\n")
+
+
+def _import_all() -> None:
+    """Loads what every model's process needs, once."""
+    library.load()
+    importlib.import_module("neuronjax.torch.calls")
+    assert neuronjax.estimate
+    bert = transformers.BertModel(shrink(transformers.BertConfig()))
+    to_jax(bert, torch.zeros(1, 8, dtype=torch.int64))
+    torch.set_num_threads(1)
 
 
 def _commit() -> str:

@@ -23,7 +23,7 @@ WIDTHS = (
 SIZES: tuple[tuple[str, int], ...] = (
     (r"(num_|n_)?(key_value|kv)_heads|num_kv_heads|multi_query_group_num", 2),
     (r".*(num|n)_.*heads?|.*_heads|n_head|num_heads", HEADS),
-    (r"head_dim|.*_head_dim|d_kv|attention_head_size|kv_channels", WIDTH // HEADS),
+    (r"head_dim|rotary_dim|.*_head_dim|d_kv|attention_head_size|kv_channels", WIDTH // HEADS),
     (r"(num|n)_(experts_per_tok|activated_experts|.*experts_per_token)|moe_topk|top_k|moe_k", 2),
     (r"(num|n)_(local_|routed_)?experts|moe_num_experts|.*num_experts", 4),
     (r"(n|num)_(expert_)?groups?|topk_group|n_group", 1),
