@@ -7,6 +7,7 @@ import importlib
 import importlib.metadata
 from collections.abc import Iterator
 from types import ModuleType
+from typing import Any
 
 from neuronjax.errors import ConfigurationError
 from neuronjax.jaxlib_api import tracing
@@ -42,6 +43,7 @@ def load() -> ModuleType:
     with _overloads_of_names(torch):
         torchax = importlib.import_module("torchax")
         importlib.import_module("torchax.decompositions")
+    importlib.import_module("torchax.tensor").Tensor.type_as = _type_as
     for library in (torch, torchax):
         tracing.leave_out_frames(str(library.__path__[0]))
     return torchax
@@ -60,6 +62,11 @@ def _check(package: str, release: str) -> None:
             f"{TESTED['torchax']}; {state} installed. Run pip install {wanted!r}, or "
             "pip install neuronjax[torch]."
         )
+
+
+def _type_as(tensor: Any, other: Any) -> Any:
+    """A tensor in the type of another. torchax' own changes the type of the tensor itself."""
+    return tensor.to(other.dtype)
 
 
 @contextlib.contextmanager

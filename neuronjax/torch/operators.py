@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -66,8 +66,8 @@ def _attention(
 ) -> torch.Tensor:
     """Attention of [..., heads, queries, width], the softmax in FP32 and masked by a choice, as the
     compiler fuses it. A query that may see no key sees all of them, where PyTorch has zeros."""
-    weights = _attention_weights(query, key, attn_mask, is_causal, scale)
-    return _weighted(F.dropout(weights, dropout_p) if dropout_p else weights, value)
+    weights, total = _attention_weights(query, key, attn_mask, is_causal, scale)
+    return _weighted(F.dropout(weights, dropout_p) if dropout_p else weights, total, value)
 
 
 def _of_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,8 +88,8 @@ def _attention_weights(
     mask: jax.Array | None,
     is_causal: bool,
     scale: float | None,
-) -> jax.Array:
-    """[..., key heads, queries per key head, queries, keys]"""
+) -> tuple[jax.Array, jax.Array]:
+    """[..., key heads, queries per key head, queries, keys], and what to divide by: their sums."""
     grouped = _grouped(query, key.shape[-3]) if query.ndim > 2 else query
     logits = jnp.einsum(
         "...gqd,...kd->...gqk" if query.ndim > 2 else "qd,kd->qk",
@@ -103,20 +103,41 @@ def _attention_weights(
         logits = jnp.where(mask, logits, jnp.finfo(logits.dtype).min)
     elif mask is not None:
         logits = logits + mask
-    return jax.nn.softmax(logits, axis=-1).astype(query.dtype)
+    largest = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
+    weights = jnp.exp(logits - largest)
+    return weights.astype(query.dtype), jnp.sum(weights, axis=-1, keepdims=True)
 
 
 @_of_arrays
-def _weighted(weights: jax.Array, value: jax.Array) -> jax.Array:
+def _weighted(weights: jax.Array, total: jax.Array, value: jax.Array) -> jax.Array:
+    """Divides after the product, which has fewer numbers than there are weights."""
+    subscripts = "...gqk,...kd->...gqd" if value.ndim > 2 else "qk,kd->qd"
+    mixed = (jnp.einsum(subscripts, weights, value) / total).astype(value.dtype)
     if value.ndim == 2:
-        return weights @ value
-    mixed = jnp.einsum("...gqk,...kd->...gqd", weights, value)
+        return mixed
     return mixed.reshape(*mixed.shape[:-4], -1, *mixed.shape[-2:])
 
 
 def _grouped(x: jax.Array, groups: int) -> jax.Array:
     """Splits the heads of [..., heads, queries, n] into groups that share a key."""
     return x.reshape(*x.shape[:-3], groups, -1, *x.shape[-2:])
+
+
+def _layer_norm(
+    x: jax.Array,
+    normalized_shape: Sequence[int],
+    weight: jax.Array | None = None,
+    bias: jax.Array | None = None,
+    eps: float = 1e-5,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """In FP32, as PyTorch computes it of narrower types too, and torchax does not."""
+    axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    mean = jnp.mean(wide, axes, keepdims=True)
+    centred = wide - mean
+    scale = jax.lax.rsqrt(jnp.mean(centred * centred, axes, keepdims=True) + eps)
+    result = centred * scale * (1 if weight is None else weight) + (0 if bias is None else bias)
+    return result.astype(x.dtype), mean, scale
 
 
 def _embedding(rows: jax.Array, weight: jax.Array) -> jax.Array:
@@ -207,6 +228,7 @@ ON_ARRAYS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.add.Tensor: _add,
     torch.ops.aten.addmm: _add_product,
     torch.ops.aten.embedding: lambda weight, rows, *_, **__: _embedding(rows, weight),
+    torch.ops.aten.native_layer_norm: _layer_norm,
     torch.ops.aten.pow.Tensor_Scalar: _power,
     torch.ops.aten.sub.Scalar: _subtract,
     torch.ops.aten.sub.Tensor: _subtract,

@@ -40,6 +40,9 @@ SEEN = torch.rand(2, 1, 5, 7) < 0.7
 SEEN[..., 0] = True
 
 
+HALVES = torch.ones(2, dtype=torch.int32)
+
+
 def _checked(x: torch.Tensor, holds: torch.Tensor) -> torch.Tensor:
     torch._check_tensor_all(holds)
     return x
@@ -59,6 +62,11 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], list[torch.Tensor]]] = {
     "embedding": (lambda w, x: F.embedding(x, w), [torch.randn(9, 4), torch.tensor([[0, 8, 3]])]),
     "index_of_view": (lambda x: x[:, 1:][:, torch.tensor([2, 0])], [torch.randn(3, 5)]),
     "copy_of_view": (lambda x: torch.zeros(3, 4).to(x.device).copy_(x[:, 1:]), [torch.randn(3, 5)]),
+    "layer_norm": (
+        lambda x, w: F.layer_norm(x, (4, 5), w.bfloat16(), eps=1e-3),
+        [(10 + torch.randn(3, 4, 5)).bfloat16(), torch.randn(4, 5)],
+    ),
+    "type_as": (lambda x, y: x[1:].type_as(y) + x.type_as(y)[1:], [10 * torch.randn(3), HALVES]),
     "sums": (
         lambda x: torch.addmm(x, x, x, beta=2) - torch.add(x, 1, alpha=3) + torch.tensor(2.0) + 1,
         [torch.randn(4, 4)],
@@ -90,5 +98,5 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], list[torch.Tensor]]] = {
 def test_results(name: str) -> None:
     function, inputs = CASES[name]
     program = to_jax(Called(function), *inputs)
-    got = jax.jit(program)(program.state, *(value.numpy() for value in inputs))
-    np.testing.assert_allclose(got, function(*inputs), atol=1e-5)
+    got = jax.jit(program)(program.state, *program.arrays(inputs))
+    np.testing.assert_allclose(got, function(*inputs).float(), atol=1e-5)

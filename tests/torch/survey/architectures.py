@@ -89,9 +89,8 @@ def _is_towers(config: Any) -> bool:
     """Whether texts and images are inputs of their own, as by CLIP, and no image is a token."""
     has_image = _has(config, "image_size") or _has(config, "num_patches")
     has_both = _has(config, "vocab_size") and has_image
-    return has_both and not any(
-        re.fullmatch("image_token.*|media_token.*", x) for x in vars(config)
-    )
+    names = " ".join(vars(config))
+    return has_both and not re.search(r"\b(image|media)_(\w+_)?(id|index)\b", names)
 
 
 def _has(config: Any, name: str) -> bool:

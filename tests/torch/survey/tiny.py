@@ -57,8 +57,10 @@ UNSAID: dict[str, Any] = {
     "n_group": 1,
     "topk_group": 1,
     "mlp_layer_types": ["dense", "sparse"],
+    "sliding_window": 16,
+    "vocabulary_map": {"<image>": 4},
 }
-"""Values of decoders' fields for which a class has ``None`` and every checkpoint a value."""
+"""Values of fields for which a class has ``None`` and every checkpoint a value."""
 
 SPECIAL = re.compile(r"(.*_)?(pad|bos|eos|sep|cls|decoder_start)_token_id")
 """Names of tokens that embeddings and attention masks look at."""
@@ -92,7 +94,7 @@ def _small(name: str, value: Any, published: Mapping[str, Any]) -> Any:
     if SPECIAL.fullmatch(name):
         first = value[0] if isinstance(value, list) and value else value
         return first if not isinstance(first, int) or first < WORDS else 1
-    if value is None and "num_hidden_layers" in published:
+    if value is None and {"num_hidden_layers", "vocabulary_map"} & {*published}:
         return UNSAID.get(name)
     if name == "rope_parameters" and isinstance(value, dict):
         return _positions(value, published)
@@ -106,6 +108,8 @@ def _small(name: str, value: Any, published: Mapping[str, Any]) -> Any:
 def _number(name: str, value: int, published: Mapping[str, Any]) -> int:
     if re.fullmatch(SIZES[0][0], name) and value == published.get("num_attention_heads"):
         return min(value, HEADS)
+    if name == "image_size" and "depths" in published:
+        return min(value, 2 * IMAGE)  # which every stage halves
     for pattern, size in SIZES:
         if re.fullmatch(pattern, name):
             return min(value, size)
@@ -165,7 +169,7 @@ def _positions(parameters: dict[str, Any], published: Mapping[str, Any]) -> dict
         return {kind: dict(plain) for kind in set(published["layer_types"])}
     sections = {name: size for name, size in parameters.items() if name.endswith("section")}
     if parameters.get("rope_type") == "default":
-        sections.setdefault("mrope_section", [1, 1, 1])  # of which the code has a default
+        sections.setdefault("mrope_section", [3, 3, 2])  # of which the code has a default
     half = int(WIDTH // HEADS // 2 * parameters.get("partial_rotary_factor", 1))
     return parameters | {name: _scaled(sizes, half) for name, sizes in sections.items()}
 

@@ -39,7 +39,7 @@ KINDS = [
     "swin",
     "resnet",
     "mobilenet_v2",
-    "clap",
+    "convnext",
 ]
 
 
@@ -57,13 +57,18 @@ def _plain(name: str) -> Model:
 
 
 def _training(model: Model) -> Model:
-    """In the mode of training, where nothing is dropped: both sides would draw other numbers."""
+    """In the mode of training, with twice as many rows, for batch norms. Nothing is dropped: both
+    sides would draw other numbers."""
     for part in model.module.modules():
         for name, value in vars(part).items():
             is_rate = "drop" in name and isinstance(value, float)
             if is_rate or (isinstance(part, torch.nn.Dropout) and name == "p"):
                 setattr(part, name, 0.0)
-    return Model(model.module.train(), model.inputs)
+    two = {
+        name: torch.cat([value, value.flip(-1)]) if isinstance(value, torch.Tensor) else value
+        for name, value in model.inputs.items()
+    }
+    return Model(model.module.train(), two)
 
 
 def run(make: Callable[[], Model]) -> dict[str, Any]:
