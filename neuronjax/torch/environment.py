@@ -80,6 +80,13 @@ class ModuleEnvironment(Environment):
         is_meta = device is not None and torch.device(device).type == "meta"
         return is_meta or super()._should_use_torchax_tensor(device)
 
+    def _torch_Tensor_to(self, args: Sequence[Any], kwargs: Any) -> Any:
+        """``torch.vmap`` has numbers of Python where else there are tensors."""
+        first, *rest = args
+        if isinstance(first, bool | int | float):
+            first = self.tensor(jax.numpy.asarray(first))
+        return super()._torch_Tensor_to((first, *rest), kwargs)
+
     def _get_op_or_decomp(self, func: Any) -> Any:
         """The implementation of an operator; one in place is that of its value, written back."""
         try:

@@ -67,6 +67,10 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], list[torch.Tensor]]] = {
         [(10 + torch.randn(3, 4, 5)).bfloat16(), torch.randn(4, 5)],
     ),
     "type_as": (lambda x, y: x[1:].type_as(y) + x.type_as(y)[1:], [10 * torch.randn(3), HALVES]),
+    "vmap": (
+        torch.vmap(lambda x: torch.div(x, 3, rounding_mode="trunc")),
+        [torch.arange(8)],
+    ),
     "sums": (
         lambda x: torch.addmm(x, x, x, beta=2) - torch.add(x, 1, alpha=3) + torch.tensor(2.0) + 1,
         [torch.randn(4, 4)],

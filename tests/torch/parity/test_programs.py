@@ -57,7 +57,7 @@ def test_training(optimizer: str) -> None:
     module, _ = made("convolutional")
     program = to_jax(module, torch.randn(4, 3, 8, 8))
     batches = np.random.default_rng(0).normal(size=(20, 4, 3, 8, 8)).astype(np.float32)
-    ours = {"sgd": optax.sgd(0.05, 0.9), "adamw": optax.adamw(1e-3, weight_decay=1e-2)}[optimizer]
+    ours = {"sgd": optax.sgd(1e-3, 0.9), "adamw": optax.adamw(1e-3, weight_decay=1e-2)}[optimizer]
     state = program.state
 
     def loss(
@@ -74,7 +74,7 @@ def test_training(optimizer: str) -> None:
         return value, State(parameters, after.buffers), moments
 
     theirs = {
-        "sgd": lambda: torch.optim.SGD(module.parameters(), 0.05, 0.9),
+        "sgd": lambda: torch.optim.SGD(module.parameters(), 1e-3, 0.9),
         "adamw": lambda: torch.optim.AdamW(module.parameters(), 1e-3, weight_decay=1e-2),
     }[optimizer]()
     moments = ours.init(state.parameters)
@@ -87,6 +87,7 @@ def test_training(optimizer: str) -> None:
         value.backward()
         theirs.step()
         expected.append(value.item())
+    assert losses[-1] < losses[0]
     np.testing.assert_allclose(losses, expected, rtol=1e-4)
     named = dict(module.named_buffers())
     assert_equal({name: state.buffers[name] for name in named}, named, 1e-4)
