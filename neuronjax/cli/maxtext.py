@@ -1,8 +1,9 @@
 """``neuronjax maxtext``: MaxText's own trainer and ahead-of-time compiler, for emulated machines.
 
 Of MaxText's inside this relies on its table of machines (``accelerator_to_spec_map``), on the
-functions that compile a step ahead of time (``train_compile.jit_and_compile``) and read settings
-(``pyconfig.initialize``), and on the names of its settings.
+functions that compile a step ahead of time (``train_compile.jit_and_compile``), read settings
+(``pyconfig.initialize``) and multiply axes (``max_utils.fill_unspecified_mesh_axes``), and on the
+names of its settings.
 """
 
 from __future__ import annotations
@@ -37,12 +38,19 @@ TRAINER = "maxtext.trainers.pre_train.train"
 COMPILER = "maxtext.trainers.pre_train.train_compile"
 MACHINES = "maxtext.utils.accelerator_to_spec_map"
 SETTINGS = "maxtext.configs.pyconfig"
+AXES = "maxtext.utils.max_utils"
 
+_READERS = ((SETTINGS, "initialize"), (AXES, "fill_unspecified_mesh_axes"))
+"""The functions of MaxText that find out what is wrong with settings."""
 _QUOTED = re.compile("'([^']*)'")
 _MANY_NAMES = 8
 """Names in a refusal that are not all repeated."""
 _PRODUCT = "does not match the product of"
 """What MaxText's assertions say about axes."""
+_AXES = (
+    ". Choose ici_…_parallelism that multiply to the cores of an instance and dcn_…_parallelism to"
+    " the number of instances; one of each may be -1, which is what the others leave"
+)
 _ALONE = "coordinator_address should be defined"
 """Part of what JAX says where nothing tells it of other processes."""
 
@@ -197,28 +205,41 @@ def _join_processes() -> None:
 
 @contextlib.contextmanager
 def _refusing_in_a_line() -> Iterator[None]:
-    """Raises ConfigurationError at its end if MaxText refuses a setting meanwhile."""
-    module: Any = importlib.import_module(SETTINGS)
-    initialize, refused = module.initialize, list[ConfigurationError]()
-
-    def initialize_or_end(*arguments: object, **others: object) -> object:
+    """Raises ConfigurationError at its end if MaxText refuses settings meanwhile."""
+    refused: list[ConfigurationError] = []
+    with contextlib.ExitStack() as stack:
+        for module, name in _READERS:
+            stack.enter_context(_ending_at_errors(module, name, refused))
         try:
-            return initialize(*arguments, **others)
-        except (ValueError, OSError, SystemExit) as error:
+            yield
+        except SystemExit:
+            if not refused:
+                raise
+    if refused:
+        raise refused[0]
+
+
+@contextlib.contextmanager
+def _ending_at_errors(
+    module_name: str, name: str, refused: list[ConfigurationError]
+) -> Iterator[None]:
+    """Within it, an error of a function ends MaxText's program, and is told in `refused`."""
+    module: Any = importlib.import_module(module_name)
+    function = getattr(module, name)
+
+    def call(*arguments: object, **others: object) -> object:
+        try:
+            return function(*arguments, **others)
+        except (ValueError, OSError, AssertionError, SystemExit) as error:
             cause = error.__context__ if isinstance(error, SystemExit) else error
             refused.append(_refusal(cause))
             raise SystemExit(RAISED) from error
 
-    module.initialize = initialize_or_end
+    setattr(module, name, call)
     try:
         yield
-    except SystemExit:
-        if not refused:
-            raise
     finally:
-        module.initialize = initialize
-    if refused:
-        raise refused[0]
+        setattr(module, name, function)
 
 
 def _refusal(error: BaseException | None) -> ConfigurationError:
@@ -234,22 +255,9 @@ def _refusal(error: BaseException | None) -> ConfigurationError:
     if len(named) > _MANY_NAMES:
         wrong, *known = named
         told = f"it does not know {wrong!r}.{did_you_mean(wrong, known)}"
-    return ConfigurationError(f"MaxText refuses the settings: {told}")
-
-
-@contextlib.contextmanager
-def _named_axes(machine: Machine) -> Iterator[None]:
-    """Says which settings are wrong where MaxText's axes do not multiply to the cores."""
-    try:
-        yield
-    except AssertionError as error:
-        if _PRODUCT not in str(error):
-            raise
-        raise ConfigurationError(
-            f"{machine.target} has {machine.core_count} cores: {error}. Choose"
-            " ici_…_parallelism that multiply to the cores of an instance and dcn_…_parallelism"
-            " to --instances; one of each may be -1, which is what the others leave"
-        ) from error
+    return ConfigurationError(
+        f"MaxText refuses the settings: {told}{_AXES if _PRODUCT in told else ''}"
+    )
 
 
 def _compile(arguments: argparse.Namespace) -> int:
@@ -273,7 +281,7 @@ def _compile(arguments: argparse.Namespace) -> int:
     )
     with scripts.stdout_on_stderr() as out:
         jax.config.update("jax_platforms", "cpu")
-        with _compiling_with(estimate, machine), _named_axes(machine), _refusing_in_a_line():
+        with _compiling_with(estimate, machine), _refusing_in_a_line():
             importlib.import_module(COMPILER).main([COMPILER, *words])
         for step in estimates:
             out.write(f"{step if arguments.format == 'text' else step.to_json()}\n")
