@@ -7,7 +7,9 @@ instructions) behind, and ``0001.NAME.PASS.txt`` for each pass below that was as
 
 from __future__ import annotations
 
+import contextlib
 import re
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,10 +23,19 @@ _OF_PASSES = "txt"
 
 @dataclass
 class Dump:
-    """Writes the stages of programs into a folder, numbered in the order of their compilation."""
+    """Writes the stages of programs into a folder, numbered in the order of their compilation.
+
+    Raises:
+      ConfigurationError: the folder cannot be written to.
+    """
 
     folder: Path
     _written: int = field(default=0)
+
+    def __post_init__(self) -> None:
+        with _naming(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=self.folder).close()
 
     def next_program(self, name: str) -> ProgramDump:
         """The files for the stages of the next program."""
@@ -46,14 +57,21 @@ class ProgramDump:
         Raises:
           ConfigurationError: the folder cannot be written to.
         """
-        try:
+        with _naming(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             (self.folder / f"{self.stem}.{stage}.{_suffix(stage)}").write_text(text)
-        except OSError as error:
-            raise ConfigurationError(
-                f"NEURONJAX_DUMP_TO={str(self.folder)!r} cannot be written to: {error.strerror}."
-                " Name a folder that you can write to, or unset it."
-            ) from None
+
+
+@contextlib.contextmanager
+def _naming(folder: Path) -> Iterator[None]:
+    """Names the folder where something in it cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigurationError(
+            f"NEURONJAX_DUMP_TO={str(folder)!r} cannot be written to: {error.strerror}."
+            " Name a folder that you can write to, or unset it."
+        ) from None
 
 
 def dumped(folder: Path, stage: str) -> Iterator[tuple[str, str]]:

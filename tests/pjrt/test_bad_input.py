@@ -60,6 +60,7 @@ def still_works(
         ({"NEURON_RT_VISIBLE_CORES": "x"}, ["NEURON_RT_VISIBLE_CORES='x'", "0-3"]),
         ({"NEURON_RT_NUM_CORES": "9"}, ["NEURON_RT_NUM_CORES=9", "8"]),
         ({"NEURONJAX_NUMERICS": "nope"}, ["NEURONJAX_NUMERICS='nope'", "ieee"]),
+        ({"NEURONJAX_DUMP_TO": "/dev/null/x"}, ["NEURONJAX_DUMP_TO='/dev/null/x'", "written to"]),
         (
             {"NEURON_CC_FLAGS": "--lnc=2", "NEURON_LOGICAL_NC_CONFIG": "1"},
             ["--lnc=2", "NEURON_LOGICAL_NC_CONFIG is 1"],
