@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from neuronjax.hlo import module as hlo
 from neuronjax.lower import passes
@@ -12,7 +12,7 @@ from neuronjax.lower.passes import Known, Pass, Setting
 from neuronjax.lower.prices import Move, Price, Prices
 from neuronjax.lower.schedule.interleave import Candidate
 from neuronjax.lower.schedule.worthwhile import Shares
-from neuronjax.lower.tuning import DEFAULT, Tuning
+from neuronjax.lower.tuning import Tuning
 from neuronjax.process_settings import seldom_collected
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.program import Kernel, Program, Target
@@ -47,54 +47,38 @@ class Arranged:
             return passes.complete(self.program, replace(self.setting, to_order=to_order))
 
 
+class LoweringOptions(TypedDict, total=False):
+    """Options of `lower_program` and `arrange_program`; defaults are those of `Setting`."""
+
+    #: Whether the program has to fit into its core's HBM.
+    check_memory: bool
+    #: Whether what every pass leaves is checked, not the finished program alone.
+    verify_passes: bool
+    #: The numbers that the compiler is free to choose.
+    tuning: Tuning
+    #: Is shown what each pass leaves.
+    watch: Callable[[Pass, Any], None] | None
+    #: What programs that share it find for a kernel, they find once.
+    known: Known
+
+
 def lower_program(
-    per_core: bytes,
-    target: Target,
-    ranks: int,
-    *,
-    check_memory: bool = True,
-    verify_passes: bool = False,
-    tuning: Tuning = DEFAULT,
-    watch: Callable[[Pass, Any], None] | None = None,
-    known: Known | None = None,
+    per_core: bytes, target: Target, ranks: int, **options: Unpack[LoweringOptions]
 ) -> Program:
     """The engine program of a per-core module: lowered, with addresses and semaphores.
-
-    The arguments are those of `arrange_program`.
 
     Raises:
       UnsupportedProgramError: an operation that has no lowering.
       SbufOverflowError, PsumOverflowError, DeviceMemoryError: something does not fit.
       FailedPassError: a pass left what no core could run.
     """
-    return arrange_program(
-        per_core,
-        target,
-        ranks,
-        check_memory=check_memory,
-        verify_passes=verify_passes,
-        tuning=tuning,
-        watch=watch,
-        known=known,
-    ).complete()
+    return arrange_program(per_core, target, ranks, **options).complete()
 
 
 def arrange_program(
-    per_core: bytes,
-    target: Target,
-    ranks: int,
-    *,
-    check_memory: bool = True,
-    verify_passes: bool = False,
-    tuning: Tuning = DEFAULT,
-    watch: Callable[[Pass, Any], None] | None = None,
-    known: Known | None = None,
+    per_core: bytes, target: Target, ranks: int, **options: Unpack[LoweringOptions]
 ) -> Arranged:
     """The first half of `lower_program`: kernels, split over the cores of LNC 2 and joined.
-
-    Without `check_memory` it may end behind its core's HBM; with `verify_passes` what every pass
-    leaves is checked, not the finished program alone. `watch` is shown what each pass leaves.
-    What programs with the same `known` find for a kernel, they find once.
 
     Raises:
       UnsupportedProgramError: an operation that has no lowering.
@@ -109,11 +93,7 @@ def arrange_program(
                 name=hlo.signature(module).name,
                 donations=hlo.donations(module),
                 prices=prices_of if target.core.is_published else None,
-                check_memory=check_memory,
-                verify_passes=verify_passes,
-                tuning=tuning,
-                watch=watch,
-                known=known or Known(),
+                **options,
             )
             program = passes.lower(module, setting)
         return Arranged(passes.arrange(program, setting), setting)

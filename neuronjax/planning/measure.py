@@ -127,7 +127,8 @@ def measure(prepared: Partitioned, setting: Setting) -> Measurement:
 
     What has more ranks than the machine has cores runs on several of them.
 
-    CompileError: it cannot be lowered.
+    Raises:
+      CompileError: it cannot be lowered.
     """
     arranged = arrange(prepared.program, prepared.traced.ranks, setting)
     return _numbers_of(prepared, setting, arranged.complete())
@@ -161,7 +162,8 @@ def measure_depths(
 def arrange(program: CompiledProgram, ranks: int, setting: Setting) -> Arranged:
     """The engine program of a compiled one, before its kernels get other orders.
 
-    CompileError: it cannot be lowered.
+    Raises:
+      CompileError: it cannot be lowered.
     """
     machine = setting.machine
     return arrange_program(
