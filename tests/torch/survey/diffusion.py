@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -35,7 +36,9 @@ def _of_diffusers(name: str) -> Model:
         key: torch.randn(value) if isinstance(value, tuple) else value
         for key, value in inputs.items()
     }
-    return Model(module, {**made, "return_dict": False})
+    if "return_dict" in inspect.signature(module.forward).parameters:
+        made["return_dict"] = False
+    return Model(module, made)
 
 
 TEXT_ENCODERS = ("CLIPTextModel", "CLIPTextModelWithProjection", "T5EncoderModel")
