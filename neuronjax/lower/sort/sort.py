@@ -57,13 +57,16 @@ def longest_row(
     core: CoreSpec, tuning: Tuning, dtypes: Sequence[ElementType], comparator: Graph, rows: int
 ) -> int:
     """The greatest number of elements of each of `rows` rows that can be sorted on engines."""
-    least = _pieces(tuning.sort_piece)[-1]
-    return _spreads(rows)[-1] * _widest(core, tuning, dtypes, comparator, least)
+    return max(
+        spread * _widest(core, tuning, dtypes, comparator, _pieces(tuning, spread)[-1])
+        for spread in _spreads(rows)
+    )
 
 
-def _pieces(most: int) -> Sequence[int]:
-    """Returns how many pairs may be compared at once, the most first."""
-    return [most >> halvings for halvings in range(7)]
+def _pieces(tuning: Tuning, spread: int) -> Sequence[int]:
+    """Returns how many pairs may be compared at once, the most first; not few of rows over several
+    partitions, whose long loops take long to be put in order."""
+    return [tuning.sort_piece >> halvings for halvings in range(7 if spread == 1 else 3)]
 
 
 def _spreads(rows: int) -> Sequence[int]:
@@ -118,7 +121,7 @@ def _best_plan(scope: Scope, views: Sequence[View], axis: int, comparator: Graph
         width = -(-padded // spread)
         fitting = (
             piece
-            for piece in _pieces(scope.tuning.sort_piece)
+            for piece in _pieces(scope.tuning, spread)
             if width <= _widest(core, scope.tuning, dtypes, comparator, piece)
         )
         plans += [_Plan(spread, width, piece) for piece in [next(fitting, 0)] if piece]
