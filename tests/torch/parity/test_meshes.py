@@ -34,7 +34,8 @@ def test_a_models_own_plan(neuron_devices: list[jax.Device]) -> None:
     assert split.parameters[f"{layer}.q_proj.weight"] == P("model", None)
     assert split.parameters[f"{layer}.o_proj.weight"] == P(None, "model")
     assert split.parameters["model.norm.weight"] == P()
-    few_heads = specs(program, tensor_parallel(module, "model", 4))
+    cores = 2 * module.config.num_key_value_heads
+    few_heads = specs(program, tensor_parallel(module, "model", cores))
     assert few_heads.parameters[f"{layer}.k_proj.weight"] == P()
     rows = jax.device_put(ids.numpy(), NamedSharding(mesh, P("data", None)))
     got = jax.jit(program)(placed(program.state, mesh, split), rows).logits
