@@ -100,13 +100,13 @@ def arrange_program(
 
 
 def prices_of(program: Program) -> Prices:
-    """What instructions cost on the platform that a program is for."""
+    """Returns the prices of instructions on the platform that a program is for."""
     return _Prices(Platform.of(program))
 
 
 @dataclass(frozen=True)
 class _Prices:
-    """What instructions cost on a platform, as lowering asks for it."""
+    """The prices of instructions on a platform, in the form that lowering asks for."""
 
     platform: Platform
 

@@ -176,6 +176,11 @@ def _arange(*bounds: Any, start: Any = 0, end: Any = None, step: Any = 1, **rest
     return jaten._aten_arange(*known, **rest)
 
 
+def _assume_true(_: torch.Tensor) -> torch.Tensor:
+    """Values are not known while a program is traced: checks of them pass."""
+    return torch.tensor(True)
+
+
 def _power(x: jax.Array, exponent: Any) -> jax.Array:
     """A power, which is a product where the exponent is a small whole number in Python."""
     is_product = exponent in (2, 3, 4) if isinstance(exponent, int | float) else False
@@ -213,9 +218,7 @@ OF_LIBRARIES: dict[str, Callable[..., Any]] = {"transformers::grouped_mm_fallbac
 ON_TENSORS: dict[Any, Callable[..., Any]] = {
     F.batch_norm: _batch_norm,
     F.scaled_dot_product_attention: _attention,
-    torch.ops.aten._is_all_true: lambda _: torch.tensor(
-        True
-    ),  # what a check of values takes for so
+    torch.ops.aten._is_all_true: _assume_true,
 }
 """Functions and operators of torch, and what computes them of tensors."""
 

@@ -114,7 +114,7 @@ def _references(operands: object) -> list[Reference]:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What SBUF holds: some tiles of queries at a time, all keys and values, rows of what is kept.
+    """The contents of SBUF: tiles of queries, perhaps all keys and values, and rows that are kept.
 
     Keys and values that are not held are loaded part by part, for so many tiles of queries anew;
     what is not kept is made again in each sweep. A part has so many keys.

@@ -64,9 +64,13 @@ def longest_row(
 
 
 def _pieces(tuning: Tuning, spread: int) -> Sequence[int]:
-    """Returns how many pairs may be compared at once, the most first; not few of rows over several
-    partitions, whose long loops take long to be put in order."""
-    return [tuning.sort_piece >> halvings for halvings in range(7 if spread == 1 else 3)]
+    """Returns how many pairs may be compared at once, the most first.
+
+    Rows over several partitions take no small pieces: an order for loops over many of them takes
+    a minute to find.
+    """
+    fractions = (1, 2, 4, 8, 16, 32, 64) if spread == 1 else (1, 2, 4)
+    return [tuning.sort_piece // fraction for fraction in fractions]
 
 
 def _spreads(rows: int) -> Sequence[int]:
