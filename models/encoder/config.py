@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from models.common_settings import NormalConfig, common
 from models.encoder.bottleneck import Bottleneck
 from models.encoder.disentangled import Disentangled
+from models.encoder.ngrams import NGrams
 from models.encoder.span import SpanConvolution
 from models.errors import ConfigError
 from models.layers.blocks import BlockShape
 from models.layers.rotary import Rotary
 from models.layers.text_heads import TextHeadConfig
-from models.settings import COUNT, LAYERS, TOKENS, WIDTH, setting
+from models.settings import COUNT, LAYERS, TOKENS, WIDTH, check_multiple, setting
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,15 @@ class EncoderConfig(NormalConfig):
     rotary: Rotary | None = None  # RoFormer: heads turn, and there is no table of positions
     absolute_positions: bool = True  # a table of positions, unless heads turn
     disentangled: Disentangled | None = None  # DeBERTa: distances have scores of their own
+    ngrams: NGrams | None = None  # DeBERTa: the first block's output has neighbours added to it
     bottleneck: Bottleneck | None = None  # MobileBERT: blocks are narrower than what they add to
     span: SpanConvolution | None = None  # ConvBERT: half of the attention is a convolution
+    # ConvBERT: parts of the width have feed-forward blocks of their own.
+    mlp_groups: int = setting("num_groups", "groups of the feed-forward block", WIDTH, default=1)
+    languages: int = 0  # XLM: vectors of languages, which may be added to those of tokens
     trigrams: bool = False  # MobileBERT: projected are the vectors of a token and its neighbours
-    pre_norm: bool = False  # ESM: norms stand before the parts of a block, and one after all
+    pre_norm: bool = False  # ESM: norms stand before the parts of a block
+    last_norm: bool = False  # ESM: a norm after all blocks
     embedding_norm: bool = True  # a norm of the embeddings
     # ESM: vectors of this token are zero, and the others of a text are scaled for it.
     dropped_token: int | None = None
@@ -77,6 +83,8 @@ class EncoderConfig(NormalConfig):
                 f"embedding_dim={self.embedding_dim} differs from dim={self.dim}. Set "
                 "embedding_projection."
             )
+        for whole in ("dim", "hidden_dim"):
+            check_multiple(self, whole, "mlp_groups")
         if self.span is not None:
             self._check_span(self.span)
         if self.rotary is not None and self.head_dim % 2:

@@ -13,6 +13,7 @@ from models.encoder.bottleneck import Bottleneck
 from models.encoder.config import EncoderConfig
 from models.encoder.disentangled import Disentangled
 from models.encoder.model import Encoder
+from models.encoder.ngrams import NGrams
 from models.encoder.span import SpanConvolution
 from models.encoder.weights import (
     ALBERT,
@@ -142,7 +143,6 @@ def _roformer(fields: Fields, task: str) -> EncoderConfig:
 
 
 def _deberta_v2(fields: Fields, task: str) -> EncoderConfig:
-    fields.refuse("conv_kernel_size", 0, why="a convolution after the first layer is not supported")
     buckets = fields.integer("position_buckets", -1)
     norms = fields.text("norm_rel_ebd", "none").lower().split("|")
     return _disentangled(
@@ -151,7 +151,16 @@ def _deberta_v2(fields: Fields, task: str) -> EncoderConfig:
         buckets=buckets if buckets > 0 else None,
         shared=fields.flag("share_att_key", False),
         normed="layer_norm" in (name.strip() for name in norms),
+        ngrams=_ngrams(fields),
     )
+
+
+def _ngrams(fields: Fields) -> NGrams | None:
+    window = fields.integer("conv_kernel_size", 0)
+    if window < 1:
+        return None
+    fields.refuse("conv_groups", 1, why="a convolution of groups is not supported")
+    return NGrams(window, fields.text("conv_act", "tanh"))
 
 
 def _deberta(fields: Fields, task: str) -> EncoderConfig:
@@ -159,7 +168,9 @@ def _deberta(fields: Fields, task: str) -> EncoderConfig:
     return _disentangled(fields, task, biases=False)
 
 
-def _disentangled(fields: Fields, task: str, **settings: Any) -> EncoderConfig:
+def _disentangled(
+    fields: Fields, task: str, ngrams: NGrams | None = None, **settings: Any
+) -> EncoderConfig:
     dim = fields.positive("hidden_size")
     for name in ("embedding_size", "pooler_hidden_size"):
         fields.refuse(name, dim, why=f"only the hidden size, {dim}, is supported")
@@ -178,6 +189,7 @@ def _disentangled(fields: Fields, task: str, **settings: Any) -> EncoderConfig:
         Heads(fields.text("hidden_act"), features=None, classify=pooled, choose=pooled),
         absolute_positions=fields.flag("position_biased_input"),
         disentangled=Disentangled(scores, farthest, **settings) if is_relative else None,
+        ngrams=ngrams,
     )
 
 
@@ -191,12 +203,19 @@ def _scores(fields: Fields) -> frozenset[str]:
 
 
 def _xlm(fields: Fields, task: str) -> EncoderConfig:
+    fields.refuse("pre_norm", False, why="only post-norm blocks are supported")
+    return _languages(fields, task)
+
+
+def _flaubert(fields: Fields, task: str) -> EncoderConfig:
+    return _languages(fields, task, pre_norm=fields.flag("pre_norm", False))
+
+
+def _languages(fields: Fields, task: str, **changes: Any) -> EncoderConfig:
     fields.refuse("is_encoder", True, why="only encoders are supported")
     fields.refuse("causal", False, why="only bidirectional attention is supported")
     fields.refuse("asm", False, why="the output layer must share the embedding table")
-    fields.refuse("pre_norm", False, why="only post-norm blocks are supported")
-    if fields.positive("n_langs") > 1:
-        fields.refuse("use_lang_emb", False, why="language embeddings are not supported")
+    count = fields.positive("n_langs")
     if task in ("multiple-choice", "text-classification"):
         fields.refuse(
             "summary_type", "first", why="only the first token's hidden state can be used"
@@ -210,6 +229,8 @@ def _xlm(fields: Fields, task: str) -> EncoderConfig:
         Heads(None, features=None, classify=None, choose="linear", choose_dim=count_labels(fields)),
         hidden_dim=4 * fields.positive("hidden_size"),
         act="gelu" if fields.flag("gelu_activation") else "relu",
+        languages=count if count > 1 and fields.flag("use_lang_emb") else 0,
+        **changes,
     )
 
 
@@ -233,6 +254,7 @@ def _esm(fields: Fields, task: str) -> EncoderConfig:
         rotary=Rotary(theta=fields.positive_number("rope_theta")) if is_rotary else None,
         position_pad=None if is_rotary else fields.integer("pad_token_id"),
         pre_norm=True,
+        last_norm=True,
         embedding_norm=fields.flag("emb_layer_norm_before", False),
         dropped_token=fields.integer("mask_token_id") if drops else None,
     )
@@ -260,7 +282,6 @@ def _mobilebert(fields: Fields, task: str) -> EncoderConfig:
 
 
 def _convbert(fields: Fields, task: str) -> EncoderConfig:
-    fields.refuse("num_groups", 1, why="grouped feed-forward blocks are not supported")
     if task == "multiple-choice":
         fields.refuse("summary_type", "last", why="only the last token's hidden state can be used")
         fields.refuse(
@@ -399,6 +420,7 @@ _XLM = {
     "layer_norm_eps": 1e-12,
     "gelu_activation": True,
     "n_langs": 1,
+    "use_lang_emb": True,
 }
 _XLM_NAMES = {
     "hidden_size": "emb_dim",
@@ -421,7 +443,13 @@ _MOBILEBERT = {
     "intra_bottleneck_size": 128,
     "num_feedforward_networks": 4,
 }
-_CONVBERT = {**_BERT, "embedding_size": 768, "head_ratio": 2, "conv_kernel_size": 9}
+_CONVBERT = {
+    **_BERT,
+    "embedding_size": 768,
+    "head_ratio": 2,
+    "conv_kernel_size": 9,
+    "num_groups": 1,
+}
 _ESM_TASKS = ("feature-extraction", "fill-mask", "text-classification", "token-classification")
 _DISTILBERT_NAMES = {
     "hidden_size": "dim",
@@ -444,8 +472,11 @@ FAMILIES = (
     Family("DebertaV2", "deberta-v2", _deberta_v2, DEBERTA_V2, _DEBERTA_V2),
     Family("Deberta", "deberta", _deberta, DEBERTA, _DEBERTA, tasks=_DEBERTA_TASKS),
     *(
-        Family(classes, model_type, _xlm, XLM, _XLM, _XLM_NAMES, class_names=_XLM_CLASSES)
-        for classes, model_type in (("XLM", "xlm"), ("Flaubert", "flaubert"))
+        Family(classes, model_type, read, XLM, _XLM, _XLM_NAMES, class_names=_XLM_CLASSES)
+        for classes, model_type, read in (
+            ("XLM", "xlm", _xlm),
+            ("Flaubert", "flaubert", _flaubert),
+        )
     ),
     Family("MobileBert", "mobilebert", _mobilebert, MOBILEBERT, _MOBILEBERT),
     Family("ConvBert", "convbert", _convbert, CONVBERT, _CONVBERT),

@@ -14,6 +14,8 @@ from models.encoder.bottleneck import BottleneckBlock
 from models.encoder.config import EncoderConfig
 from models.encoder.contacts import Contacts
 from models.encoder.disentangled import DisentangledAttention, DistanceVectors
+from models.encoder.grouped import GroupedMLP
+from models.encoder.ngrams import NGramConvolution
 from models.encoder.span import SpanAttention
 from models.errors import InputError
 from models.layers.attention import Attention
@@ -55,6 +57,7 @@ class Embeddings(nnx.Module):
         self.word = embedding(config.vocab_size, config.embedding_dim)
         self.position = embedding(config.num_positions) if config.has_position_table else None
         self.type = embedding(config.type_vocab_size) if config.type_vocab_size else None
+        self.language = embedding(config.languages) if config.languages else None
         self.norm = _embedding_norm(config, width)
         self.project = (
             Linear(
@@ -76,9 +79,11 @@ class Embeddings(nnx.Module):
         places: jax.Array | None = None,
         real: jax.Array | None = None,
         segments: jax.Array | None = None,
+        languages: jax.Array | None = None,
     ) -> jax.Array:
-        """tokens, types and places [B, T] -> [B, T, D]; without types all are 0, without places
-        a row is one text, of which real [B, T] is False at padding; segments as in `Encoder`.
+        """tokens, types, places and languages [B, T] -> [B, T, D]; without types all are 0, without
+        places a row is one text, of which real [B, T] is False at padding, and without languages
+        there are none; segments as in `Encoder`.
 
         Raises InputError if T is too long.
         """
@@ -91,6 +96,8 @@ class Embeddings(nnx.Module):
             x = x + self.type(jnp.zeros_like(tokens) if types is None else types, dtype)
         if self.position is not None:
             x = x + self.position(self._positions(tokens, places), dtype)
+        if self.language is not None and languages is not None:
+            x = x + self.language(languages, dtype)
         x = x if self.norm is None else self.norm(x)
         return x if self.project is None or self.config.trigrams else self.project(x)
 
@@ -157,7 +164,11 @@ class Block(nnx.Module):
         self.pre_norm = config.pre_norm
         self.attention = _attention(config, rngs)
         self.attention_norm = shape.norm()
-        self.mlp = shape.mlp(rngs)
+        self.mlp = (
+            shape.mlp(rngs)
+            if config.mlp_groups == 1
+            else GroupedMLP(shape, config.mlp_groups, rngs=rngs)
+        )
         self.mlp_norm = shape.norm()
 
     def __call__(
@@ -197,9 +208,10 @@ class Encoder(TextReader):
         self.blocks = nnx.List([_block(config, rngs) for _ in range(config.num_blocks)])
         self.norm = (
             LayerNorm(config.dim, eps=config.norm_eps, param_dtype=config.param_dtype)
-            if config.pre_norm
+            if config.last_norm
             else None
         )
+        self.ngrams = _ngrams(config, rngs)
         self.relative = _relative(config, rngs)
         self.contact_head = (
             Contacts(
@@ -224,28 +236,32 @@ class Encoder(TextReader):
         types: jax.Array | None = None,
         segments: jax.Array | None = None,
         positions: jax.Array | None = None,
+        languages: jax.Array | None = None,
     ) -> jax.Array:
-        """See `TextReader`: the last block's output, normed after pre-norm blocks."""
-        if self.config.span is not None and segments is not None:
+        """See `TextReader`: the last block's output, normed if the config says so; languages
+        [B, T] are the numbers of those that tokens belong to."""
+        if segments is not None and (self.config.span or self.config.ngrams):
             raise InputError(
-                "ConvBERT does not support segments, because its convolutions would mix "
+                "this model does not support segments, because its convolutions would mix "
                 "neighbouring texts. Give each text its own row."
             )
-        x = self.embeddings(tokens, types, positions, real, segments)
+        x = self.embeddings(tokens, types, positions, real, segments, languages)
         slots = jnp.arange(tokens.shape[1])
         mask = text_mask(real, segments)
         relative = self._relative(slots)
         rotary, places = self.config.rotary, slots if positions is None else positions
         turned = None if rotary is None else turn(places, self.config.head_dim, rotary)
         order = self.blocks if self.stacks else [self.blocks[n] for n in self.config.order]
-        for block in order:
-            x = block(x, mask, relative, turned)
+        for number, block in enumerate(order):
+            before, x = x, block(x, mask, relative, turned)
+            if self.ngrams is not None and number == 0:
+                x = self.ngrams(before, x, real)
         return x if self.norm is None else self.norm(x)
 
     @property
     def stacks(self) -> bool:
-        """Whether blocks may run as one stack: each runs once."""
-        return self.config.num_groups is None
+        """Whether blocks may run as one stack: each runs once, with nothing between them."""
+        return self.config.num_groups is None and self.config.ngrams is None
 
     def contacts(self, tokens: jax.Array, real: jax.Array | None = None) -> jax.Array:
         """The chances [B, T - 2, T - 2] that residues of proteins [B, T] touch each other, FP32;
@@ -260,6 +276,19 @@ class Encoder(TextReader):
         if isinstance(self.relative, DistanceVectors):
             return self.relative(len(slots), self.config.dtype)
         return None if self.relative is None else self.relative(slots, slots)
+
+
+def _ngrams(config: EncoderConfig, rngs: nnx.Rngs) -> NGramConvolution | None:
+    if config.ngrams is None:
+        return None
+    return NGramConvolution(
+        config.ngrams,
+        config.dim,
+        norm_eps=config.norm_eps,
+        stddev=config.initializer_range,
+        param_dtype=config.param_dtype,
+        rngs=rngs,
+    )
 
 
 def _relative(config: EncoderConfig, rngs: nnx.Rngs) -> RelativeBias | DistanceVectors | None:

@@ -14,6 +14,7 @@ from models.weights.transforms import (
     FLAT,
     KERNEL,
     OUTPUT_KERNEL,
+    SAME,
     FusedByHeads,
     Interleaved,
 )
@@ -40,6 +41,7 @@ class BlockKeys:
     position_key: str = "attention.self.pos_key_proj"
     position_query: str = "attention.self.pos_query_proj"
     fused: str | None = None  # queries, keys and values, by heads, with biases of the others' keys
+    grouped: bool = False  # kernels of the feed-forward block lie as here, by groups
 
     def rows(self, key: Callable[[str], str], parameter: str) -> Iterator[Row]:
         """The rows of a block; `key` makes the key of a part."""
@@ -59,8 +61,9 @@ class BlockKeys:
         output = f"{parameter}.attention.output"
         yield from dense_rows(key(self.output), output, OUTPUT_KERNEL)
         yield from norm_rows(key(self.attention_norm), f"{parameter}.attention_norm")
-        yield from dense_rows(key(self.up), f"{parameter}.mlp.up")
-        yield from dense_rows(key(self.down), f"{parameter}.mlp.down")
+        kernel, bias = (SAME, FLAT) if self.grouped else (KERNEL, SAME)
+        for name, part in ((self.up, "up"), (self.down, "down")):
+            yield from dense_rows(key(name), f"{parameter}.mlp.{part}", kernel, bias)
         yield from norm_rows(key(self.mlp_norm), f"{parameter}.mlp_norm")
 
     def _apart(self, key: Callable[[str], str], parameter: str) -> Iterator[Row]:
@@ -133,16 +136,20 @@ class Layout:
     def _encoder_rows(self, config: EncoderConfig, prefix: str) -> Iterator[Row]:
         for key, part in zip(self.embeddings, ("word", "position", "type"), strict=True):
             yield row(f"{prefix}{key}.weight", f"embeddings.{part}.table")
+        yield row(f"{prefix}lang_embeddings.weight", "embeddings.language.table")
         yield from norm_rows(f"{prefix}{self.embedding_norm}", "embeddings.norm")
         yield from norm_rows(f"{prefix}encoder.emb_layer_norm_after", "norm")
         yield from dense_rows(f"{prefix}{self.project}", "embeddings.project")
         yield row(f"{prefix}{self.relative}", "relative.table")
         yield from norm_rows(f"{prefix}encoder.LayerNorm", "relative.norm")
+        yield from dense_rows(f"{prefix}encoder.conv.conv", "ngrams.conv", CONV_1D)
+        yield from norm_rows(f"{prefix}encoder.conv.LayerNorm", "ngrams.norm")
         regression = "contact_head.regression"
         yield from dense_rows(f"{prefix}{regression}", regression)
+        parts = replace(self.parts, grouped=config.mlp_groups > 1)
         for i in range(config.num_blocks):
             group, place = divmod(i, config.blocks_per_group)
-            yield from self.parts.rows(
+            yield from parts.rows(
                 partial(self._part_key, prefix, {"i": i, "g": group, "l": place}), f"blocks.{i}"
             )
 
@@ -370,7 +377,7 @@ XLM = Layout(
     pooler=None,
     embeddings=("embeddings", "position_embeddings", "token_type_embeddings"),
     embedding_norm="layer_norm_emb",
-    inside=r"^(embeddings|position_embeddings|layer_norm_emb|attentions|layer_norm[12]|ffns)\.",
+    inside=r"^((position_|lang_)?embeddings|layer_norm_emb|attentions|layer_norm[12]|ffns)\.",
 )
 
 ESM = Layout(

@@ -140,6 +140,26 @@ CASES = (
         )
         for head in HEADS
     ),
+    *(
+        Case(
+            f"DebertaV2{head}",
+            "convolution",
+            DEBERTA_V2 | {"conv_kernel_size": size, "conv_act": act},
+        )
+        for head, size, act in (("Model", 3, "gelu"), ("ForMaskedLM", 5, "tanh"))
+    ),
+    *(
+        Case(f"XLM{head}", "languages", XLM | {"n_langs": 3})
+        for head in ("Model", "WithLMHeadModel", "ForMultipleChoice")
+    ),
+    *(
+        Case(f"Flaubert{head}", "norms in front", XLM | {"pre_norm": True})
+        for head in ("Model", "ForTokenClassification")
+    ),
+    *(
+        Case(f"ConvBert{head}", "groups", CONVBERT | {"num_groups": 2}, unsharded_only=DOUBLED)
+        for head in ("Model", "ForTokenClassification")
+    ),
     Case(
         "DebertaV2Model",
         "keys of positions alone",

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers import DynamicCache, EncoderDecoderCache
 
 from tests.models.parity.case import Case
 
@@ -15,6 +16,19 @@ Made = tuple[Arrays, dict[str, torch.Tensor], dict[str, Any] | None]
 ROWS, CHOICES, PADDING = 4, 3, 4
 NEW_TOKENS = 10
 IGNORED = -100  # a label that does not count, in PyTorch
+NAMES = {
+    "tokens": "input_ids",
+    "real": "attention_mask",
+    "types": "token_type_ids",
+    "languages": "langs",
+}
+
+
+class _Layers(EncoderDecoderCache):
+    """FlauBERT with norms in front asks for the cache of a layer, of which there is none."""
+
+    def __getitem__(self, layer: int) -> "_Layers":
+        return self
 
 
 def padded_texts(model: Any, case: Case, shape: tuple[int, ...], padding: int = PADDING) -> Arrays:
@@ -30,14 +44,19 @@ def padded_texts(model: Any, case: Case, shape: tuple[int, ...], padding: int = 
     has_types = "token_type_ids" in inspect.signature(model.forward).parameters
     if has_types and getattr(config, "type_vocab_size", 0):  # GPT-2's would be tokens
         inputs["types"] = rng.integers(0, config.type_vocab_size, (*shape, case.length))
+    if getattr(config, "use_lang_emb", False) and config.n_langs > 1:
+        inputs["languages"] = rng.integers(0, config.n_langs, (*shape, case.length))
     return inputs
 
 
 def run(model: Any, inputs: Arrays, **labels: np.ndarray) -> Any:
     """The reference's outputs."""
-    names = {"tokens": "input_ids", "real": "attention_mask", "types": "token_type_ids"}
-    arguments = {names[name]: torch.from_numpy(value) for name, value in inputs.items()}
+    arguments: dict[str, Any] = {
+        NAMES[name]: torch.from_numpy(value) for name, value in inputs.items()
+    }
     arguments["attention_mask"] = arguments["attention_mask"].long()
+    if getattr(model.config, "pre_norm", False):
+        arguments["cache"] = _Layers(DynamicCache(), DynamicCache())
     return model(**arguments, **{name: torch.from_numpy(value) for name, value in labels.items()})
 
 
