@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from flax import nnx
@@ -11,6 +12,7 @@ from models.parallel.tensor import Sharing
 from models.parameters import Parameters, split_abstract
 from models.settings import read_model, write_settings
 from models.weights.fields import Fields
+from models.weights.safetensors import StoredTensor
 from models.weights.table import KeyTable
 
 
@@ -35,6 +37,9 @@ class Architecture:
     aliases: Mapping[str, str] = field(default_factory=dict)
     # The config once the checkpoint's tensors are known by name, for what config.json leaves open.
     refine: Callable[[Any, Mapping[str, Any]], Any] = lambda config, tensors: config
+
+    # Tensors of other files of a directory, which replace those of the same names.
+    beside: Callable[[Path], Mapping[str, StoredTensor]] = lambda directory: {}
 
     # The config that a mesh of these axes divides, filled up with zeros; None: sizes stay.
     padded: Callable[[Any, Mapping[str, int]], Any] | None = None

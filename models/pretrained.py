@@ -129,7 +129,7 @@ def load(
     tensor that was read. Raises ConfigError, ShardingError or WeightsError; see there.
     """
     described = describe(directory, dtype=dtype, param_dtype=param_dtype, tasks=tasks)
-    tensors = open_tensors(directory)
+    tensors = {**open_tensors(directory), **described.architecture.beside(directory)}
     config = described.architecture.refine(described.config, tensors)
     described = described._replace(config=config)
     table = described.architecture.keys(config)

@@ -24,7 +24,7 @@ def spelled_sound(record: Record, reading: Reading) -> Row | None:
         return None
     doubled = sum(letter == following for letter, following in pairwise(letters))
     fits = length <= sound.longest and len(letters) <= spelling.most
-    if not fits or len(letters) + doubled > sound.config.frames(length):
+    if not fits or len(letters) + doubled > sound.config.outputs(sound.config.frames(length)):
         reading.counts.dropped += 1
         return None
     missing = spelling.most - len(letters)

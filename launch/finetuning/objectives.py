@@ -163,7 +163,7 @@ class Letters:
         _start(model, keys)
         logits = model(batch["sound"], batch["frames"])
         count, letters = batch["count"], batch["letters"]
-        silence = jnp.arange(logits.shape[1]) >= batch["frames"][:, None]
+        silence = jnp.arange(logits.shape[1]) >= model.config.outputs(batch["frames"])[:, None]
         unsaid = jnp.arange(letters.shape[1]) >= count[:, None]
         # optax has what a loop carries vary as this does.
         least = vary(jnp.float32(_LEAST), tuple(varying_axes(logits)))

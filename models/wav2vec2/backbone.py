@@ -3,6 +3,8 @@
 Axis names: B batch, N samples, T frames, C channels, D model width, K heads, H width of a head.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -16,6 +18,7 @@ from models.layers.linear import Linear
 from models.layers.masks import padding_mask
 from models.layers.norms import GroupNorm, LayerNorm
 from models.layers.relative import RelativeBias
+from models.wav2vec2.adapters import BlockAdapter, OutputAdapter
 from models.wav2vec2.config import SpeechConfig
 
 _EPS = 1e-5  # of the norms between convolutions
@@ -146,6 +149,12 @@ class SpeechBlock(Block):
     def __init__(self, config: SpeechConfig, *, rngs: nnx.Rngs) -> None:
         super().__init__(config.block, rngs=rngs)
         self.gate = None if config.num_buckets is None else DistanceGate(config, rngs=rngs)
+        width = config.block_adapter_dim
+        self.adapter = None if width is None else BlockAdapter(config, width, rngs=rngs)
+
+    def __call__(self, x: jax.Array, *others: Any, **named: Any) -> jax.Array:
+        x = super().__call__(x, *others, **named)
+        return x if self.adapter is None else x + self.adapter(x)
 
     def attend(
         self, x: jax.Array, mask: jax.Array | None = None, bias: jax.Array | None = None
@@ -186,6 +195,7 @@ class SpeechBackbone(nnx.Module):
             )
         )
         self.blocks = nnx.List([SpeechBlock(config, rngs=rngs) for _ in range(config.num_layers)])
+        self.adapter = OutputAdapter(config, rngs=rngs) if config.output_adapter else None
 
     def layers(self, sounds: jax.Array, frames: jax.Array | None = None) -> list[jax.Array]:
         """What goes into the first block and what each puts out, [B, T, D]; before the last norm,
@@ -215,6 +225,8 @@ class SpeechBackbone(nnx.Module):
         return states
 
     def __call__(self, sounds: jax.Array, frames: jax.Array | None = None) -> jax.Array:
-        """The last frames [B, T, D] of sounds [B, N], normed; `frames` as above."""
+        """The last frames [B, T, D] of sounds [B, N], normed, or what the adapter makes of them;
+        `frames` as above."""
         last = self.layers(sounds, frames)[-1]
-        return self.norm(last) if self.config.pre_norm else last
+        last = self.norm(last) if self.config.pre_norm else last
+        return last if self.adapter is None else self.adapter(last)

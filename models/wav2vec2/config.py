@@ -2,13 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+import jax
 
 from models.common_settings import TransformerConfig, common
 from models.errors import ConfigError
 from models.layers.blocks import BlockShape
-from models.settings import ACTIVATION, WIDTH, check_multiple, setting
+from models.settings import ACTIVATION, LAYERS, WIDTH, check_multiple, setting
 
 CONV_NORMS = ("group", "layer")
+Frames = TypeVar("Frames", int, jax.Array)
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,20 @@ class SpeechConfig(TransformerConfig):
         WIDTH,
         default=800,
     )
+    block_adapter_dim: int | None = setting(
+        "adapter_attn_dim", "width of the adapter behind each block", WIDTH, default=None
+    )
+    output_adapter: bool = setting(
+        "add_adapter", "whether convolutions with gates follow the blocks", default=False
+    )
+    adapter_layers: int = setting(
+        "num_adapter_layers", "number of these convolutions", LAYERS, default=3
+    )
+    adapter_window: int = setting("adapter_kernel_size", "their kernel size", WIDTH, default=3)
+    adapter_stride: int = setting("adapter_stride", "their stride", WIDTH, default=2)
+    adapter_dim: int | None = setting(
+        "output_hidden_size", "their width; None = that of the blocks", WIDTH, default=None
+    )
     weighted_layers: bool = setting(
         "use_weighted_layer_sum",
         "whether a head takes a learned weighted mean of all layers",
@@ -106,6 +124,11 @@ class SpeechConfig(TransformerConfig):
                 "convolution"
             )
         check_multiple(self, "dim", "position_groups")
+        if self.block_adapter_dim is not None and not self.pre_norm:
+            raise ConfigError(
+                f"block_adapter_dim={self.block_adapter_dim} needs pre_norm=True: blocks with "
+                "norms behind have no adapters"
+            )
         if self.num_buckets is not None and not 4 <= self.num_buckets <= 2 * self.max_distance:
             raise ConfigError(
                 f"num_buckets={self.num_buckets} must be from 4 to twice "
@@ -124,6 +147,17 @@ class SpeechConfig(TransformerConfig):
         for stride in self.conv_strides:
             samples *= stride
         return samples
+
+    @property
+    def output_dim(self) -> int:
+        """The width of what the backbone puts out."""
+        return (self.output_adapter and self.adapter_dim) or self.dim
+
+    def outputs(self, frames: Frames) -> Frames:
+        """How many vectors the backbone makes of so many frames."""
+        for _ in range(self.adapter_layers if self.output_adapter else 0):
+            frames = (frames + 2 - self.adapter_window) // self.adapter_stride + 1
+        return frames
 
     def frames(self, samples: int) -> int:
         """The number of frames of a sound."""

@@ -10,6 +10,7 @@ from flax import nnx
 from models.architecture import Architecture
 from models.settings import read_model, write_settings
 from models.wav2vec2 import model
+from models.wav2vec2.adapters import language_tensors, refine
 from models.wav2vec2.config import SpeechConfig
 from models.wav2vec2.weights import FRAMES, LETTERS, SOUND, SPEAKER, key_table
 from models.weights.fields import Fields, count_labels
@@ -68,8 +69,19 @@ _XVECTOR: Mapping[str, Any] = {
     "xvector_output_dim": 512,
 }
 _OF_RELATIVES = ("feat_proj_layer_norm", "conv_pos_batch_norm", "max_bucket_distance")
+_OUTPUT_ADAPTER: Mapping[str, Any] = {
+    "add_adapter": False,
+    "num_adapter_layers": 3,
+    "adapter_kernel_size": 3,
+    "adapter_stride": 2,
+    "output_hidden_size": None,
+}
 _COMMON: Mapping[str, Any] = {
-    **{k: v for k, v in write_settings(SpeechConfig()).items() if k not in _OF_RELATIVES},
+    **{
+        k: v
+        for k, v in write_settings(SpeechConfig()).items()
+        if k not in (*_OF_RELATIVES, *_OUTPUT_ADAPTER)
+    },
     "vocab_size": 32,
     "classifier_proj_size": 256,
 }
@@ -85,7 +97,12 @@ class _Relative(NamedTuple):
 
 
 _RELATIVES = (
-    _Relative("Wav2Vec2", "wav2vec2", "wav2vec2.", _XVECTOR),
+    _Relative(
+        "Wav2Vec2",
+        "wav2vec2",
+        "wav2vec2.",
+        {**_XVECTOR, **_OUTPUT_ADAPTER, "adapter_attn_dim": None},
+    ),
     _Relative(
         "Hubert",
         "hubert",
@@ -98,14 +115,17 @@ _RELATIVES = (
         "WavLM",
         "wavlm",
         "wavlm.",
-        {**_XVECTOR, "num_buckets": 320, "max_bucket_distance": 800},
+        {**_XVECTOR, **_OUTPUT_ADAPTER, "num_buckets": 320, "max_bucket_distance": 800},
     ),
 )
 
 
 def _read(head: _Head, fields: Fields) -> SpeechConfig:
-    fields.refuse("add_adapter", False, why="adapters after the encoder are not supported")
-    fields.refuse("adapter_attn_dim", why="language adapters are not supported")
+    needs_frames = head.has_labels and "xvector_dim" not in head.sizes
+    if needs_frames or not fields.knows("add_adapter"):
+        fields.refuse("add_adapter", False, why="this model has no adapter behind its blocks")
+    if not fields.knows("adapter_attn_dim"):
+        fields.refuse("adapter_attn_dim", why="this model has no adapters in its blocks")
     absent = {name: value for name, value in _NO_HEAD.items() if name not in head.sizes}
     labels = {"num_labels": count_labels(fields)} if head.has_labels else {}
     return read_model(SpeechConfig, fields, **absent, **labels)
@@ -124,6 +144,8 @@ def _architectures() -> Iterator[Architecture]:
                 defaults={**_COMMON, **relative.defaults},
                 model=head.model,
                 keys=partial(key_table, relative.prefix, head.rows),
+                refine=refine,
+                beside=language_tensors,
             )
 
 

@@ -70,10 +70,9 @@ def read_letters(directory: Path) -> Letters:
 
     Raises ConfigError if vocab.json or tokenizer_config.json cannot be used.
     """
-    file = directory / TOKENIZER_FILE
-    fields = read_fields(file) if file.is_file() else Fields({}, str(file))
+    fields = _tokenizer(directory)
     vocabulary = read_fields(directory / VOCABULARY_FILE)
-    language = fields.text("target_lang", None)
+    language = read_language(directory)
     if language is not None:
         vocabulary = vocabulary.object(language)
     return Letters(
@@ -84,6 +83,16 @@ def read_letters(directory: Path) -> Letters:
         space=fields.text("replace_word_delimiter_char", Letters.space),
         lower_case=fields.flag("do_lower_case", False),
     )
+
+
+def read_language(directory: Path) -> str | None:
+    """The language that a tokenizer for several spells."""
+    return _tokenizer(directory).text("target_lang", None)
+
+
+def _tokenizer(directory: Path) -> Fields:
+    file = directory / TOKENIZER_FILE
+    return read_fields(file) if file.is_file() else Fields({}, str(file))
 
 
 def _texts(vocabulary: Fields) -> dict[int, str]:

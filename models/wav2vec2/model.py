@@ -59,7 +59,7 @@ class SpeechRecognizer(SpeechModel):
 
     def __init__(self, config: SpeechConfig, *, rngs: nnx.Rngs) -> None:
         super().__init__(config, rngs=rngs)
-        self.letters = self._linear(config.dim, {"vocab": _needed(config.vocab_size)}, rngs)
+        self.letters = self._linear(config.output_dim, {"vocab": _needed(config.vocab_size)}, rngs)
 
     def __call__(self, sounds: jax.Array, frames: jax.Array | None = None) -> jax.Array:
         """Logits FP32 [B, T, V] of sounds [B, N], of each of which the first `frames` [B] frames
@@ -126,7 +126,7 @@ class SpeakerModel(_FrameReader):
     def __init__(self, config: SpeechConfig, *, rngs: nnx.Rngs) -> None:
         super().__init__(config, rngs=rngs)
         size, channels = _needed(config.xvector_dim), config.tdnn_channels
-        self.projector = self._linear(config.dim, {"features": channels[0]}, rngs)
+        self.projector = self._linear(config.output_dim, {"features": channels[0]}, rngs)
         make = LayerFactory.of(config, rngs)
         layers = zip(
             (channels[0], *channels),

@@ -28,6 +28,12 @@ _BODY = (
     row(f"{_LAYER}.attention.gru_rel_pos_const", f"{_BLOCK}.gate.scale", Leading(1, behind=2)),
     *dense_rows(f"{_LAYER}.attention.gru_rel_pos_linear", f"{_BLOCK}.gate.linear"),
     row("encoder.layers.0.attention.rel_attn_embed.weight", "relative.table"),
+    *norm_rows(f"{_LAYER}.adapter_layer.norm", f"{_BLOCK}.adapter.norm"),
+    *dense_rows(f"{_LAYER}.adapter_layer.linear_1", f"{_BLOCK}.adapter.down"),
+    *dense_rows(f"{_LAYER}.adapter_layer.linear_2", f"{_BLOCK}.adapter.up"),
+    *dense_rows("adapter.proj", "adapter.projection"),
+    *norm_rows("adapter.proj_layer_norm", "adapter.norm"),
+    *dense_rows("adapter.layers.{i}.conv", "adapter.layers.{i}", CONV_1D),
 )
 _NORMED = (
     row(f"{_PARAMETRIZED}0", "position_conv.scale", Leading(2)),
@@ -67,7 +73,10 @@ def key_table(prefix: str, head: tuple[Row, ...], config: SpeechConfig) -> KeyTa
         renames=(
             (rf"^{prefix}", ""),
             *_RENAMES.items(),
-            (r"^(feature_extractor\.conv_layers|feature_projection|encoder)\.", rf"{shown}\1."),
+            (
+                r"^(feature_extractor\.conv_layers|feature_projection|encoder|adapter)\.",
+                rf"{shown}\1.",
+            ),
         ),
         ignored=(
             rf"({prefix})?masked_spec_embed",

@@ -90,6 +90,7 @@ XVECTOR = {
     "xvector_output_dim": 14,
     "num_labels": 5,
 }
+ADAPTER = {"add_adapter": True, "num_adapter_layers": 1, "conv_stride": [2, 1]}
 WAVLM = {"num_buckets": 8, "max_bucket_distance": 6}
 PATCHTST = {
     "num_input_channels": 3,
@@ -212,6 +213,10 @@ SPEECH_CASES = (
     _speech("Wav2Vec2Model"),
     _speech("Wav2Vec2Model", "norms first", **STABLE),
     _speech("Wav2Vec2ForCTC"),
+    _speech("Wav2Vec2ForCTC", "adapters of languages", **STABLE, adapter_attn_dim=6),
+    _speech("Wav2Vec2Model", "adapter behind", **ADAPTER),
+    _speech("Wav2Vec2ForXVector", "adapter behind", **XVECTOR, **ADAPTER),
+    _speech("WavLMForCTC", "adapter behind", **WAVLM, **ADAPTER, output_hidden_size=16),
     _speech("Wav2Vec2ForSequenceClassification", num_labels=5, use_weighted_layer_sum=True),
     _speech("Wav2Vec2ForAudioFrameClassification", num_labels=5),
     _speech("Wav2Vec2ForXVector", **XVECTOR),

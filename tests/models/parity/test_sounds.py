@@ -3,17 +3,22 @@
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
+from models import pretrained
 from models.ast.features import log_mel, read_spectrogram
-from models.errors import ConfigError, InputError
+from models.errors import ConfigError, InputError, WeightsError
+from models.parameters import merge
 from models.wav2vec2.letters import read_letters
 from models.wav2vec2.samples import normalised, read_samples
 
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: the reference needs the extra `parity`"
 )
+torch = pytest.importorskip("torch", reason="torch is not installed")
 SOUND = np.random.default_rng(0).normal(size=6000).astype(np.float32)
 
 
@@ -115,3 +120,53 @@ def test_texts_are_spelled_as_the_tokenizer_does(lower: bool, tmp_path: Path) ->
     tokenizer = transformers.Wav2Vec2CTCTokenizer(str(tmp_path / "vocab.json"), **settings)
     for text in ("ab ba", "A?C", " b  a"):
         assert read_letters(tmp_path).encode(text) == tokenizer(text).input_ids
+
+
+MMS = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "conv_dim": [8],
+    "conv_kernel": [5],
+    "conv_stride": [3],
+    "num_conv_pos_embeddings": 4,
+    "num_conv_pos_embedding_groups": 2,
+    "do_stable_layer_norm": True,
+    "adapter_attn_dim": 6,
+    "vocab_size": 7,
+}
+
+
+@pytest.mark.parametrize("ending", ["safetensors", "bin"])
+def test_the_language_of_the_tokenizer_chooses_the_adapter(ending: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = transformers.Wav2Vec2Config(**MMS)
+    transformers.Wav2Vec2ForCTC(config).save_pretrained(tmp_path)
+    config.vocab_size = 5
+    weights = transformers.Wav2Vec2ForCTC(config)._get_adapters()
+    tensors = {name: torch.randn_like(weight) for name, weight in weights.items()}
+    file = tmp_path / f"adapter.deu.{ending}"
+    if ending == "bin":
+        torch.save(tensors, file)
+    else:
+        save_file({name: tensor.numpy() for name, tensor in tensors.items()}, file)
+    (tmp_path / "tokenizer_config.json").write_text('{"target_lang": "deu"}')
+    reference = transformers.Wav2Vec2ForCTC.from_pretrained(
+        tmp_path, target_lang="deu", ignore_mismatched_sizes=True
+    )
+    sound = np.random.default_rng(0).normal(size=(2, 60)).astype(np.float32)
+    with torch.no_grad():
+        expected = reference.eval()(torch.from_numpy(sound)).logits.numpy()
+    model = pretrained.load(tmp_path)
+    logits = jax.jit(merge(model.graph, model.parameters))(sound)
+    assert logits.shape[-1] == 5
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_language_without_an_adapter_is_refused(tmp_path: Path) -> None:
+    transformers.Wav2Vec2ForCTC(transformers.Wav2Vec2Config(**MMS)).save_pretrained(tmp_path)
+    (tmp_path / "adapter.deu.safetensors").touch()
+    (tmp_path / "tokenizer_config.json").write_text('{"target_lang": "fra"}')
+    with pytest.raises(WeightsError, match=r"adapters for deu only\. Download adapter\.fra"):
+        pretrained.load(tmp_path)
