@@ -6,6 +6,7 @@ and value heads are repeated until there is one for each part of the mesh's axis
 does it for groups of queries that are larger than that.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,33 +26,22 @@ from launch.training.parallelism import Parallelism
 from launch.training.precision import PRECISIONS
 from launch.training.schedules import make_schedule
 from launch.training.step import KINDS, make_training
+from models import pretrained
 from models.decoder.config import DecoderConfig
 from models.decoder.flops import forward_flops, training_flops
 from models.decoder.model import Decoder
 from models.decoder.padding import padded, padding_of, repeat_kv_heads
 from models.layers.cache import KVCache
-from models.layers.rotary import Rotary
 from models.parameters import axis_names_of, merge, split_abstract
 from models.sharding import batch_spec, parameter_shardings
 
-_LLAMA_3 = DecoderConfig(
-    vocab_size=128_256,
-    num_heads=32,
-    num_kv_heads=8,
-    head_dim=128,
-    rotary=Rotary(theta=500_000.0),
-    tie_embeddings=False,
-    dtype="bfloat16",
-    param_dtype="bfloat16",
-)
-
-# Config of https://huggingface.co/meta-llama: Llama-3.2-1B, Llama-3.1-8B and Meta-Llama-3-70B.
-MODELS = {
-    "1b": replace(
-        _LLAMA_3, num_layers=16, dim=2048, hidden_dim=8192, head_dim=64, tie_embeddings=True
-    ),
-    "8b": replace(_LLAMA_3, num_layers=32, dim=4096, hidden_dim=14_336, num_heads=32),
-    "70b": replace(_LLAMA_3, num_layers=80, dim=8192, hidden_dim=28_672, num_heads=64),
+MODELS: Mapping[str, DecoderConfig] = {
+    name: pretrained.config(f"meta-llama/{published}")
+    for name, published in (
+        ("1b", "Llama-3.2-1B"),
+        ("8b", "Meta-Llama-3-8B"),
+        ("70b", "Meta-Llama-3-70B"),
+    )
 }
 
 

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from models.published.decoders import Fields
-
 CORES: Mapping[str, int] = {"trn1.32xlarge": 32, "trn2.48xlarge": 64}
 """NeuronCores of an instance; logical ones, of two, on trn2."""
 
@@ -18,7 +16,7 @@ TINY_CORES: Mapping[str, int] = {"tiny": 8, "tiny32": 32}
 class Recipe:
     """A training of NxD Training's conf/ or of optimum-neuron's examples."""
 
-    model: Fields
+    model: Mapping[str, Any]  # fields of config.json
     instances: int
     target: str = "trn1.32xlarge"
     tensor: int

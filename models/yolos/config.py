@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from models.common_settings import common
 from models.image_config import PatchConfig
-from models.settings import WIDTH, check_multiple, setting
+from models.settings import WIDTH, setting
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,6 @@ class YolosConfig(PatchConfig):
         "whether position embeddings are added between all layers",
         default=True,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_multiple(self, "image_size", "patch_size")
 
     @property
     def grid(self) -> tuple[int, int]:

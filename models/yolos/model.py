@@ -80,16 +80,16 @@ class Yolos(nnx.Module):
         return Detections(self.classes(last), jax.nn.sigmoid(self.boxes(last)))
 
     def features(self, pixels: jax.Array) -> ImageFeatures:
-        """The features of pixels [B, H, W, C], whose sizes are multiples of a patch: those of a
-        class token, of the patches and of the detections."""
+        """The features of pixels [B, H, W, C]: those of a class token, of the patches, which
+        leave out pixels behind the last whole one, and of the detections."""
         config = self.config
         check_pixels(pixels, None, config.num_channels)
         size = pixels.shape[1:3]
-        if not all(size) or any(length % config.patch_size for length in size):
+        if min(size) < config.patch_size:
             raise InputError(
-                f"the images are {size[0]} x {size[1]} pixels, which is not a multiple of the "
-                f"patch size, {config.patch_size} x {config.patch_size}. Resize them as the "
-                "checkpoint's preprocessor_config.json says."
+                f"the images are {size[0]} x {size[1]} pixels, less than a patch, "
+                f"{config.patch_size} x {config.patch_size}. Resize them as the checkpoint's "
+                "preprocessor_config.json says."
             )
         x = self.patches(pixels.astype(config.dtype))
         batch, *grid, dim = x.shape

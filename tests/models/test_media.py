@@ -269,8 +269,8 @@ def test_gradient_stops_at_running_statistics() -> None:
         (
             "YolosModel",
             YOLOS,
-            (IMAGES[:, :20],),
-            "20 x 24 pixels, which is not a multiple of the patch size, 8 x 8",
+            (IMAGES[:, :7],),
+            "7 x 24 pixels, less than a patch, 8 x 8",
         ),
         ("LevitModel", LEVIT, (IMAGES,), r"\[4, 24, 24, 3\].*\[B, 48, 48, 3\]"),
         ("MobileNetV2Model", MOBILENET, (IMAGES[..., :2],), r"\[4, 24, 24, 2\].*\[B, H, W, 3\]"),
@@ -325,7 +325,7 @@ def test_pixels_that_do_not_suit_are_refused(
         ),
         ("DPTForDepthEstimation", DPT | {"is_hybrid": True}, "only a ViT backbone"),
         ("DPTForDepthEstimation", DPT | {"neck_hidden_sizes": [8]}, "neck_dims has 1 and"),
-        ("YolosModel", YOLOS | {"image_size": [20, 24]}, "not a multiple of patch_size=8"),
+        ("YolosModel", YOLOS | {"patch_size": 0}, "patch_size"),
         ("MobileViTModel", MOBILEVIT | {"conv_kernel_size": 2}, "the kernel size must be odd"),
         ("ASTModel", AST | {"patch_size": 9}, "patch_size=9 is larger than the spectrogram"),
         (

@@ -324,6 +324,11 @@ CASES = (
     ),
     Case("YolosModel", "", YOLOS | {"use_mid_position_embeddings": False}),
     Case("YolosForObjectDetection", "", YOLOS | {"num_labels": 5}),
+    Case(
+        "YolosForObjectDetection",
+        "parts of patches",
+        YOLOS | {"num_labels": 5, "image_size": [17, 27]},
+    ),
     Case("ASTModel", "", AST),
     Case("ASTForAudioClassification", "", AST | {"num_labels": 5, "qkv_bias": False}),
     Case("MobileViTModel", "", MOBILEVIT, unsharded_only=DOUBLED),
