@@ -16,10 +16,10 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from models.decoder.padding import padding_of, repeat_kv_heads
-from models.errors import ConfigError
+from models.decoder.padding import repeat_kv_heads
+from models.padding import describe_padding
 from models.parameters import Parameters, axis_names_of, merge
-from models.pretrained import Described, describe
+from models.pretrained import Described, describe, padded
 from models.sharding import batch_spec, parameter_shardings
 
 DEFAULT_LENGTH = 2048
@@ -111,8 +111,6 @@ def _made(
 ) -> dict[str, Any]:
     """A phase of a model: `batch` counts over all cores. With `pad`, sizes that the mesh does not
     divide are rounded up. All that it is given goes to other processes as it is.
-
-    Raises ConfigError if models of this architecture cannot be padded.
     """
     described = describe(Path(model))
     is_deep = layer_depths(described.config) is not None
@@ -122,13 +120,13 @@ def _made(
         config = replace(config, num_layers=layers)
     if hasattr(config, "num_kv_heads"):
         config = repeat_kv_heads(config, mesh.shape)
-    asked = config
-    if pad:
-        make_padded = described.architecture.padded
-        if make_padded is None:
-            raise ConfigError("models of this architecture cannot be padded; leave out --pad.")
-        config = make_padded(config, dict(mesh.shape))
+    asked = described._replace(config=config)
     graph, parameters = described.architecture.abstract(config)
+    assumed: list[str] = []
+    if pad:
+        before, names = parameters, axis_names_of(graph, parameters)
+        larger, graph, parameters = padded(asked, dict(mesh.shape))
+        config, assumed = larger.config, describe_padding(before, parameters, names)
     size = Size(batch or mesh.shape.get("data", 1), length or _usual_length(described))
     make_step = STEPS[described.architecture.task][phase]
     step = make_step(_Shaped(graph, parameters), config, size)
@@ -144,7 +142,7 @@ def _made(
     made = {
         "fn": jax.jit(run, donate_argnums=1 if step.kept else ()),
         "arguments": (weights, *(_placed(tree, mesh) for tree in step.inputs)),
-        "assumed": padding_of(asked, config),
+        "assumed": assumed,
         "kinds": {
             "params": "weights",
             "inputs": "inputs",

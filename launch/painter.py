@@ -46,7 +46,7 @@ class ImageEncoder:
                 f"the IP-Adapter {adapter} needs an image encoder, but there is neither "
                 f"{places[0]} nor {places[1]}"
             )
-        encoder = load_with_progress(place, mesh, dtype=dtype)
+        encoder = load_with_progress(place, mesh, dtype=dtype, pad=True)
         if encoder.architecture.name != VISION:
             raise DataError(
                 f"{place} holds a {encoder.architecture.name}, but must hold a {VISION}"

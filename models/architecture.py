@@ -41,8 +41,8 @@ class Architecture:
     # Tensors of other files of a directory, which replace those of the same names.
     beside: Callable[[Path], Mapping[str, StoredTensor]] = lambda directory: {}
 
-    # The config that a mesh of these axes divides, filled up with zeros; None: sizes stay.
-    padded: Callable[[Any, Mapping[str, int]], Any] | None = None
+    # The config for a mesh of these axes where sizes that zeros fill up are those of caches too.
+    padded: Callable[[Any, Mapping[str, int]], Any] = lambda config, mesh: config
 
     # Whose layout a checkpoint has: "transformers" or "diffusers".
     library: str = "transformers"

@@ -13,6 +13,7 @@ from models.architecture import Architecture
 from models.errors import ConfigError
 from models.layers.attention import add_cache_scales
 from models.layers.narrow import Storage, make_narrow
+from models.padding import pad_parameters
 from models.parameters import AxisNames, Parameters, axis_names_of, split_abstract
 from models.published.table import PUBLISHED
 from models.registry import architecture_of, named_class, text_fields
@@ -121,8 +122,8 @@ def load(
     """Loads the model in a directory, with its weights sharded over the mesh or on the first
     device.
 
-    With `pad`, sizes that the mesh does not divide are padded with zeros, if the architecture
-    supports it; the config then has the larger sizes. Do not save such a model. `tasks` as in
+    With `pad`, heads and feed-forward columns that the mesh does not divide are padded with zeros;
+    the config then has the larger sizes where caches do. Do not save such a model. `tasks` as in
     `architecture_of`: where the model is of another class than config.json names, the tensors of
     other heads are left out.
     `on_plan` is called once with the bytes of all parameters, `on_tensor` with the bytes of each
@@ -147,15 +148,24 @@ def load(
         )
         table = with_narrow_rows(table, suffix)
     stored = abstract
-    make_padded = described.architecture.padded
-    if pad and mesh is not None and make_padded is not None and storage is None:
-        described = described._replace(config=make_padded(config, dict(mesh.shape)))
-        graph, abstract = described.architecture.abstract(described.config)
+    if pad and mesh is not None and storage is None:
+        described, graph, abstract = padded(described, dict(mesh.shape))
     placed = shardings(mesh, abstract, axis_names_of(graph, abstract), rules)
     if on_plan is not None:
         on_plan(sum(leaf.size * leaf.dtype.itemsize for leaf in abstract.values()))
     parameters = load_parameters(tensors, table, stored, placed, on_tensor, padded=abstract)
     return Pretrained(*described, graph, parameters)
+
+
+def padded(
+    described: Described, mesh: Mapping[str, int]
+) -> tuple[Described, nnx.GraphDef[Any], Parameters]:
+    """A model with sizes that a mesh of these axes divides: its description, structure and
+    parameters as jax.ShapeDtypeStruct."""
+    architecture = described.architecture
+    described = described._replace(config=architecture.padded(described.config, mesh))
+    graph, abstract = architecture.abstract(described.config)
+    return described, graph, pad_parameters(abstract, axis_names_of(graph, abstract), mesh)
 
 
 def abstract_narrow(

@@ -39,6 +39,7 @@ RULES: AxisRules = {
     "heads": HEAD_AXES,
     "kv_heads": ("model",),
     "hidden_dim": TENSOR_AXES,
+    "split_channels": TENSOR_AXES,  # of convolutions, which zeros would change: norms see them all
     "experts": ("expert",),
     "dim": ("fsdp",),
     "layers": ("stage",),

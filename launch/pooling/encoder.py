@@ -53,7 +53,7 @@ class SentenceEncoder:
                 f"choose one of {', '.join(SIMILARITIES)}"
             )
         files = transformer_folder(directory)
-        model = load_with_progress(files, mesh, dtype=dtype)
+        model = load_with_progress(files, mesh, dtype=dtype, pad=True)
         context = model.config.max_seq_len
         longest = min(context, config.longest or context)
         tokenizer = needed_tokenizer(files)

@@ -73,7 +73,7 @@ def load_copies(
     described = describe(directory)
     mesh = choose_mesh(mesh_text, described.config, batch_size=jax.device_count())
     say(f"{described.architecture.name} of {directory} on mesh {dict(mesh.shape)}")
-    return load_with_progress(directory, mesh, dtype=dtype), count
+    return load_with_progress(directory, mesh, dtype=dtype, pad=True), count
 
 
 def make_runners(

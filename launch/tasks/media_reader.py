@@ -35,6 +35,7 @@ def load_requested(request: Request, mesh: Mesh) -> Pretrained:
         dtype=request.dtype,
         tasks=request.tasks,
         scan_layers=request.scan_layers,
+        pad=True,
     )
 
 

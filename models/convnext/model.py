@@ -23,8 +23,8 @@ class ResponseNorm(nnx.Module):
     """y = x + scale · x · |x| / mean(|x|) + bias, where |x| is a channel's norm over the image."""
 
     def __init__(self, make: LayerFactory, channels: int) -> None:
-        self.scale = make.constant(hidden_dim=channels)
-        self.bias = make.constant(hidden_dim=channels)
+        self.scale = make.constant(split_channels=channels)
+        self.bias = make.constant(split_channels=channels)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x32 = x.astype(jnp.float32)
@@ -49,9 +49,9 @@ class Block(nnx.Module):
             axes=("channels", "residual"),
         )
         self.norm = make.layer_norm(channels, _EPS)
-        self.up = make.linear(channels, wide, axes=("dim", "hidden_dim"))
+        self.up = make.linear(channels, wide, axes=("dim", "split_channels"))
         self.response_norm = ResponseNorm(make, wide) if config.response_norm else None
-        self.down = make.linear(wide, channels, axes=("hidden_dim", "dim"))
+        self.down = make.linear(wide, channels, axes=("split_channels", "dim"))
         self.layer_scale = (
             make.constant(_LAYER_SCALE, residual=channels) if config.layer_scale else None
         )

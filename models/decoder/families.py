@@ -326,7 +326,7 @@ def _with_head(
         read_config=read_config,
         model=TextDecoder,
         sharing=None,
-        padded=None,
+        padded=lambda config, mesh: config,
         keys=layout.head_table,
         refine=lambda config, tensors: config,
     )

@@ -1,8 +1,4 @@
-"""Decoders whose sizes a mesh does not divide: zeros make them larger, and change no logits.
-
-A head, a feed-forward column or a token that is all zeros adds nothing. Neuron's own libraries pad
-the same sizes (neuronx-distributed, `parallel_layers/pad.py`).
-"""
+"""Sizes of decoders that a mesh does not divide, as configs: caches are as large as these say."""
 
 import math
 from collections.abc import Mapping
@@ -10,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from models.decoder.config import DecoderConfig
-from models.sharding import HEAD_AXES, TENSOR_AXES
+from models.padding import pad_heads, round_up
+from models.sharding import TENSOR_AXES
 
 
 def repeat_kv_heads(config: Any, mesh: Mapping[str, int]) -> Any:
@@ -23,27 +20,22 @@ def repeat_kv_heads(config: Any, mesh: Mapping[str, int]) -> Any:
 def padded(config: DecoderConfig, mesh: Mapping[str, int]) -> DecoderConfig:
     """The config with the least sizes that a mesh of these axes divides: of the tables, of the
     heads by whole groups, and of feed-forward blocks. The same one if it divides them already."""
-    model = mesh.get("model", 1)
     cores = math.prod(mesh.get(axis, 1) for axis in TENSOR_AXES)
-    sharing_heads = math.prod(mesh.get(axis, 1) for axis in HEAD_AXES)
-    groups = config.num_heads // config.num_kv_heads
-    kv_heads = _up(config.num_kv_heads, model)
-    while kv_heads * groups % sharing_heads:
-        kv_heads += model
+    heads, kv_heads = pad_heads(config.num_heads, config.num_kv_heads, mesh)
     experts = config.experts
     if experts is not None:
         shared = experts.shared_dim
         experts = replace(
             experts,
-            hidden_dim=_up(experts.hidden_dim, cores),
-            shared_dim=None if shared is None else _up(shared, cores),
+            hidden_dim=round_up(experts.hidden_dim, cores),
+            shared_dim=None if shared is None else round_up(shared, cores),
         )
     return replace(
         config,
-        vocab_padding=_up(config.vocab_size, cores) - config.vocab_size,
-        num_heads=kv_heads * groups,
+        vocab_padding=round_up(config.vocab_size, cores) - config.vocab_size,
+        num_heads=heads,
         num_kv_heads=kv_heads,
-        hidden_dim=_up(config.hidden_dim, cores),
+        hidden_dim=round_up(config.hidden_dim, cores),
         experts=experts,
     )
 
@@ -53,7 +45,3 @@ def padding_of(asked: Any, used: Any) -> list[str]:
     names = ("num_heads", "num_kv_heads", "hidden_dim", "vocab_padding")
     sizes = [(name, getattr(asked, name, None), getattr(used, name, None)) for name in names]
     return [f"{name} padded from {old} to {new}" for name, old, new in sizes if old != new]
-
-
-def _up(size: int, divisor: int) -> int:
-    return -(-size // divisor) * divisor

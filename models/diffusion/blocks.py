@@ -68,14 +68,16 @@ class ResidualBlock(nnx.Module):
         rngs: nnx.Rngs,
     ) -> None:
         norm = partial(GroupNorm, groups=groups, eps=eps, param_dtype=param_dtype)
-        inside = {"hidden_dim": channels}
+        inside = {"split_channels": channels}
         self.norm_1 = norm(in_channels)
-        self.conv_1 = conv(in_channels, channels, 3, param_dtype, rngs, axes=("dim", "hidden_dim"))
+        self.conv_1 = conv(
+            in_channels, channels, 3, param_dtype, rngs, axes=("dim", "split_channels")
+        )
         self.time = (
             None if time_dim is None else linear({"time": time_dim}, inside, param_dtype, rngs)
         )
-        self.norm_2 = norm(channels, axis="hidden_dim")
-        self.conv_2 = conv(channels, channels, 3, param_dtype, rngs, axes=("hidden_dim", "dim"))
+        self.norm_2 = norm(channels, axis="split_channels")
+        self.conv_2 = conv(channels, channels, 3, param_dtype, rngs, axes=("split_channels", "dim"))
         self.shortcut = (
             None if in_channels == channels else conv(in_channels, channels, 1, param_dtype, rngs)
         )

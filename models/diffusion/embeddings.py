@@ -68,7 +68,9 @@ class Modulation(nnx.Module):
     shifted. Perez et al., "FiLM", 2018."""
 
     def __init__(self, dim: int, count: int, param_dtype: str, *, rngs: nnx.Rngs) -> None:
-        self.linear = linear({"dim": dim}, {"parts": count, "hidden_dim": dim}, param_dtype, rngs)
+        self.linear = linear(
+            {"dim": dim}, {"parts": count, "split_channels": dim}, param_dtype, rngs
+        )
 
     def __call__(self, condition: jax.Array) -> list[jax.Array]:
         """Vectors [B, 1, dim] of condition [B, dim]."""

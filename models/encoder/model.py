@@ -269,7 +269,8 @@ class Encoder(TextReader):
         if self.contact_head is None:
             raise InputError("this model has no contact prediction head, unlike ESM models")
         inside = observe(self, tokens, real, call="encode")
-        maps = jnp.concatenate(list(inside.attentions.values()), axis=1)
+        heads = self.config.num_heads
+        maps = jnp.concatenate([map[:, :heads] for map in inside.attentions.values()], axis=1)
         return self.contact_head(maps, tokens, real)
 
     def _relative(self, slots: jax.Array) -> jax.Array | None:

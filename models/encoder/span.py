@@ -11,6 +11,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from models.layers.attention import Attention
+from models.layers.axes import fill_up
 from models.layers.convolution import Conv
 from models.layers.linear import Linear
 
@@ -68,7 +69,7 @@ class SpanAttention(Attention):
                 rngs=rngs,
             )
 
-        self.window = config.window
+        self.window, self.count = config.window, count
         heads = {"heads": count, "head_dim": width}
         self.output = linear({"heads": 2 * count, "head_dim": width}, {"dim": dim})
         self.span_depthwise = conv(dim, config.window, dim)
@@ -81,18 +82,22 @@ class SpanAttention(Attention):
 
     def look(self, x: jax.Array, mask: jax.Array | None) -> jax.Array:
         """x [B, T, D], mask as in `dot_product_attention` -> [B, T, D]."""
-        query = self.query(x)
+        query, count = self.query(x), self.count
         attended = self.mix(query, self.key(x), self.value(x), mask, **self.dropping)
-        return self.output(jnp.concatenate([attended, self._spans(x, query)], axis=2))
+        spans = self._spans(x, query[:, :, :count])
+        both = jnp.concatenate([attended[:, :, :count], spans], axis=2)
+        return self.output(fill_up(both, 2, self.output.kernel.shape[0]))
 
     def _spans(self, x: jax.Array, query: jax.Array) -> jax.Array:
         """The convolution of x [B, T, D] with query [B, T, N, H] -> [B, T, N, H]."""
         batch, length, heads, _ = query.shape
         keys = self.span_pointwise(self.span_depthwise(x)) + self.span_bias[..., 0].astype(x.dtype)
-        scores = self.span_weights(keys.reshape(query.shape) * query).astype(jnp.float32)
+        seen = fill_up(keys.reshape(query.shape) * query, 2, self.span_weights.kernel.shape[0])
+        scores = self.span_weights(seen).astype(jnp.float32)
         weights = jax.nn.softmax(scores.reshape(batch, length, heads, self.window))
         side = self.window // 2
-        values = jnp.pad(self.span_value(x), ((0, 0), (side, side), (0, 0), (0, 0)))
+        values = self.span_value(x)[:, :, :heads]
+        values = jnp.pad(values, ((0, 0), (side, side), (0, 0), (0, 0)))
         parts = (
             weights[..., k, None] * values[:, k : k + length].astype(jnp.float32)
             for k in range(self.window)

@@ -29,3 +29,10 @@ def axes_of(variable: nnx.Variable[jax.Array]) -> tuple[str, ...]:
     """The names of a parameter's axes."""
     names: tuple[str, ...] = variable.get_metadata(AXES)
     return names
+
+
+def fill_up(x: jax.Array, axis: int, size: int) -> jax.Array:
+    """x with zeros at the end of an axis, so that it is of the size of a padded parameter's."""
+    missing = size - x.shape[axis]
+    widths = [(0, missing if number == axis % x.ndim else 0) for number in range(x.ndim)]
+    return jnp.pad(x, widths) if missing else x

@@ -32,7 +32,7 @@ class ConvNorm(nnx.Module):
         act: str | None = None,
         eps: float = 1e-5,
         momentum: float = 0.1,
-        axes: tuple[str, str] = ("channels", "hidden_dim"),
+        axes: tuple[str, str] = ("channels", "split_channels"),
         stddev: float,
         param_dtype: str,
         rngs: nnx.Rngs,
@@ -73,7 +73,7 @@ class LinearNorm(nnx.Module):
         in_dim: int,
         out_dim: int,
         *,
-        axes: tuple[str, str] = ("dim", "hidden_dim"),
+        axes: tuple[str, str] = ("dim", "split_channels"),
         stddev: float,
         param_dtype: str,
         rngs: nnx.Rngs,
@@ -120,11 +120,11 @@ class InvertedResidual(nnx.Module):
     ) -> None:
         before, wide, after = channels
         self.has_shortcut = stride == 1 and before == after
-        self.expand = conv_norm(before, wide, 1, axes=("dim", "hidden_dim"), act=act)
+        self.expand = conv_norm(before, wide, 1, axes=("dim", "split_channels"), act=act)
         self.depthwise = conv_norm(
             wide, wide, 3, stride=stride, dilation=dilation, groups=wide, act=act
         )
-        self.reduce = conv_norm(wide, after, 1, axes=("hidden_dim", "dim"))
+        self.reduce = conv_norm(wide, after, 1, axes=("split_channels", "dim"))
 
     def __call__(self, x: jax.Array, *, train: bool = False) -> jax.Array:
         y = self.depthwise(self.expand(x, train=train), train=train)

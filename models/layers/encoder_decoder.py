@@ -116,12 +116,14 @@ class EncoderDecoder(ABC):
     """Next-token logits of a target text after a source."""
 
     config: Any
+    decoder: Any  # with blocks
 
     @property
     def cache_shape(self) -> CacheShape:
-        """The shape of what it keeps of a target."""
+        """The shape of what it keeps of a target: of as many heads as keys have, padded or not."""
         shape: CacheShape = self.config.cache_shape
-        return shape
+        kernel = self.decoder.blocks[0].attention.key.kernel
+        return shape if kernel is None else shape._replace(heads=kernel.shape[1])
 
     @abstractmethod
     def look_at(self, *args: Any, **inputs: Any) -> Source:

@@ -17,7 +17,7 @@ from models.layers.image_model import ImageModel
 from models.layers.relative import distances
 from models.levit.config import MLP_RATIO, NUM_CONVOLUTIONS, STAGES, STRIDE, LevitConfig
 
-_OUTWARDS = ("hidden_dim", "dim")  # axes of kernels that make what is added
+_OUTWARDS = ("split_channels", "dim")  # axes of kernels that make what is added
 
 
 class Attention(nnx.Module):
@@ -33,7 +33,7 @@ class Attention(nnx.Module):
         # What is made of all tokens: of each head first queries, if there are, keys and values.
         self.fused = make.linear_norm(dim, keys + values if shrinks else 2 * keys + values)
         self.projection = make.linear_norm(values, out, axes=_OUTWARDS)
-        self.table = make.constant(heads=shape.number, buckets=self.grid**2)
+        self.table = make.constant(biases=shape.number, buckets=self.grid**2)
 
     def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
         batch, length, dim = x.shape

@@ -29,7 +29,7 @@ class Stem(nnx.Module):
         self.first = conv_norm(config.num_channels, wide, 3, stride=2, act=act)
         self.expand = None if config.plain_stem else conv_norm(wide, wide, 1, act=act)
         self.depthwise = conv_norm(wide, wide, 3, groups=wide, act=act)
-        self.reduce = conv_norm(wide, narrow, 1, axes=("hidden_dim", "dim"))
+        self.reduce = conv_norm(wide, narrow, 1, axes=("split_channels", "dim"))
 
     def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
         x = self.first(x, train=train)

@@ -11,6 +11,7 @@ from flax import nnx
 
 from models.errors import InputError
 from models.layers.activations import activation
+from models.layers.axes import fill_up
 from models.layers.blocks import Block
 from models.layers.convolution import LAYOUTS, Conv
 from models.layers.factory import LayerFactory
@@ -138,8 +139,9 @@ class DistanceGate(nnx.Module):
         products = self.linear(heads).astype(jnp.float32)
         sums = products.reshape(*products.shape[:-1], _GATES, _OF_EACH).sum(-1)
         gates = jax.nn.sigmoid(sums).transpose(0, 2, 1, 3)  # [B, K, T, 2]
-        update, reset = gates[..., :1], gates[..., 1:]
         scale = self.scale[...].astype(jnp.float32)[:, None, None]
+        gates = fill_up(gates, 1, len(scale))
+        update, reset = gates[..., :1], gates[..., 1:]
         return update * (reset * scale - 1) + 2
 
 

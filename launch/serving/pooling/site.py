@@ -78,7 +78,7 @@ def _load(choice: ModelChoice) -> Pretrained:
     else:
         mesh = make_mesh(parse_mesh(choice.mesh))
         say(f"{choice.model} on mesh {dict(mesh.shape)}")
-        model = load_with_progress(choice.model, mesh)
+        model = load_with_progress(choice.model, mesh, pad=True)
     return looped(model) if choice.engine.scan_layers else model
 
 
