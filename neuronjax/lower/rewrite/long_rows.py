@@ -17,6 +17,7 @@ from neuronjax.hlo.module import TensorSpec
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.box_values import IDENTITIES
 from neuronjax.lower.operations import is_elementwise, is_row_reduction, is_splat, reducer
+from neuronjax.lower.rates import Rates
 from neuronjax.lower.rewriter import Rewrite, Writer
 from neuronjax.lower.tuning import Tuning
 from neuronjax.machine.specs import PARTITIONS
@@ -36,7 +37,7 @@ def reduce(writer: Writer, op: Op) -> Sequence[Value] | None:
         return None  # the Tensor engine adds up rows
     axis = max(dimensions, key=lambda dim: value.shape[dim])
     within = math.prod(value.shape[dim] for dim in dimensions) // value.shape[axis]
-    parts = _best_parts(rows, value.shape[axis], within, writer.tuning)
+    parts = _best_parts(rows, value.shape[axis], within, writer.rates, writer.tuning)
     if parts == 1:
         return None
     length = value.shape[axis] // parts
@@ -73,17 +74,24 @@ def _reduced(writer: Writer, name: str, value: Value, dimensions: Sequence[int])
     return writer.reduce(name, value, identity, dimensions)
 
 
-def _best_parts(rows: int, size: int, within: int, tuning: Tuning) -> int:
-    """Parts of a dimension with which a reduction takes the least time; 1: it stays whole."""
-    most, trip = min(tuning.long_row_parts, size // 2), tuning.long_row_trip
+def _best_parts(rows: int, size: int, within: int, rates: Rates, tuning: Tuning) -> int:
+    """Parts of a dimension with which a reduction takes the least time; 1: it stays whole.
 
-    def elements(parts: int) -> int:
-        turns = -(-rows * parts // PARTITIONS)
+    Times are in elements of a partition. What both cores make goes from one to the other by a
+    transfer more.
+    """
+    most, trip = min(tuning.long_row_parts, size // 2), tuning.long_row_trip
+    crossing = rates.transfer_ns / rates.element_ns
+
+    def elements(parts: int) -> float:
+        tiles = -(-rows * parts // PARTITIONS)
+        turns = -(-tiles // rates.cores)
+        joined = parts + trip + (crossing if turns < tiles else 0)
         rest = (trip + size % parts * within) if size % parts else 0
-        return turns * (size // parts * within + INSTRUCTION_CYCLES) + parts + trip + rest
+        return turns * (size // parts * within + INSTRUCTION_CYCLES) + joined + rest
 
     best = min(range(2, most + 1), key=elements, default=1)
-    whole = -(-rows // PARTITIONS) * size * within
+    whole = -(-rows // (PARTITIONS * rates.cores)) * size * within
     return best if best > 1 and elements(best) < whole else 1
 
 
