@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from neuronjax.lower.cores.halving import halves
+from neuronjax.lower.join.unread_tiles import without_unread_tiles
 from neuronjax.lower.memory.lifetimes import carried
 from neuronjax.lower.prices import Prices, busiest_time
 from neuronjax.lower.sync.overlap import Overlaps
@@ -166,7 +167,8 @@ class _Flow:
     def body(self, share: Share) -> Nodes:
         """A core's share, and what that needs."""
         needed = self.setters.union(share, *(self.needs[position] for position in share))
-        return tuple(share.get(position, self.nodes[position]) for position in sorted(needed))
+        nodes = tuple(share.get(position, self.nodes[position]) for position in sorted(needed))
+        return tuple(without_unread_tiles(nodes))
 
 
 def _flow(kernel: Kernel, shared: frozenset[str]) -> _Flow:
