@@ -28,6 +28,7 @@ from neuronjax.lower.lowering import written
 from neuronjax.lower.memory.allocate import allocate
 from neuronjax.lower.prices import Prices
 from neuronjax.lower.rates import Rates, rates_of
+from neuronjax.lower.rewrite.block_scaled import BLOCK_SCALED
 from neuronjax.lower.rewrite.chosen import with_chosen_products
 from neuronjax.lower.rewrite.composed import COMPOSED
 from neuronjax.lower.rewrite.counted import with_counted_loops, without_counters
@@ -126,7 +127,7 @@ def _read(module: ir.Module, setting: Setting) -> Graph:
 
 
 def _rewritten(graph: Graph, setting: Setting, *, rules: Mapping[str, Rewrite]) -> Graph:
-    rewrite(graph, rules, Context(setting.tuning, setting.rates))
+    rewrite(graph, rules, Context(setting.tuning, setting.rates, setting.target.core.tensor))
     return graph
 
 
@@ -247,6 +248,8 @@ GRAPH_PASSES = (
     Pass("read", "the module as a graph, calls inlined", _read, _graph_findings),
     _rewrite("empty", "nothing reads empty values", EMPTY),
     _rewrite("identities", "no operation gives one of its operands as it is", IDENTITIES),
+    _rewrite("blocks", "products of MX blocks read elements and scales", BLOCK_SCALED),
+    _change("unscaled", "every value has a user", without_unused),
     _rewrite("expand", "operations in terms of simpler ones", REWRITES),
     _rewrite("canonical", "no result depends on which NaN an engine chooses", CANONICAL),
     _rewrite("compose", "erfc is a single operation again", COMPOSED),

@@ -16,6 +16,7 @@ from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.lower.rates import Rates
 from neuronjax.lower.tuning import Tuning
+from neuronjax.machine.specs import TensorEngineSpec
 
 IS_USUAL = "is_usual"
 """Attribute of an `if` whose second branch is for values that hardly occur, such as NaN."""
@@ -23,10 +24,12 @@ IS_USUAL = "is_usual"
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The knowledge of rules beside the operation: numbers that were chosen, and prices."""
+    """The knowledge of rules beside the operation: numbers that were chosen, prices, and what the
+    Tensor engine multiplies."""
 
     tuning: Tuning
     rates: Rates
+    tensor: TensorEngineSpec
 
 
 @dataclass
@@ -51,6 +54,11 @@ class Writer:
     def rates(self) -> Rates:
         """The prices of the machine."""
         return self._known.rates
+
+    @property
+    def tensor(self) -> TensorEngineSpec:
+        """The Tensor engine of the machine."""
+        return self._known.tensor
 
     @property
     def _known(self) -> Context:

@@ -8,7 +8,7 @@ from neuronjax.hlo.graph import Op
 from neuronjax.lower.control import collectives, control_flow, host, native_kernels
 from neuronjax.lower.epilogue import Epilogue
 from neuronjax.lower.index import chosen_product, gather, movement, scatter
-from neuronjax.lower.product import attention, convolution, matmul, pair
+from neuronjax.lower.product import attention, block_scaled, convolution, matmul, pair
 from neuronjax.lower.reduction import reduce, unpooling, windows
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.sort import sort, top_k
@@ -32,6 +32,7 @@ RULES: dict[str, Callable[[Scope, Op], None]] = {
 EPILOGUES: dict[str, Callable[[Scope, Op, Epilogue], None]] = {
     **matmul.EPILOGUES,
     **chosen_product.EPILOGUES,
+    **block_scaled.EPILOGUES,
     **convolution.EPILOGUES,
     **attention.EPILOGUES,
     **pair.EPILOGUES,

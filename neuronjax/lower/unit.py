@@ -55,6 +55,10 @@ class Unit:
         self.buffers[buffer.name] = buffer
         return buffer
 
+    def root_of(self, name: str) -> str:
+        """The buffer that a buffer is declared to share memory with, or itself."""
+        return next((alias.of for alias in self.aliases if alias.buffer == name), name)
+
     def constant(self, array: np.ndarray) -> Buffer:
         """A buffer with the elements of a dense array; equal constants share one."""
         storage = storage_of(array.dtype)

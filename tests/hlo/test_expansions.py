@@ -17,8 +17,11 @@ from neuronjax.lower.rewriter import Context, rewrite
 from neuronjax.lower.tuning import DEFAULT
 from neuronjax.program.program import Program, Target
 
+TARGET = Target("trainium2")
 CONTEXT = Context(
-    DEFAULT, rates_of(prices_of(Program(name="main", target=Target("trainium2"), body=())), 1)
+    DEFAULT,
+    rates_of(prices_of(Program(name="main", target=TARGET, body=())), 1),
+    TARGET.core.tensor,
 )
 
 PROGRAM = """

@@ -85,7 +85,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...], Tolerance]] =
     "product with remainders": (jnp.matmul, (normal(300, 200), normal(200, 700)), SUM),
     "softmax": (jax.nn.softmax, (normal(1024, 2000),), SUM),
     "sums of columns": (lambda x: x.sum(0), (normal(600, 3000),), SUM),
-    "sums of columns whose last tiles share loads": (lambda x: x.sum(0), (normal(4928, 1376),), SUM),
+    "sums that share loads": (lambda x: x.sum(0), (normal(4928, 1376),), SUM),
     "sums of rows": (lambda x: x.sum(1), (normal(600, 300),), SUM),
     "elementwise": (jnp.tanh, (normal(600, 3000),), FUNCTION),
     "convolution": (_convolution, (normal(4, 16, 16, 32), normal(3, 3, 32, 64)), SUM),

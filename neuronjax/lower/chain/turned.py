@@ -7,7 +7,7 @@ turned by the Tensor engine in between, take a fifth of the time.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -19,12 +19,15 @@ from neuronjax.lower.write.builder import KernelBuilder, tile_access
 from neuronjax.machine.specs import MOVING_COLUMNS, PARTITIONS, CoreSpec
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.dma import DmaCopy
+from neuronjax.program.element_types import INTEGERS, ElementType
 from neuronjax.program.operand import Buffer, Memory
 from neuronjax.program.tensor_engine import TensorTranspose
 from neuronjax.program.vector_engine import TensorCopy
 
-_WORDS = {16: BFLOAT16, 32: FLOAT32}
-"""Bits of an element -> type in which the array passes it on."""
+_WORDS: Mapping[int, ElementType] = {8: INTEGERS["uint8"], 16: BFLOAT16, 32: FLOAT32}
+"""Bits of an element -> type in which it goes into the array."""
+_TURNED: Mapping[int, ElementType] = {**_WORDS, 8: INTEGERS["uint16"]}
+"""Bits of an element -> type in which it comes out: bytes have a zero in front of them."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +162,8 @@ class _Tile:
 
     def _block(self, loaded: Buffer, turned: Buffer, block: int, slot: Affine) -> None:
         across, along = self.across, self.along
-        bank = self.builder.tile((across.rows, along.size), loaded.dtype, Memory.PSUM, name="turn")
+        bits = loaded.dtype.storage_bits
+        bank = self.builder.tile((across.rows, along.size), _TURNED[bits], Memory.PSUM, name="turn")
         for index in range(along.blocks):
             start = index * across.size + block * across.rows
             data = tile_access(loaded, (across.rows,), (1,), offset=start, slot=slot)
@@ -167,6 +171,6 @@ class _Tile:
             self.builder.emit(TensorTranspose(dst=dst, data=data))
         dst = tile_access(turned, (along.size,), (1,), offset=block * along.size, slot=slot)
         src = tile_access(bank, (along.size,), (1,))
-        if self.source.buffer.dtype != loaded.dtype:  # words that are no numbers of this type
+        if bits > 8 and self.source.buffer.dtype != loaded.dtype:  # no numbers of this type
             dst, src = as_bits(dst), as_bits(src)
         self.builder.emit(TensorCopy(dst=dst, src=src))

@@ -45,6 +45,7 @@ from neuronjax.lower.write.builder import KernelBuilder, tile_access
 from neuronjax.machine.specs import MOVING_COLUMNS, PARTITIONS, Engine
 from neuronjax.program.affine import ZERO, Affine, First, Flag, Last
 from neuronjax.program.element_types import ElementType, bytes_of
+from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Immediate
 from neuronjax.program.operators import PerformanceMode
 from neuronjax.program.rules.access import MAX_DIMS
@@ -313,7 +314,6 @@ class ProductWriter(Loader):
     ) -> None:
         """The products of one step for one tile of sums."""
         inner, both = self._paired(step, max(map(len, tile)))
-        mode = PerformanceMode.NONE if both is None else PerformanceMode.DOUBLE_ROW
 
         def product(at: dict[int, Affine]) -> None:
             names = tuple(
@@ -322,18 +322,31 @@ class ProductWriter(Loader):
                 for name in at[dim].variables
                 if name not in around[dim].variables
             )
-            self.builder.emit(
-                Matmul(
-                    dst=dst,
-                    stationary=pair[0].access(tile[0], at, both),
-                    moving=pair[1].access(tile[1], at, both),
-                    perf_mode=mode,
-                    start=flag(First, names) if ends[0] else False,
-                    stop=flag(Last, names) if ends[1] else False,
-                )
-            )
+            start = flag(First, names) if ends[0] else False
+            stop = flag(Last, names) if ends[1] else False
+            self.builder.emit(self.multiply(dst, pair, tile, at, both, start, stop))
 
         self.loops(inner, position, product)
+
+    def multiply(
+        self,
+        dst: Access,
+        pair: Sequence[Panel],
+        tile: tuple[tuple[Axis, ...], tuple[Axis, ...]],
+        at: Position,
+        both: Axis | None,
+        start: Flag,
+        stop: Flag,
+    ) -> Instruction:
+        """The product of a stationary and a moving panel at a position."""
+        return Matmul(
+            dst=dst,
+            stationary=pair[0].access(tile[0], at, both),
+            moving=pair[1].access(tile[1], at, both),
+            perf_mode=PerformanceMode.NONE if both is None else PerformanceMode.DOUBLE_ROW,
+            start=start,
+            stop=stop,
+        )
 
     @property
     def _takes_pairs(self) -> bool:

@@ -1,0 +1,247 @@
+"""Products of MX blocks: their elements and scales, in place of the numbers that those stand for.
+
+JAX writes such a product (`jax.nn.scaled_matmul`, or by hand) as FP8 elements times scales of E8M0
+that 32 neighbours share, reshaped, and multiplied in FP32. How the numbers are made is not compared
+with a pattern: whatever is made of one element and one scale alone is computed here for all 65,536
+pairs of codes, and has to be element · 2**(code - 127) (OCP Microscaling Formats, 5.3 and 5.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from neuronjax.hlo.graph import Op, Value
+from neuronjax.lower.operations import is_splat
+from neuronjax.lower.rewriter import Rewrite, Writer
+
+BLOCK, WORD, QUADRANT = 32, 4, 32
+"""Elements that share a scale, elements of a packed word, words of which it takes a multiple."""
+_BIAS, _NAN = 127, 255
+_ELEMENTS = ("float8_e4m3fn", "float8_e5m2")
+_SCALE = np.dtype(ml_dtypes.float8_e8m0fnu)
+
+Array = np.ndarray
+
+
+class _Extent(Enum):
+    """The shape of a value, seen from the operand [..., K] that is made of it."""
+
+    WHOLE = auto()
+    """[..., K]"""
+    BLOCKS = auto()
+    """[..., K / 32, 32]"""
+    SCALES = auto()
+    """[..., K / 32], or with a dimension of size 1 behind"""
+    SCALAR = auto()
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A value as a function of codes of an element and of a scale, which it is made of."""
+
+    extent: _Extent
+    compute: Callable[[Array, Array], Array]
+    elements: Value | None = None
+    scales: Value | None = None
+
+
+class _OtherwiseMade(Exception):
+    """The value is made of something else."""
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """An operand [..., K] of a product."""
+
+    shape: tuple[int, ...]
+
+    def extent_of(self, shape: Sequence[int]) -> _Extent:
+        *outer, depth = self.shape
+        blocks = (*outer, depth // BLOCK)
+        shapes = {
+            self.shape: _Extent.WHOLE, (*blocks, BLOCK): _Extent.BLOCKS,
+            blocks: _Extent.SCALES, (*blocks, 1): _Extent.SCALES, (): _Extent.SCALAR,
+        }  # fmt: skip
+        if tuple(shape) not in shapes:
+            raise _OtherwiseMade
+        return shapes[tuple(shape)]
+
+    def made(self, value: Value, known: dict[Value, _Made]) -> _Made:
+        """How a value is made. Raises _OtherwiseMade."""
+        if value not in known:
+            known[value] = self._made(value, known)
+        return known[value]
+
+    def _made(self, value: Value, known: dict[Value, _Made]) -> _Made:
+        op = value.producer
+        if is_splat(value):
+            assert op is not None
+            number = op.attributes["value"].flat[0]
+            return _Made(_Extent.SCALAR, lambda *_: number)
+        extent = self.extent_of(value.shape)
+        if value.dtype.name in _ELEMENTS and extent in (_Extent.WHOLE, _Extent.BLOCKS):
+            elements = value.dtype
+            return _Made(extent, lambda codes, _: codes.view(elements), elements=value)
+        if value.dtype == _SCALE and extent is _Extent.SCALES:
+            return _Made(extent, lambda _, codes: codes.view(_SCALE), scales=value)
+        if op is None or op.name not in _COMPUTED or op.regions:
+            raise _OtherwiseMade
+        return self._combined(op, [self.made(operand, known) for operand in op.operands], extent)
+
+    def _combined(self, op: Op, operands: list[_Made], extent: _Extent) -> _Made:
+        allowed = {extent, _Extent.SCALAR}
+        if op.name == "reshape":
+            allowed |= {_Extent.WHOLE, _Extent.BLOCKS} if extent in _OF_ELEMENTS else {extent}
+        elif op.name == "broadcast_in_dim":
+            allowed.add(_Extent.SCALES)
+            dims = tuple(op.attributes["broadcast_dimensions"])
+            if dims != tuple(range(len(dims))):
+                raise _OtherwiseMade
+        if not {operand.extent for operand in operands} <= allowed:
+            raise _OtherwiseMade
+        compute = _COMPUTED[op.name](op)
+        makers = [operand.compute for operand in operands]
+        return _Made(
+            extent,
+            lambda e, s: compute(*(make(e, s) for make in makers)),
+            _only(operand.elements for operand in operands),
+            _only(operand.scales for operand in operands),
+        )
+
+
+_OF_ELEMENTS = (_Extent.WHOLE, _Extent.BLOCKS)
+
+
+def _only(values: Any) -> Value | None:
+    """The one value among them, if there is any. Raises _OtherwiseMade: there are several."""
+    different = {value for value in values if value is not None}
+    if len(different) > 1:
+        raise _OtherwiseMade
+    return next(iter(different), None)
+
+
+def _same(op: Op) -> Callable[..., Array]:
+    return lambda value: value
+
+
+def _elementwise(function: Callable[..., Array]) -> Callable[[Op], Callable[..., Array]]:
+    return lambda op: function
+
+
+def _converted(op: Op) -> Callable[..., Array]:
+    return lambda value: np.asarray(value).astype(op.result.dtype)
+
+
+def _cast(op: Op) -> Callable[..., Array]:
+    if op.operands[0].dtype.itemsize != op.result.dtype.itemsize:
+        raise _OtherwiseMade
+    return lambda value: np.asarray(value).view(op.result.dtype)
+
+
+def _compared(op: Op) -> Callable[..., Array]:
+    return _COMPARISONS[op.attributes["comparison_direction"]]
+
+
+_COMPARISONS: Mapping[str, Callable[..., Array]] = {
+    "EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal,
+    "GT": np.greater, "GE": np.greater_equal,
+}  # fmt: skip
+
+_COMPUTED: Mapping[str, Callable[[Op], Callable[..., Array]]] = {
+    "reshape": _same,
+    "broadcast_in_dim": _same,
+    "convert": _converted,
+    "bitcast_convert": _cast,
+    "compare": _compared,
+    "select": _elementwise(np.where),
+    "add": _elementwise(np.add),
+    "subtract": _elementwise(np.subtract),
+    "multiply": _elementwise(np.multiply),
+    "maximum": _elementwise(np.maximum),
+    "minimum": _elementwise(np.minimum),
+    "shift_left": _elementwise(np.left_shift),
+}
+"""Operation -> the function of its operands in numpy."""
+
+
+def find_blocks(value: Value) -> tuple[Value, Value] | None:
+    """The elements and the scales that an operand [..., K] of a product stands for, if it stands
+    for MX blocks along its last dimension."""
+    if not value.shape or value.shape[-1] % BLOCK:
+        return None
+    try:
+        made = _Operand(value.shape).made(value, {})
+    except _OtherwiseMade:
+        return None
+    if made.elements is None or made.scales is None or made.extent is not _Extent.WHOLE:
+        return None
+    return (made.elements, made.scales) if _is_scaled(made) else None
+
+
+def _is_scaled(made: _Made) -> bool:
+    """Whether each pair of codes gives the number that it stands for."""
+    assert made.elements is not None
+    elements, codes = np.meshgrid(*[np.arange(256, dtype=np.uint8)] * 2)
+    with np.errstate(all="ignore"):
+        found = np.asarray(made.compute(elements, codes)).astype(np.float32)
+        numbers = elements.view(made.elements.dtype).astype(np.float32)
+        wanted = np.ldexp(numbers, codes.astype(np.int32) - _BIAS)
+    wanted[codes == _NAN] = np.nan
+    return found.shape == wanted.shape and np.array_equal(found, wanted, equal_nan=True)
+
+
+def dot_general(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """`block_scaled_product` of elements and scales, where the Tensor engine has MX.
+
+    Its operands are both sides' elements [..., K], then their scales [..., K / 32].
+    """
+    numbers = op.attributes["dot_dimension_numbers"]
+    contracted = numbers["lhs_contracting_dimensions"], numbers["rhs_contracting_dimensions"]
+    last = [(len(operand.shape) - 1,) for operand in op.operands]
+    is_whole = op.operands[0].shape[-1] % (QUADRANT * WORD) == 0 if op.operands[0].shape else False
+    if [*map(tuple, contracted)] != last or not is_whole or not _are_matrices(op):
+        return None
+    sides = [find_blocks(operand) for operand in op.operands if _has_packed(writer)]
+    found = [side for side in sides if side is not None]
+    if len(found) < 2 or op.result.dtype != np.float32:
+        return None
+    elements, scales = zip(*found, strict=True)
+    shapes = [operand.shape for operand in op.operands]
+    values = [writer.reshape(value, shape) for value, shape in zip(elements, shapes, strict=True)]
+    codes = [
+        writer.reshape(value, (*shape[:-1], shape[-1] // BLOCK))
+        for value, shape in zip(scales, shapes, strict=True)
+    ]
+    attributes = {"dot_dimension_numbers": numbers}
+    return [
+        writer.add(
+            "block_scaled_product", *values, *codes, shape=op.result.shape, dtype=np.float32,
+            **attributes,
+        )
+    ]  # fmt: skip
+
+
+def _has_packed(writer: Writer) -> bool:
+    """Whether the Tensor engine multiplies packed words of four elements."""
+    return all(f"{name}_x{WORD}" in writer.tensor.rates for name in _ELEMENTS)
+
+
+def _are_matrices(op: Op) -> bool:
+    """Whether operands are [batch, rows, K] with rows in even number, as stationary operands of MX
+    have to be."""
+    numbers = op.attributes["dot_dimension_numbers"]
+    batches = numbers["lhs_batching_dimensions"], numbers["rhs_batching_dimensions"]
+    return all(
+        tuple(batch) == tuple(range(len(operand.shape) - 2)) and operand.shape[-2] % 2 == 0
+        for batch, operand in zip(batches, op.operands, strict=True)
+    )
+
+
+BLOCK_SCALED: Mapping[str, Rewrite] = {"dot_general": dot_general}
+"""Operation -> what the engines multiply instead."""
