@@ -30,15 +30,16 @@ from jax.typing import ArrayLike, DTypeLike
 
 from neuronjax.errors import BlockShapeError, MXOperandError, UnknownFormatError
 from neuronjax.formats import FLOAT8_E8M0FNU, FLOAT32, MX_FORMATS, MXFormat
+from neuronjax.machine.specs import MX_BLOCK, MX_WORD
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Scale = Literal["ocp", "neuron"]
 
-BLOCK = 32
+BLOCK = MX_BLOCK
 """Elements that share a scale."""
 
-PACKED = 4
+PACKED = MX_WORD
 """Elements in each word of the packed types ``float8_*_x4`` and ``float4_*_x4``."""
 
 _HEADROOM = {"ocp": 0, "neuron": 1}

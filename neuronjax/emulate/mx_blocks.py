@@ -10,10 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from neuronjax.emulate.element_types import numpy_dtype
+from neuronjax.machine.specs import MX_BLOCK, MX_WORD
 from neuronjax.program.element_types import Packed
 
 Array = np.ndarray
-_PARTITIONS = 8
+_PARTITIONS = MX_BLOCK // MX_WORD
 _BIAS, _NAN = 127, 0xFF
 
 

@@ -12,13 +12,14 @@ from neuronjax.emulate.frame import Values
 from neuronjax.emulate.rule import Rules
 from neuronjax.emulate.unit import Array, Part, Read, Run, Unit
 from neuronjax.formats import FLOAT8_E8M0FNU
+from neuronjax.machine.specs import MX_BLOCK, MX_WORD, QUADRANT
 from neuronjax.program.element_types import Packed
 from neuronjax.program.operand import Access
 from neuronjax.program.operators import PerformanceMode
 from neuronjax.program.tensor_engine import Matmul, MatmulMX, TensorTranspose
 
-_QUADRANT, _SCALED = 32, 8
-"""Number of partitions in a quadrant, and of those that share a scale."""
+_SCALED = MX_BLOCK // MX_WORD
+"""Number of partitions that share a scale."""
 
 
 def product(stationary: Array, moving: Array) -> Array:
@@ -81,7 +82,7 @@ def unpacked(words: Array, dtype: Packed) -> Array:
 def scale_rows(partitions: int) -> Array:
     """The row of scales of each partition: four rows per quadrant of 32, one per 8 partitions."""
     partition = np.arange(partitions)
-    return partition // _QUADRANT * _QUADRANT + partition % _QUADRANT // _SCALED
+    return partition // QUADRANT * QUADRANT + partition % QUADRANT // _SCALED
 
 
 def _scales(codes: Array) -> Array:

@@ -26,6 +26,11 @@ ACCESS_DIMS = 4
 """Free dimensions of an access pattern, in every generation (isa)."""
 WORD_BYTES = 4
 """Bytes of the numbers that engines compute with."""
+QUADRANT = 32
+"""Partitions in a quadrant: accesses may start at its first (isa)."""
+MX_BLOCK, MX_WORD = 32, 4
+"""Elements that share a scale (OCP Microscaling Formats 1.0), and elements of a packed word; a
+block lies on neighbouring partitions, a word on each (isa: nc_matmul_mx)."""
 MAX8_ELEMENTS, MAX8_CHOSEN = 16_384, 8
 """Most elements of a row of which Vector finds the greatest, and how many it finds (isa: max8)."""
 MOVING_COLUMNS = 512

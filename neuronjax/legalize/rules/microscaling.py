@@ -10,13 +10,11 @@ from typing import Any
 from neuronjax.hlo.custom_calls import custom_call_target
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.rules.rule import Check, Rule, Site, stablehlo
+from neuronjax.machine.specs import MX_BLOCK, MX_WORD
 
 QUANTIZE = "QuantizeMX"
 MATMUL = ("__op$block_scaled_dot", "ScaledMatmul")
-BLOCK = 32
 _ELEMENTS = ("float8_e5m2", "float8_e4m3fn")
-_PACKED = 4
-"""FP8 values in one U32."""
 
 
 class _Malformed(ValueError):
@@ -110,8 +108,8 @@ def _invalid_dimension(site: Site) -> str | None:
 
 
 def _block_size(site: Site) -> str | None:
-    size = _config(site.op).get("block_size", BLOCK)
-    return None if size == BLOCK else f"block_size is {size}"
+    size = _config(site.op).get("block_size", MX_BLOCK)
+    return None if size == MX_BLOCK else f"block_size is {size}"
 
 
 def _scale_method(site: Site) -> str | None:
@@ -134,7 +132,7 @@ def _malformed_quantize(site: Site) -> str | None:
     if _element(types[0]) != "ui32":
         return f"quantized_data is {_element(types[0])}, it must be ui32"
     dim, shape = _dimension(site)
-    wanted = [size // _PACKED if axis == dim else size for axis, size in enumerate(shape)]
+    wanted = [size // MX_WORD if axis == dim else size for axis, size in enumerate(shape)]
     given = list(types[0].shape)
     if len(given) == len(wanted) and given != wanted:
         return f"quantized_data has shape {given}, it must be {wanted}"
@@ -148,7 +146,7 @@ def _two_results(site: Site) -> str | None:
 
 def _indivisible(site: Site) -> str | None:
     dim, shape = _dimension(site)
-    return f"dimension {dim} has size {shape[dim]}" if shape[dim] % _PACKED else None
+    return f"dimension {dim} has size {shape[dim]}" if shape[dim] % MX_WORD else None
 
 
 def _e4m3fn_converted(site: Site) -> str | None:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from neuronjax.lower.cores.halving import halves
-from neuronjax.lower.join.unread_tiles import without_unread_tiles
+from neuronjax.lower.cores.unread_tiles import without_unread_tiles
 from neuronjax.lower.memory.lifetimes import carried
 from neuronjax.lower.prices import Prices, busiest_time
 from neuronjax.lower.sync.overlap import Overlaps

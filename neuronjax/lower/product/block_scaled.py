@@ -23,7 +23,7 @@ from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.view import View, whole_view
 from neuronjax.lower.write.builder import KernelBuilder
 from neuronjax.lower.write.kernel_labels import chain_name
-from neuronjax.machine.specs import PARTITIONS
+from neuronjax.machine.specs import MX_BLOCK, MX_WORD, PARTITIONS, QUADRANT
 from neuronjax.program.affine import Flag
 from neuronjax.program.element_types import INTEGERS, PACKED, ElementType, Packed, bytes_of
 from neuronjax.program.instruction import Instruction
@@ -32,8 +32,6 @@ from neuronjax.program.program import Alias
 from neuronjax.program.tensor_engine import MatmulMX
 
 _WORD, _CODE = INTEGERS["uint32"], INTEGERS["uint8"]
-_QUADRANT, _SCALES = 32, 4
-"""Partitions in a quadrant, and blocks of its words."""
 
 
 @dataclass
@@ -144,17 +142,19 @@ def _words(scope: Scope, op: Op, value: Value, others: int) -> View:
 
 def _codes(scope: Scope, op: Op, value: Value) -> View:
     """Scales [..., M, K / 32] as a byte for each word [..., M, K / 4]: of a quadrant, the engine
-    reads the scales of its four blocks from the first four partitions, here from any four."""
+    reads the scales of its blocks from the first partitions, here from any that follow each other.
+    """
     view = _seen_as(scope, value, _CODE)
     buffer, (*outer, count, rows) = _turned(scope, op, view)
-    quadrants = count // _SCALES
-    shape = (*outer, quadrants, _QUADRANT // _SCALES, _SCALES, rows)
-    source = whole_view(buffer, (*outer, quadrants, _SCALES, rows))
+    blocks = QUADRANT * MX_WORD // MX_BLOCK
+    quadrants = count // blocks
+    shape = (*outer, quadrants, QUADRANT // blocks, blocks, rows)
+    source = whole_view(buffer, (*outer, quadrants, blocks, rows))
     rank = len(source.shape)
     repeated = source.broadcast(shape, (*range(rank - 2), rank - 1, rank))
     target = scope.scratch(shape, _CODE)
     scope.copy(repeated, whole_view(target, shape), op)
-    return whole_view(target, (*outer, quadrants * _QUADRANT, rows)).transposed(_turn(view))
+    return whole_view(target, (*outer, quadrants * QUADRANT, rows)).transposed(_turn(view))
 
 
 def _seen_as(scope: Scope, value: Value, dtype: ElementType) -> View:

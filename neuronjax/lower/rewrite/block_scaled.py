@@ -3,7 +3,7 @@
 JAX writes such a product (`jax.nn.scaled_matmul`, or by hand) as FP8 elements times scales of E8M0
 that 32 neighbours share, reshaped, and multiplied in FP32. How the numbers are made is not compared
 with a pattern: whatever is made of one element and one scale alone is computed here for all 65,536
-pairs of codes, and has to be element · 2**(code - 127) (OCP Microscaling Formats, 5.3 and 5.4).
+pairs of codes, and has to be the element times the scale (OCP Microscaling Formats 1.0, 5.3, 5.4).
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ import numpy as np
 from neuronjax.hlo.graph import Op, Value
 from neuronjax.lower.operations import is_splat
 from neuronjax.lower.rewriter import Rewrite, Writer
+from neuronjax.machine.specs import MX_BLOCK, MX_WORD, QUADRANT
 
-BLOCK, WORD, QUADRANT = 32, 4, 32
-"""Elements that share a scale, elements of a packed word, words of which it takes a multiple."""
-_BIAS, _NAN = 127, 255
 _ELEMENTS = ("float8_e4m3fn", "float8_e5m2")
 _SCALE = np.dtype(ml_dtypes.float8_e8m0fnu)
 
@@ -63,9 +61,9 @@ class _Operand:
 
     def extent_of(self, shape: Sequence[int]) -> _Extent:
         *outer, depth = self.shape
-        blocks = (*outer, depth // BLOCK)
+        blocks = (*outer, depth // MX_BLOCK)
         shapes = {
-            self.shape: _Extent.WHOLE, (*blocks, BLOCK): _Extent.BLOCKS,
+            self.shape: _Extent.WHOLE, (*blocks, MX_BLOCK): _Extent.BLOCKS,
             blocks: _Extent.SCALES, (*blocks, 1): _Extent.SCALES, (): _Extent.SCALAR,
         }  # fmt: skip
         if tuple(shape) not in shapes:
@@ -173,7 +171,7 @@ _COMPUTED: Mapping[str, Callable[[Op], Callable[..., Array]]] = {
 def find_blocks(value: Value) -> tuple[Value, Value] | None:
     """The elements and the scales that an operand [..., K] of a product stands for, if it stands
     for MX blocks along its last dimension."""
-    if not value.shape or value.shape[-1] % BLOCK:
+    if not value.shape or value.shape[-1] % MX_BLOCK:
         return None
     try:
         made = _Operand(value.shape).made(value, {})
@@ -189,11 +187,10 @@ def _is_scaled(made: _Made) -> bool:
     assert made.elements is not None
     elements, codes = np.meshgrid(*[np.arange(256, dtype=np.uint8)] * 2)
     with np.errstate(all="ignore"):
-        found = np.asarray(made.compute(elements, codes)).astype(np.float32)
-        numbers = elements.view(made.elements.dtype).astype(np.float32)
-        wanted = np.ldexp(numbers, codes.astype(np.int32) - _BIAS)
-    wanted[codes == _NAN] = np.nan
-    return found.shape == wanted.shape and np.array_equal(found, wanted, equal_nan=True)
+        given = np.asarray(made.compute(elements, codes)).astype(np.float32)
+        numbers = elements.view(made.elements.dtype).astype(np.float64)
+        wanted = (numbers * codes.view(_SCALE).astype(np.float64)).astype(np.float32)
+    return given.shape == wanted.shape and np.array_equal(given, wanted, equal_nan=True)
 
 
 def dot_general(writer: Writer, op: Op) -> Sequence[Value] | None:
@@ -201,46 +198,40 @@ def dot_general(writer: Writer, op: Op) -> Sequence[Value] | None:
 
     Its operands are both sides' elements [..., K], then their scales [..., K / 32].
     """
+    has_packed = all(f"{name}_x{MX_WORD}" in writer.tensor.rates for name in _ELEMENTS)
+    if not has_packed or op.result.dtype != np.float32 or not _are_matrices(op):
+        return None
+    sides = [find_blocks(operand) for operand in op.operands]
+    if None in sides:
+        return None
+    elements, codes = [], []
+    for operand, (values, scales) in zip(op.operands, filter(None, sides), strict=True):
+        *outer, depth = operand.shape
+        elements.append(writer.reshape(values, operand.shape))
+        codes.append(writer.reshape(scales, (*outer, depth // MX_BLOCK)))
     numbers = op.attributes["dot_dimension_numbers"]
-    contracted = numbers["lhs_contracting_dimensions"], numbers["rhs_contracting_dimensions"]
-    last = [(len(operand.shape) - 1,) for operand in op.operands]
-    is_whole = op.operands[0].shape[-1] % (QUADRANT * WORD) == 0 if op.operands[0].shape else False
-    if [*map(tuple, contracted)] != last or not is_whole or not _are_matrices(op):
-        return None
-    sides = [find_blocks(operand) for operand in op.operands if _has_packed(writer)]
-    found = [side for side in sides if side is not None]
-    if len(found) < 2 or op.result.dtype != np.float32:
-        return None
-    elements, scales = zip(*found, strict=True)
-    shapes = [operand.shape for operand in op.operands]
-    values = [writer.reshape(value, shape) for value, shape in zip(elements, shapes, strict=True)]
-    codes = [
-        writer.reshape(value, (*shape[:-1], shape[-1] // BLOCK))
-        for value, shape in zip(scales, shapes, strict=True)
-    ]
-    attributes = {"dot_dimension_numbers": numbers}
     return [
         writer.add(
-            "block_scaled_product", *values, *codes, shape=op.result.shape, dtype=np.float32,
-            **attributes,
+            "block_scaled_product", *elements, *codes, shape=op.result.shape, dtype=np.float32,
+            dot_dimension_numbers=numbers,
         )
     ]  # fmt: skip
 
 
-def _has_packed(writer: Writer) -> bool:
-    """Whether the Tensor engine multiplies packed words of four elements."""
-    return all(f"{name}_x{WORD}" in writer.tensor.rates for name in _ELEMENTS)
-
-
 def _are_matrices(op: Op) -> bool:
-    """Whether operands are [batch, rows, K] with rows in even number, as stationary operands of MX
-    have to be."""
+    """Whether operands are [batch, rows, K] as MX takes them: whole quadrants of words, and rows in
+    even number, as those of stationary operands have to be."""
     numbers = op.attributes["dot_dimension_numbers"]
-    batches = numbers["lhs_batching_dimensions"], numbers["rhs_batching_dimensions"]
-    return all(
-        tuple(batch) == tuple(range(len(operand.shape) - 2)) and operand.shape[-2] % 2 == 0
-        for batch, operand in zip(batches, op.operands, strict=True)
-    )
+    for side, operand in zip(("lhs", "rhs"), op.operands, strict=True):
+        rank = len(operand.shape)
+        contracted = list(numbers[f"{side}_contracting_dimensions"])
+        batch = list(numbers[f"{side}_batching_dimensions"])
+        if rank < 2 or contracted != [rank - 1] or batch != list(range(rank - 2)):
+            return False
+        rows, depth = operand.shape[-2:]
+        if rows % 2 or depth % (QUADRANT * MX_WORD):
+            return False
+    return True
 
 
 BLOCK_SCALED: Mapping[str, Rewrite] = {"dot_general": dot_general}

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from neuronjax.machine.specs import QUADRANT
 from neuronjax.program.operand import Access, RegisterOffset
 from neuronjax.program.rules.site import Complaint, Site
 
-QUADRANT = 32
-"""Accesses may start at multiples of this many partitions."""
 MAX_DIMS = 4
 MAX_SIZE = (1 << 16) - 1
 MIN_STRIDE, MAX_STRIDE = -(1 << 15), (1 << 15) - 1

@@ -18,6 +18,7 @@ from neuronjax.formats import (
     FLOAT32,
     TFLOAT32,
 )
+from neuronjax.machine.specs import QUADRANT
 from neuronjax.program.element_types import INTEGERS, PACKED, ElementType, bytes_of
 from neuronjax.program.operand import Access, RegisterOffset
 from neuronjax.program.operators import PerformanceMode
@@ -45,8 +46,6 @@ _RESULTS: dict[int, tuple[ElementType, ...]] = {
 _SCALES: tuple[ElementType, ...] = (FLOAT8_E8M0FNU, INTEGERS["uint8"])
 VECTOR_TRANSPOSE = 32
 """Rows and columns of a transpose on the Vector engine."""
-MX_PARTITIONS = 32
-"""The partitions of MX operands are a multiple of this number."""
 
 
 def matmul_shape(site: Site) -> Iterator[Complaint]:
@@ -73,9 +72,9 @@ def matmul_shape(site: Site) -> Iterator[Complaint]:
     if (dst.partitions, dst.free_elements) != (m, n):
         actual = f"dst has {dst.partitions} partitions of {dst.free_elements} elements"
         yield actual, f"{m} of {n}"
-    if isinstance(product, MatmulMX) and (still.partitions % MX_PARTITIONS or m % 2):
+    if isinstance(product, MatmulMX) and (still.partitions % QUADRANT or m % 2):
         actual = f"MX stationary has {still.partitions} partitions of {m} elements"
-        yield actual, f"a multiple of {MX_PARTITIONS}, and an even number"
+        yield actual, f"a multiple of {QUADRANT}, and an even number"
 
 
 def _most_moving(site: Site, dst: Access) -> int:
