@@ -1,8 +1,8 @@
 """`block_scaled_product`: a product of MX blocks on the Tensor engine.
 
-Source: NKI ISA nc_matmul_mx. Elements lie in memory as four neighbours in a word, whose scales lie
-in a tensor beside them, a byte for each word. Panels of both are loaded in the same way: the words
-of a block lie on eight neighbouring partitions, and scales on the first four of a quadrant.
+Source: NKI ISA nc_matmul_mx. Four neighbours of an operand are a word; its scales are a tensor
+beside it, with a byte for each word. Panels of both are loaded in the same way: the words of a
+block lie on eight neighbouring partitions, and scales on the first four of a quadrant.
 """
 
 from __future__ import annotations
