@@ -21,6 +21,8 @@ from models.parameters import Parameters, merge
 from models.pretrained import Pretrained, describe
 
 SEPARATOR = "|"  # between the parts of an input
+OVERLAP = 128  # tokens that a window repeats of the one before, as transformers' pipelines do
+AT_ONCE = 8  # windows that are computed at a time
 
 
 class Reader(NamedTuple):
@@ -35,17 +37,56 @@ class Reader(NamedTuple):
         outputs = _run(self.model.graph, self.model.parameters, inputs)
         return {name: np.asarray(value) for name, value in outputs.items()}
 
-    def rows(self, texts: Sequence[tokenizers.Encoding]) -> dict[str, np.ndarray]:
-        """Texts padded to the same length: tokens, real, and token types if the model uses them.
+    def encode(self, text: str, other: str | None = None) -> tokenizers.Encoding:
+        """The tokens of a text or of a pair; what the model's context does not hold is left out,
+        at the end of the longer text first, with a word to the terminal."""
+        encoding, context = self.tokenizer.encode(text, other), self.model.config.max_seq_len
+        if len(encoding.ids) <= context:
+            return encoding
+        say(
+            f"the text has {len(encoding.ids)} tokens, but the model's context is {context}: the "
+            "end is left out"
+        )
+        return self._cut((text, other), context, 0, "longest_first")
 
-        Raises DataError if one is longer than the model's context.
+    def windows(
+        self, text: str, other: str | None = None, *, size: int | None = None
+    ) -> list[tokenizers.Encoding]:
+        """The tokens of a text in windows of at most `size` tokens, the model's context unless
+        given, of which each repeats the last ones of that before; of a pair, each window has the
+        whole first text.
+
+        Raises DataError if the first of a pair leaves no room for the other.
         """
-        length = max(len(text.ids) for text in texts)
-        if length > self.model.config.max_seq_len:
+        size = min(size or self.model.config.max_seq_len, self.model.config.max_seq_len)
+        overlap = min(size // 2, OVERLAP)
+        marks = self.tokenizer.num_special_tokens_to_add(other is not None)
+        first = len(self.tokenizer.encode(text, add_special_tokens=False).ids)
+        if other is not None and first + marks + overlap >= size:
             raise DataError(
-                f"the text has {length} tokens, but the model's context is "
-                f"{self.model.config.max_seq_len}. Shorten the text."
+                f"the first text has {first} tokens, which leaves no room for the other in the "
+                f"{size} that the model reads at a time. Shorten it."
             )
+        strategy = "longest_first" if other is None else "only_second"
+        encoding = self._cut((text, other), size, overlap, strategy)
+        return [encoding, *encoding.overflowing]
+
+    def outputs_of(self, texts: Sequence[tokenizers.Encoding]) -> list[dict[str, np.ndarray]]:
+        """The outputs of each text's tokens [T, …], some texts computed at a time."""
+        results: list[dict[str, np.ndarray]] = []
+        for begin in range(0, len(texts), AT_ONCE):
+            some = list(texts[begin : begin + AT_ONCE])
+            filled = some + some[-1:] * (min(AT_ONCE, len(texts)) - len(some))  # one shape for all
+            outputs = self.outputs(self.rows(filled))
+            results += [
+                {name: value[i, : len(text.ids)] for name, value in outputs.items()}
+                for i, text in enumerate(some)
+            ]
+        return results
+
+    def rows(self, texts: Sequence[tokenizers.Encoding]) -> dict[str, np.ndarray]:
+        """Texts padded to the same length: tokens, real, and token types if the model uses them."""
+        length = max(len(text.ids) for text in texts)
         names = {"tokens": "ids", "real": "attention_mask", "types": "type_ids"}
         if not self.has_types:
             del names["types"]
@@ -59,6 +100,15 @@ class Reader(NamedTuple):
             "tokens": np.where(rows["real"], rows["tokens"], pad),
             "real": rows["real"].astype(bool),
         }
+
+    def _cut(
+        self, pair: tuple[str, str | None], size: int, overlap: int, strategy: str
+    ) -> tokenizers.Encoding:
+        self.tokenizer.enable_truncation(size, stride=overlap, strategy=strategy)
+        try:
+            return self.tokenizer.encode(*pair)
+        finally:
+            self.tokenizer.no_truncation()
 
     def problem_type(self, count: int) -> str:
         """The kind of a classifier's outputs, as transformers decides it: by `problem_type`;

@@ -15,7 +15,11 @@ from models.weights.generation import read_generation
 
 def _run(request: Request) -> None:
     reader = open_reader(request)
-    source = np.array(reader.tokenizer.encode(request.input).ids, np.int32)
+    has_limit = (
+        reader.model.config.cache_shape.longest is not None
+    )  # as relative positions have not
+    encode = reader.encode if has_limit else reader.tokenizer.encode
+    source = np.array(encode(request.input).ids, np.int32)
     if not source.size:
         raise DataError("--input is empty: give at least one character")
     model = reader.model

@@ -134,7 +134,7 @@ def test_question_answering(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_answers_are_not_longer_than_the_limit() -> None:
     text = tokenizer().encode("where", " ".join(["cat"] * 40))
     scores = np.zeros((2, len(text.ids)))
-    scores[0, 3], scores[1, 3 + 39], scores[1, 3 + LONGEST_ANSWER - 1] = 5.0, 9.0, 4.0
+    scores[0, 3], scores[1, 3 + 39], scores[1, 3 + LONGEST_ANSWER - 1] = 5.0, 8.0, 4.0
     first, last, _ = best_span(text, *scores)
     assert (first, last) == (3, 3 + LONGEST_ANSWER - 1)
 
@@ -166,6 +166,19 @@ def test_feature_extraction(tmp_path: Path, capsys: pytest.CaptureFixture[str], 
         np.testing.assert_allclose(vectors[kind], value[0], rtol=1e-5, atol=1e-5)
 
 
+def test_the_end_of_a_long_text_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = write(tmp_path / "model", "BertForSequenceClassification")
+    run_checkpoint(request(directory, "the " + "cat " * 39), None)
+    whole = capsys.readouterr()
+    assert "42 tokens, but the model's context is 32: the end is left out" in whole.err
+    run_checkpoint(request(directory, "the " + "cat " * 29), None)
+    cut = capsys.readouterr()
+    assert whole.out == cut.out
+    assert "left out" not in cut.err
+
+
 def test_text_to_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changes = {"vocab_size": len(WORDS) + 2, "eos_token_id": len(WORDS)}
     directory = write(tmp_path / "model", "T5ForConditionalGeneration", **changes)
@@ -192,12 +205,12 @@ def test_what_only_pipelines_understand_is_refused(
 
 
 def test_what_does_not_suit_is_named(tmp_path: Path) -> None:
-    directory = write(tmp_path / "model", "BertModel")
-    with pytest.raises(LaunchError, match="has 42 tokens, but the model's context is 32"):
-        run_checkpoint(request(directory, "cat " * 40), None)
+    directory = write(tmp_path / "model", "BertForQuestionAnswering")
+    with pytest.raises(LaunchError, match="40 tokens, which leaves no room for the other"):
+        run_checkpoint(request(directory, "cat " * 40 + "| the mat"), None)
     (directory / "tokenizer.json").unlink()
     with pytest.raises(LaunchError, match=r"holds no tokenizer\.json"):
-        run_checkpoint(request(directory, "cat"), None)
+        run_checkpoint(request(directory, "cat | the mat"), None)
 
 
 @pytest.mark.parametrize(
