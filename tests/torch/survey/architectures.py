@@ -79,7 +79,7 @@ def inputs_of(module: Any, config: Any) -> dict[str, Any]:
     inputs = {name: _input(name, config) for name in dict.fromkeys(names) if name in taken}
     if "spatial_shapes" in taken and "pixel_values" in inputs:
         inputs |= _of_many_sizes(config)
-    return inputs
+    return inputs | OF_KINDS.get(config.model_type, lambda _: {})(config)
 
 
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -155,9 +155,36 @@ def _spectrum(config: Any) -> torch.Tensor:
     return torch.randn(1, 128, bins)
 
 
+def _images_in_text(config: Any) -> dict[str, torch.Tensor]:
+    """Two images, which every token sees."""
+    return {
+        "pixel_values": torch.randn(1, 2, *_pictures(config).shape[1:]),
+        "image_attention_mask": torch.ones(1, LENGTH, 2, dtype=torch.int64),
+    }
+
+
+OF_KINDS: dict[str, Callable[[Any], dict[str, torch.Tensor]]] = {
+    "granite_speech5_ctc": lambda config: {
+        "input_features": torch.randn(1, 32, 4 * _found(config, "num_mel_bins", 80))
+    },
+    "idefics": _images_in_text,
+    "kyutai_speech_to_text": lambda config: {
+        "input_ids": torch.randint(3, WORDS // 2, (1, LENGTH, config.num_codebooks + 1))
+    },
+    "speecht5": lambda config: {
+        name: torch.randn(1, LENGTH, config.hidden_size)
+        for name in ("input_values", "decoder_input_values")
+    },
+    "voxtral_realtime": lambda config: {
+        "input_features": torch.randn(1, config.audio_config.num_mel_bins, 8 * LENGTH)
+    },
+}
+"""Inputs of architectures that names and signatures do not tell, by the kind."""
+
 INPUTS: dict[str, Callable[[Any], torch.Tensor]] = {
     "decoder_input_ids": _codes,
-    ".*input_ids|task_inputs": _words,
+    ".*input_ids": _words,
+    "task_inputs": lambda config: torch.randint(3, WORDS // 2, (1, config.task_seq_len)),
     "pixel_values|pixel_values_videos|x": _pictures,
     "input_features": _spectrum,
     "input_values|audio": lambda config: torch.randn(1, 1600),
