@@ -65,7 +65,8 @@ def _check(package: str, release: str) -> None:
 
 
 def _type_as(tensor: Any, other: Any) -> Any:
-    """A tensor in the type of another. torchax' own changes the type of the tensor itself."""
+    """A tensor in the type of another. torchax' own changes the type of the tensor itself, and is a
+    method of its class, which its registry of operators cannot override."""
     return tensor.to(other.dtype)
 
 

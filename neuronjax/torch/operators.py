@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import torch
 import torch.nn.functional as F
-from torchax.ops import jaten
+from torchax.ops import mappings
 from torchax.ops.jtorch import getitem
 from torchax.view import View
 
@@ -153,11 +152,20 @@ def _linear(input: jax.Array, weight: jax.Array, bias: jax.Array | None = None) 
 
 def _add(x: Any, y: Any, *, alpha: float = 1) -> jax.Array:
     """A sum without a product with one, which the compiler would not fuse with a matrix product."""
-    return jaten._run_binary_pointwise_operator(operator.add, x, _times(y, alpha))
+    return _beside(x, y) + _times(_beside(y, x), alpha)
 
 
 def _subtract(x: Any, y: Any, *, alpha: float = 1) -> jax.Array:
-    return jaten._run_binary_pointwise_operator(operator.sub, x, _times(y, alpha))
+    return _beside(x, y) - _times(_beside(y, x), alpha)
+
+
+def _beside(number: Any, tensor: Any) -> Any:
+    """A float of Python in the type that PyTorch gives it beside a tensor; arrays as they are."""
+    if not isinstance(number, float):
+        return number
+    dtype = jnp.result_type(tensor)
+    default = mappings.t2j_dtype(torch.get_default_dtype())
+    return jnp.asarray(number, dtype if jnp.issubdtype(dtype, jnp.inexact) else default)
 
 
 def _add_product(
@@ -170,10 +178,18 @@ def _times(x: Any, factor: float) -> Any:
     return x if factor == 1 else x * factor
 
 
-def _arange(*bounds: Any, start: Any = 0, end: Any = None, step: Any = 1, **rest: Any) -> jax.Array:
+def _arange(
+    *bounds: Any,
+    start: Any = 0,
+    end: Any = None,
+    step: Any = 1,
+    dtype: torch.dtype | None = None,
+    **_: object,
+) -> jax.Array:
     """Takes its bounds by the names that PyTorch gives them, as torchax does not."""
     known = bounds if end is None else (*(bounds or (start,)), end, step)
-    return jaten._aten_arange(*known, **rest)
+    counted: jax.Array = jnp.arange(*known)
+    return counted if dtype is None else counted.astype(mappings.t2j_dtype(dtype))
 
 
 def _assume_true(_: torch.Tensor) -> torch.Tensor:

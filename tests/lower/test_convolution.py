@@ -65,6 +65,9 @@ CASES: list[tuple[str, Convolution, tuple[int, ...], tuple[int, ...]]] = [
      (1, 5, 6, 7, 4), (2, 3, 3, 4, 5)),
     ("no window", conv(("NC", "IO", "NC"), (), ()), (6, 5), (5, 7)),
     ("wide rows", conv(), (1, 3, 600, 8), (3, 3, 8, 4)),
+    ("patches, features first", conv(_NCHW, (2, 3)), (2, 5, 8, 9), (7, 5, 2, 3)),
+    ("patches, kernel last", conv(("NCHW", "HWIO", "NHWC"), (2, 3)), (2, 5, 8, 9), (2, 3, 5, 7)),
+    ("patches in mixed orders", conv(("HCWN", "IHOW", "WNCH"), (4, 2)), (8, 3, 6, 5), (3, 4, 7, 2)),
 ]  # fmt: skip
 
 

@@ -58,6 +58,11 @@ PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[Any, ...]]]
         lambda x, k: sum(jnp.roll(x, i, 0) * k[i % 3, i // 3] for i in range(9)),
         (((64, 64, 128), "float32"), ((3, 3, 128), "float32")),
     ),
+    "patches of images, channels first": (
+        lambda x, k: jax.lax.conv_general_dilated(x, k, (16, 16), "VALID"),
+        lambda x, k: (x + 1, x.reshape(-1, 768) @ k.reshape(-1, 768).T),
+        (((8, 3, 224, 224), "bfloat16"), ((768, 3, 16, 16), "bfloat16")),
+    ),
     "sums of windows": (
         lambda x: jax.lax.reduce_window(x, 0.0, jax.lax.add, (3, 3, 1), (1, 1, 1), "SAME"),
         lambda x: sum(jnp.roll(x, i, 0) for i in range(9)),

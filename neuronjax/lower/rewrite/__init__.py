@@ -4,6 +4,6 @@
   counters of Threefry and Philox; `transposed`: convolutions of dilated inputs.
 * `early_gathers`: gathers move in front of arithmetic; `argmax`, `long_rows`: rows in parts.
 * `counted`: loops that know their trips, and slices that their counters place.
-* `merged_groups`, `depthwise`: convolutions of narrow groups.
+* `merged_groups`, `depthwise`, `patches`: convolutions of narrow groups, of windows side by side.
 * `composed`, `gelu`, `native`: what XLA spelled out becomes what the engines do by themselves.
 """

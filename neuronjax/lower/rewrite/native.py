@@ -18,7 +18,7 @@ from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.lower.operations import PACKED, is_splat, is_widening, number_of, peel, reducer
 from neuronjax.lower.reduction.window import Windows, windows_of
-from neuronjax.lower.rewrite import depthwise, gelu, merged_groups
+from neuronjax.lower.rewrite import depthwise, gelu, merged_groups, patches
 from neuronjax.lower.rewrite.argmax import argmax
 from neuronjax.lower.rewrite.composed import expanded
 from neuronjax.lower.rewrite.dots import rows_with_rows, sum_of_squares
@@ -91,9 +91,9 @@ def product(writer: Writer, op: Op) -> Sequence[Value] | None:
 
 
 def convolution(writer: Writer, op: Op) -> Sequence[Value] | None:
-    """One of narrow numbers, of fewer groups, or products by channel."""
-    narrow = product(writer, op)
-    return narrow or merged_groups.convolution(writer, op) or depthwise.convolution(writer, op)
+    """One of narrow numbers, of fewer groups, products by channel, or a product of patches."""
+    ways = (product, merged_groups.convolution, depthwise.convolution, patches.convolution)
+    return next(filter(None, (way(writer, op) for way in ways)), None)
 
 
 def dot_general(writer: Writer, op: Op) -> Sequence[Value] | None:
