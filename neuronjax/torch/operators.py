@@ -88,33 +88,37 @@ def _attention_weights(
     is_causal: bool,
     scale: float | None,
 ) -> tuple[jax.Array, jax.Array]:
-    """[..., key heads, queries per key head, queries, keys], and what to divide by: their sums."""
-    grouped = _grouped(query, key.shape[-3]) if query.ndim > 2 else query
-    logits = jnp.einsum(
-        "...gqd,...kd->...gqk" if query.ndim > 2 else "qd,kd->qk",
-        grouped, key, preferred_element_type=jnp.promote_types(query.dtype, jnp.float32),
-    ) * (query.shape[-1] ** -0.5 if scale is None else scale)  # fmt: skip
+    """[..., heads, queries, keys], and what to divide by: their sums. Where several heads of
+    queries share a key, heads are [..., key heads, queries per key head]."""
+    dtype = query.dtype
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
     if is_causal:
         mask = jnp.tri(query.shape[-2], key.shape[-2], dtype=bool)
-    if mask is not None and query.ndim > 2 and mask.ndim > 2:
+    is_grouped = query.ndim > 2 and query.shape[-3] != key.shape[-3]
+    if is_grouped and mask is not None and mask.ndim > 2:
         mask = _grouped(mask, key.shape[-3]) if mask.shape[-3] > 1 else mask[..., None, :, :]
+    logits = scale * jnp.einsum(
+        "...gqd,...kd->...gqk" if is_grouped else "...qd,...kd->...qk",
+        _grouped(query, key.shape[-3]) if is_grouped else query,
+        key,
+        preferred_element_type=jnp.promote_types(dtype, jnp.float32),
+    )
     if mask is not None and mask.dtype == bool:
         logits = jnp.where(mask, logits, jnp.finfo(logits.dtype).min)
     elif mask is not None:
         logits = logits + mask
     largest = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
     weights = jnp.exp(logits - largest)
-    return weights.astype(query.dtype), jnp.sum(weights, axis=-1, keepdims=True)
+    return weights.astype(dtype), jnp.sum(weights, axis=-1, keepdims=True)
 
 
 @_of_arrays
 def _weighted(weights: jax.Array, total: jax.Array, value: jax.Array) -> jax.Array:
     """Divides after the product, which has fewer numbers than there are weights."""
-    subscripts = "...gqk,...kd->...gqd" if value.ndim > 2 else "qk,kd->qd"
+    is_grouped = weights.ndim > value.ndim
+    subscripts = "...gqk,...kd->...gqd" if is_grouped else "...qk,...kd->...qd"
     mixed = (jnp.einsum(subscripts, weights, value) / total).astype(value.dtype)
-    if value.ndim == 2:
-        return mixed
-    return mixed.reshape(*mixed.shape[:-4], -1, *mixed.shape[-2:])
+    return mixed.reshape(*mixed.shape[:-4], -1, *mixed.shape[-2:]) if is_grouped else mixed
 
 
 def _grouped(x: jax.Array, groups: int) -> jax.Array:
