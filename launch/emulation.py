@@ -1,7 +1,8 @@
 """Features of the emulated platform only: a device's time, measured or estimated."""
 
+import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,13 +13,22 @@ import numpy as np
 from jax.sharding import AbstractMesh
 
 import neuronjax
-from launch.errors import MeshError, OutputError, SettingsError
+from launch.errors import LaunchError, MeshError, OutputError, SettingsError
 from neuronjax import mx
+from neuronjax.display import Table as Table
+from neuronjax.display import digits as digits
+from neuronjax.display import duration_within as duration_within
+from neuronjax.display import rounded as rounded
 from neuronjax.errors import NeuronError
 from neuronjax.machine.machine import Machine
 from neuronjax.planning.estimate import DEFAULT_TARGET, of_factory, setting_of
+from neuronjax.planning.memory import memory_of
+from neuronjax.planning.prices import price_for as price_for
 from neuronjax.planning.record import Estimate as Estimate
+from neuronjax.planning.runners import Processes as Processes
+from neuronjax.planning.table import occupancy as occupancy
 from neuronjax.planning.workload import Factory
+from neuronjax.timing.network import Op, collective_time
 
 PLATFORM = "neuron"
 
@@ -71,6 +81,61 @@ def estimate_factory(
         return of_factory(factory, setting, mesh, price=price, depths=depths)
     except NeuronError as error:
         raise MeshError(f"cannot estimate for {target}: {error}") from error
+
+
+class Bench:
+    """Machines of one kind, on which programs, collectives and their memory are estimated. What
+    programs share is compiled and simulated once.
+
+    Raises SettingsError for machines that there are not, or of which too little is published.
+    """
+
+    def __init__(self, target: str) -> None:
+        try:
+            self._setting = setting_of(target, None)
+        except NeuronError as error:
+            raise SettingsError(str(error)) from error
+        self.machine = self._setting.machine
+
+    def estimate(
+        self, make: Callable[[AbstractMesh], dict[str, Any]], mesh: AbstractMesh
+    ) -> Estimate:
+        """The estimate for what `make` returns for a mesh. Raises MeshError where it fits no
+        machines of this kind."""
+        try:
+            factory = Factory(make=lambda mesh: make(mesh), name="training step")
+            return of_factory(factory, self._setting, mesh)
+        except NeuronError as error:
+            if isinstance(error.__cause__, LaunchError):
+                raise error.__cause__ from error
+            raise MeshError(f"cannot estimate for {self.machine.target}: {error}") from error
+
+    def collective_ns(self, op: str, nbytes: float, ranks: Sequence[int]) -> float:
+        """The time of a collective of these ranks in a program, by its name in NKI; `nbytes` are
+        those of the whole array."""
+        if len(ranks) == 1:
+            return 0.0
+        timed = collective_time(
+            Op(op), round(nbytes), list(ranks), self.machine, in_program=True,
+            calibration=self._setting.calibration,
+        )  # fmt: skip
+        return timed.total_ns
+
+    def memory(
+        self, numbers: Mapping[str, float]
+    ) -> tuple[dict[str, int], dict[str, tuple[int, int]]]:
+        """Bytes of a core by kind, and the ranges of those that the runtime takes.
+
+        `numbers` are named as in `neuronjax.planning.measure.Measurement`.
+        """
+        memory, runtimes = memory_of(numbers, self.machine, 1)
+        return memory, {kind: (taken.low, taken.high) for kind, taken in runtimes.items()}
+
+
+@functools.cache
+def bench_of(target: str) -> Bench:
+    """The bench of a kind of machine: one for all that a process measures."""
+    return Bench(target)
 
 
 def provide_nki() -> None:

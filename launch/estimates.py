@@ -90,42 +90,53 @@ def estimate(
         target, cores = recipe.target, recipe.cores
     depth: int = work.config.num_layers
     parallelism = config.parallelism.on(config.mesh, cores, work.config, config.batch_size)
-    precision = config.precision.resolve()
+    fitted = replace(config, parallelism=parallelism)
 
     def make(mesh: AbstractMesh, layers: int | None = None) -> dict[str, Any]:
-        model, trained = work.at_depth(layers or depth)
-        schedule = make_schedule(config.schedule, config.steps)
-        training = make_training(
-            model,
-            partial(make_optimizer, config.optimizer, schedule),
-            parallelism,
-            precision,
-            mesh=mesh,
-            batch=work.batch,
-            objective=work.objective,
-            router=config.router,
-            dropout=config.dropout,
-            kernels=config.kernels,
-            trained=trained,
-            clip_norm=config.clip_norm or None,
-            ema_decay=config.optimizer.ema_decay,
-            seed=config.seed,
-        )
-        state = checkpoints.abstract(training.state, training.shardings)
-        batch = checkpoints.abstract(training.batch, training.batch_shardings)
-        return {
-            "fn": training.step,
-            "arguments": (state, batch),
-            "kinds": KINDS,
-            "tokens": work.tokens,
-            "model_flops": work.flops and work.flops(layers or depth),
-            "samples": config.batch_size,
-            "layers": depth,
-        }
+        made = step_workload(work, fitted, mesh, layers or depth)
+        return {**made, "layers": depth}
 
     stages = parallelism.pipeline_parallel_size
     depths = (3, 4) if stages == 1 else (2 * stages, 3 * stages)
     return estimate_factory(make, parallelism.abstract_mesh(), target, depths, price)
+
+
+def step_workload(
+    work: Work, config: TrainConfig, mesh: AbstractMesh, layers: int
+) -> dict[str, Any]:
+    """One step of a model of so many blocks, as `neuronjax estimate` takes workloads.
+
+    The sizes of the config's parallelism are those of the mesh. Raises LaunchError for what cannot
+    be run.
+    """
+    model, trained = work.at_depth(layers)
+    schedule = make_schedule(config.schedule, config.steps)
+    training = make_training(
+        model,
+        partial(make_optimizer, config.optimizer, schedule),
+        config.parallelism,
+        config.precision.resolve(),
+        mesh=mesh,
+        batch=work.batch,
+        objective=work.objective,
+        router=config.router,
+        dropout=config.dropout,
+        kernels=config.kernels,
+        trained=trained,
+        clip_norm=config.clip_norm or None,
+        ema_decay=config.optimizer.ema_decay,
+        seed=config.seed,
+    )
+    state = checkpoints.abstract(training.state, training.shardings)
+    batch = checkpoints.abstract(training.batch, training.batch_shardings)
+    return {
+        "fn": training.step,
+        "arguments": (state, batch),
+        "kinds": KINDS,
+        "tokens": work.tokens,
+        "model_flops": work.flops and work.flops(layers),
+        "samples": config.batch_size,
+    }
 
 
 def define_estimate_flags() -> None:

@@ -30,6 +30,7 @@ COMMANDS = (
     "monitor",
     "nccom",
     "nki",
+    "plan",
     "profile",
     "replay",
     "run",

@@ -1,0 +1,1 @@
+"""The best way to divide a training run over machines: `neuronjax plan`."""
