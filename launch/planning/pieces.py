@@ -179,7 +179,7 @@ class _Bench:
 
 
 def period_of(config: Any) -> int:
-    """After how many blocks of a model the next ones are like the first."""
+    """Finds after how many blocks of a model the next ones are like the first."""
     shallow, deep = layer_depths(config) or (1, 2)
     return 1 if deep == shallow + 1 else shallow
 

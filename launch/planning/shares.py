@@ -26,7 +26,7 @@ class Share:
 
     in_block: bool
     held: int
-    """Between steps: masters and moments."""
+    """Elements of masters and moments, which a core holds between steps."""
     used: int
     """In a step, as gradients and what is rounded for layers: without ZeRO-1."""
     axes: frozenset[str]
@@ -41,11 +41,11 @@ class Sizes:
     optimizer: float
     compute: int
     gradient: int
-    """In the sums over micro-batches."""
+    """That of a gradient in the sums over micro-batches."""
 
     @property
     def in_step(self) -> int:
-        """Of what a step keeps for a parameter from its first micro-batch to its last: the
+        """The bytes that a step keeps for an element from its first micro-batch to its last: the
         gradient's sum, and the weight as layers take it if that is another array."""
         return self.gradient + (self.compute if self.compute != self.weight else 0)
 

@@ -64,7 +64,7 @@ class Plan:
 
     @property
     def parallelism(self) -> Parallelism:
-        """As launch.train takes it."""
+        """The plan as launch.train takes it."""
         piped = self.stages > 1
         return Parallelism(
             pipeline_parallel_size=self.stages,
