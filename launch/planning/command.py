@@ -61,15 +61,15 @@ def _print_plans(
             return iter([answers[number] for number in range(len(asked))])
 
         search = Search(space, top=top, also=published(question))
-        found = search.run(measured, workers)
-    rows = [(best, search.estimate(best, price)) for best in found.best]
+        outcome = search.run(measured, workers)
+    rows = [(best, search.estimate(best, price)) for best in outcome.best]
     if as_json:
-        print(report.to_json(question, found, rows))
+        print(report.to_json(question, outcome, rows))
     elif rows:
-        own = None if found.also is None else (found.also, search.estimate(found.also, price))
-        print(report.text(question, found, rows, own))
+        own = None if outcome.also is None else (outcome.also, search.estimate(outcome.also, price))
+        print(report.text(question, outcome, rows, own))
     else:
-        say(f"error: {report.no_plan(question, found)}")
+        say(f"error: {report.no_plan(question, outcome)}")
     return FOUND if rows else NOTHING_FITS
 
 

@@ -122,10 +122,10 @@ class _Bench:
     def of_blocks(self) -> Measured:
         """Blocks that follow each other on the same cores."""
         plan, blocks = self._plan(MICRO_BATCHES), self._period
-        one, two = (self._step(plan, count * blocks) for count in (1, 2))
-        times = [(step.step_ns - step.launch_ns) / MICRO_BATCHES for step in (one, two)]
+        shallow, deep = (self._step(plan, count * blocks) for count in (1, 2))
+        times = [(step.step_ns - step.launch_ns) / MICRO_BATCHES for step in (shallow, deep)]
         block = (times[1] - times[0]) / blocks
-        return self._line(one, two, blocks, block=block, outside=times[0] - blocks * block)
+        return self._line(shallow, deep, blocks, block=block, outside=times[0] - blocks * block)
 
     def of_pipeline(self) -> Measured:
         """Blocks of a stage, and what stages share."""
@@ -134,18 +134,20 @@ class _Bench:
         other = self._plan(MICRO_BATCHES, many)
         if self._question.cores % (many * self._piece.group * self._piece.expert):
             other = self._plan(MICRO_BATCHES, few, "gpipe")
-        one, two, third = self._step(plan, 1), self._step(plan, 2), self._step(other, 1)
+        shallow, deep, third = self._step(plan, 1), self._step(plan, 2), self._step(other, 1)
         times = [
             (step.step_ns - step.launch_ns) / made.passes
-            for step, made in ((one, plan), (two, plan), (third, other))
+            for step, made in ((shallow, plan), (deep, plan), (third, other))
         ]
         block = times[1] - times[0]
         # Outside of blocks a stage takes a part of the vocabulary: by + shared / stages.
         shared = 0.0
         if other.stages > few:
             shared = (times[0] - times[2]) / (1 / few - 1 / many)
-        measured = self._line(one, two, 1, block=block, outside=times[0] - block - shared / few)
-        slot = self._slot(one, third, plan, other)
+        measured = self._line(
+            shallow, deep, 1, block=block, outside=times[0] - block - shared / few
+        )
+        slot = self._slot(shallow, third, plan, other)
         return replace(
             measured,
             outside_by_stages=shared,
@@ -153,28 +155,30 @@ class _Bench:
             layer_scratch=measured.layer_scratch - (plan.slots + 1) * slot,
         )
 
-    def _slot(self, one: Estimate, other: Estimate, plan: Plan, of_other: Plan) -> float:
+    def _slot(self, shallow: Estimate, other: Estimate, plan: Plan, of_other: Plan) -> float:
         """What a stage keeps of a micro-batch for a block: the difference of two steps, but for
         what more stages have less of embedding and head."""
         size = self._shares.sizes(self._piece.precision).in_step
         fewer = size * (self._used(plan, 1) - self._used(of_other, 1))
-        kept = _scratch(other) - _scratch(one) + fewer
+        kept = _scratch(other) - _scratch(shallow) + fewer
         return max(kept / (of_other.slots - plan.slots), 0.0)
 
     def _line(
-        self, one: Estimate, two: Estimate, blocks: int, *, block: float, outside: float
+        self, shallow: Estimate, deep: Estimate, blocks: int, *, block: float, outside: float
     ) -> Measured:
         def through(first: float, second: float) -> tuple[float, float]:
             slope = (second - first) / blocks
             return first - blocks * slope, slope
 
-        scratch, layer_scratch = through(_scratch(one), _scratch(two))
-        spilled, layer_spilled = through(one.spilled_bytes, two.spilled_bytes)
-        instructions, layer_instructions = through(one.instruction_count, two.instruction_count)
+        scratch, layer_scratch = through(_scratch(shallow), _scratch(deep))
+        spilled, layer_spilled = through(shallow.spilled_bytes, deep.spilled_bytes)
+        instructions, layer_instructions = through(
+            shallow.instruction_count, deep.instruction_count
+        )
         return Measured(
             block=block, outside=outside, scratch=scratch, layer_scratch=layer_scratch,
             spilled=spilled, layer_spilled=layer_spilled, instructions=instructions,
-            layer_instructions=layer_instructions, example=two,
+            layer_instructions=layer_instructions, example=deep,
         )  # fmt: skip
 
 

@@ -94,10 +94,10 @@ class Predictions:
         """What a block takes, and all else, without the share that micro-batches of the measured
         step had in its update of parameters."""
         passes = MICRO_BATCHES + (STAGES[0] - 1 if plan.stages > 1 else 0)
-        rest, one = (self._whole(plan, blocks) for blocks in (0, 1))
+        rest, all_of_one = (self._whole(plan, blocks) for blocks in (0, 1))
         rate = self.update_rate / passes
         outside = measured.outside + measured.outside_by_stages / plan.stages - rate * rest
-        return max(measured.block - rate * (one - rest), 0.0), max(outside, 0.0)
+        return max(measured.block - rate * (all_of_one - rest), 0.0), max(outside, 0.0)
 
     def least_memory(self, plan: Plan) -> dict[str, int]:
         """Bytes that a plan needs at least, by kind, from shapes alone: parameters, gradients, the

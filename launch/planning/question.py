@@ -2,10 +2,8 @@
 
 import difflib
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from launch.config import TrainConfig
 from launch.emulation import cores_of
@@ -141,8 +139,3 @@ def described_by(model: str) -> Described:
 
 def _on_text() -> list[str]:
     return [name for name, recipe in RECIPES.items() if recipe.task is None]
-
-
-def settings_of(recipe: Recipe | None) -> Mapping[str, Any]:
-    """The flags of a preset; none without one."""
-    return {} if recipe is None else recipe.settings()

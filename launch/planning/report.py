@@ -9,7 +9,7 @@ from typing import Any
 from launch.emulation import Estimate, Table, digits, duration_within, occupancy, rounded
 from launch.planning.prediction import BLOCKS, Predicted
 from launch.planning.question import Question
-from launch.planning.search import Found, Nearest
+from launch.planning.search import Nearest, Outcome
 from launch.planning.space import Plan
 
 GIB = 1 << 30
@@ -56,13 +56,13 @@ def command(question: Question, plan: Plan) -> str:
     return " ".join(("python -m launch.train", *words))
 
 
-def text(question: Question, found: Found, rows: Sequence[Row], published: Row | None) -> str:
+def text(question: Question, outcome: Outcome, rows: Sequence[Row], published: Row | None) -> str:
     """The table, what times rest on, and the command line of each plan."""
-    return "\n\n".join(map(str, _parts(question, found, rows, published)))
+    return "\n\n".join(map(str, _parts(question, outcome, rows, published)))
 
 
 def _parts(
-    question: Question, found: Found, rows: Sequence[Row], published: Row | None
+    question: Question, outcome: Outcome, rows: Sequence[Row], published: Row | None
 ) -> Iterator[str | Table]:
     first = rows[0][0]
     lines = [_row(str(number), row, first) for number, row in enumerate(rows, 1)]
@@ -71,7 +71,7 @@ def _parts(
     yield Table(lines, head=_HEADINGS, title=_title(question))
     yield (
         "The best plan of each combination of TP, PP, CP and EP. Times are sums of measured "
-        f"pieces: {len(found.pieces)} of {found.candidates} were measured, for {found.plans:,} "
+        f"pieces: {len(outcome.pieces)} of {outcome.candidates} were measured, for {outcome.plans:,} "
         "plans; those of the others cannot be among these."
     )
     if published is not None:
@@ -142,11 +142,11 @@ def _of_published(rows: Sequence[Row], published: Row) -> str:
     )
 
 
-def no_plan(question: Question, found: Found) -> str:
+def no_plan(question: Question, outcome: Outcome) -> str:
     """Why there is no plan: what the nearest one lacks."""
-    nearest = found.nearest
+    nearest = outcome.nearest
     if nearest is None:
-        return f"no plan: {'; '.join(dict.fromkeys(found.refused.values()))}"
+        return f"no plan: {'; '.join(dict.fromkeys(outcome.refused.values()))}"
     return _short(question, nearest)
 
 
@@ -168,7 +168,7 @@ def _short(question: Question, nearest: Nearest) -> str:
     )
 
 
-def to_json(question: Question, found: Found, rows: Sequence[Row]) -> str:
+def to_json(question: Question, outcome: Outcome, rows: Sequence[Row]) -> str:
     """One object: the question, and each plan with its estimate, parts and command line."""
     plans = [
         {
@@ -189,11 +189,11 @@ def to_json(question: Question, found: Found, rows: Sequence[Row]) -> str:
     return json.dumps(
         {
             "question": asdict(question),
-            "pieces_measured": len(found.pieces),
-            "pieces": found.candidates,
-            "plans_searched": found.plans,
+            "pieces_measured": len(outcome.pieces),
+            "pieces": outcome.candidates,
+            "plans_searched": outcome.plans,
             "plans": plans,
-            "error": None if rows else no_plan(question, found),
+            "error": None if rows else no_plan(question, outcome),
         },
         indent=2,
     )

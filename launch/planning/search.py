@@ -41,8 +41,8 @@ class Nearest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """The outcome of a search.
+class Outcome:
+    """What a search gives.
 
     Attributes:
       best: the best plan of each shape, fastest first, as many as were asked for.
@@ -78,7 +78,7 @@ class Search:
         self._nearest: Nearest | None = None
         self._open = self._that_may_fit()
 
-    def run(self, runner: Runner, width: int = 1) -> Found:
+    def run(self, runner: Runner, width: int = 1) -> Outcome:
         """The best plans; `runner` measures pieces, `width` at a time."""
         candidates = len(self._open)
         is_first = True
@@ -97,7 +97,7 @@ class Search:
             piece = self._also.piece
             self._open.setdefault(piece, [])
             self._take(piece, next(iter(runner([Asked(self._space.question, piece)]))))
-        return Found(
+        return Outcome(
             also=None if self._also is None else self.predict(self._also),
             best=self._ranked()[: self._top],
             nearest=self._nearest,
