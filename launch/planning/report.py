@@ -71,8 +71,8 @@ def _parts(
     yield Table(lines, head=_HEADINGS, title=_title(question))
     yield (
         "The best plan of each combination of TP, PP, CP and EP. Times are sums of measured "
-        f"pieces: {len(outcome.pieces)} of {outcome.candidates} were measured, for {outcome.plans:,} "
-        "plans; those of the others cannot be among these."
+        f"pieces: {len(outcome.pieces)} of {outcome.candidates} were measured, for "
+        f"{outcome.plans:,} plans; those of the others cannot be among these."
     )
     if published is not None:
         yield _of_published(rows, published)
