@@ -180,6 +180,30 @@ def test_views(case: Any) -> None:
     held(case[1], a, b)
 
 
+REPEATED: list[tuple[str, Callable[..., Any], tuple[tuple[int, ...], tuple[int, ...]]]] = [
+    ("keys", lambda q, k: jnp.einsum("bhqd,bhkd->bhqk", q, jnp.repeat(k, 4, 1)),
+     ((2, 12, 2, 16), (2, 3, 140, 16))),
+    ("keys first", lambda q, k: jnp.einsum("bhkd,bhqd->bhkq", jnp.repeat(k, 4, 1), q),
+     ((2, 12, 2, 16), (2, 3, 140, 16))),
+    ("values", lambda w, v: jnp.einsum("bhqk,bhkd->bhqd", w, jnp.repeat(v, 5, 1)),
+     ((2, 10, 1, 70), (2, 2, 70, 16))),
+    ("of one head", lambda q, k: jnp.einsum("bhqd,bhkd->bhqk", q, jnp.repeat(k, 6, 1)),
+     ((2, 6, 3, 16), (2, 1, 33, 16))),
+    ("of the first dimension", lambda q, k: jnp.einsum("hbqd,hbkd->hbqk", q, jnp.repeat(k, 4, 0)),
+     ((8, 2, 1, 16), (2, 2, 40, 16))),
+    ("without rows", lambda q, k: jnp.einsum("bhd,bhkd->bhk", q, jnp.repeat(k, 4, 1)),
+     ((2, 8, 16), (2, 2, 40, 16))),
+    ("all heads again", lambda q, k: jnp.einsum("bhqd,bhkd->bhqk", q, jnp.tile(k, (1, 4, 1, 1))),
+     ((2, 12, 2, 16), (2, 3, 40, 16))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REPEATED, ids=lambda case: case[0])
+def test_repeated_matrices(case: Any) -> None:
+    _, function, (left, right) = case
+    held(function, drawn(left), drawn(right, seed=1))
+
+
 def test_large_products_load_operands_once() -> None:
     """Both operands fit: each of their elements comes from HBM once."""
     a, b = operands("mk,kn->mn", {"m": 1024, "k": 1024, "n": 1024}, ("bfloat16", "bfloat16"))

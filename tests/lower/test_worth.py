@@ -63,6 +63,11 @@ PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[Any, ...]]]
         lambda x, k: (x + 1, x.reshape(-1, 768) @ k.reshape(-1, 768).T),
         (((8, 3, 224, 224), "bfloat16"), ((768, 3, 16, 16), "bfloat16")),
     ),
+    "a token's heads with shared keys": (
+        lambda q, k: jnp.einsum("hd,hkd->hk", q, jnp.repeat(k, 8, 0)),
+        lambda q, k: jnp.einsum("gqd,gkd->gqk", q.reshape(4, 8, 128), k),
+        (((32, 128), "bfloat16"), ((4, 2048, 128), "bfloat16")),
+    ),
     "sums of windows": (
         lambda x: jax.lax.reduce_window(x, 0.0, jax.lax.add, (3, 3, 1), (1, 1, 1), "SAME"),
         lambda x: sum(jnp.roll(x, i, 0) for i in range(9)),

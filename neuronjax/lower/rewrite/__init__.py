@@ -5,5 +5,6 @@
 * `early_gathers`: gathers move in front of arithmetic; `argmax`, `long_rows`: rows in parts.
 * `counted`: loops that know their trips, and slices that their counters place.
 * `merged_groups`, `depthwise`, `patches`: convolutions of narrow groups, of windows side by side.
+* `repeated`: products with copies of a matrix, such as keys that heads share.
 * `composed`, `gelu`, `native`: what XLA spelled out becomes what the engines do by themselves.
 """

@@ -18,7 +18,7 @@ from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.lower.operations import PACKED, is_splat, is_widening, number_of, peel, reducer
 from neuronjax.lower.reduction.window import Windows, windows_of
-from neuronjax.lower.rewrite import depthwise, gelu, merged_groups, patches
+from neuronjax.lower.rewrite import depthwise, gelu, merged_groups, patches, repeated
 from neuronjax.lower.rewrite.argmax import argmax
 from neuronjax.lower.rewrite.composed import expanded
 from neuronjax.lower.rewrite.dots import rows_with_rows, sum_of_squares
@@ -97,8 +97,9 @@ def convolution(writer: Writer, op: Op) -> Sequence[Value] | None:
 
 
 def dot_general(writer: Writer, op: Op) -> Sequence[Value] | None:
-    """A product of rows with rows, or one of narrow numbers."""
-    return rows_with_rows(writer, op) or product(writer, op)
+    """A product without copies of an operand, of rows with rows, or of narrow numbers."""
+    ways = (repeated.dot_general, rows_with_rows, product)
+    return next(filter(None, (way(writer, op) for way in ways)), None)
 
 
 def convert(writer: Writer, op: Op) -> Sequence[Value] | None:
