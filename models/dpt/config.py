@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
+from models.dpt.stem import STRIDE, StemConfig
 from models.errors import ConfigError
 from models.settings import POSITIVE, WIDTH, ModelConfig, OneOf, Range, setting
 from models.vit.config import ViTConfig
@@ -53,6 +54,8 @@ class DPTConfig(ModelConfig):
         default=True,
     )
     num_labels: int | None = None  # classes of places; None = their depth
+    # Convolutions that make the "pixels" of the backbone; the first feature maps are theirs.
+    stem: StemConfig | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,6 +88,8 @@ class DPTConfig(ModelConfig):
                 f"head_index={self.head_index} is out of range: there are {len(self.factors)} "
                 "fused feature maps"
             )
+        if self.stem is not None and self.readout != "project":
+            raise ConfigError(f"readout={self.readout!r} must be 'project' for a hybrid")
         if self.projection and self.fusion_dim != PROJECTED:
             raise ConfigError(
                 f"projection needs fusion_dim={PROJECTED}, but fusion_dim={self.fusion_dim}"
@@ -93,12 +98,19 @@ class DPTConfig(ModelConfig):
     @property
     def image_size(self) -> tuple[int, int]:
         """Height and width, in pixels."""
-        return self.backbone.image_size
+        height, width = self.backbone.image_size
+        scale = 1 if self.stem is None else STRIDE
+        return scale * height, scale * width
 
     @property
     def num_channels(self) -> int:
         """The number of channels of the images."""
-        return self.backbone.num_channels
+        return (self.stem or self.backbone).num_channels
+
+    @property
+    def num_stem_maps(self) -> int:
+        """How many feature maps come from the convolutions."""
+        return 0 if self.stem is None else len(self.stem.depths) - 1
 
     @property
     def chosen(self) -> tuple[int, ...]:

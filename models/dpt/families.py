@@ -1,14 +1,16 @@
 """DPT: from its config.json to the model. Defaults are those of transformers."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from models.architecture import Architecture
 from models.dpt.config import DPTConfig
 from models.dpt.model import DPT
+from models.dpt.stem import STRIDE, StemConfig
 from models.dpt.weights import backbone_table, key_table
-from models.settings import read_model, write_settings
+from models.settings import read_model, read_settings, write_settings
 from models.vit.config import ViTConfig
 from models.vit.families import read_pooler
 from models.vit.model import ViT
@@ -21,11 +23,27 @@ _DEFAULTS: Mapping[str, Any] = {
 }
 
 
+_STEM: Mapping[str, Any] = write_settings(StemConfig())
+_STEM_SHAPE: Mapping[str, Any] = {
+    "model_type": "bit",
+    "global_padding": "SAME",
+    "layer_type": "bottleneck",
+    "embedding_dynamic_padding": True,
+    "hidden_act": "relu",
+    "output_stride": 32,
+    "width_factor": 1,
+}
+"""What the convolutions of published hybrids have, which alone are supported."""
+
+
 def _read(task: str, fields: Fields) -> Mapping[str, Any]:
-    _refuse_other_backbones(fields)
+    is_hybrid = fields.flag("is_hybrid", False)
+    _refuse_other_backbones(fields, hybrids=True)
+    stem = _stem(fields) if is_hybrid else None
     has_norms = fields.flag("use_batch_norm_in_fusion_residual")
     return {
-        "backbone": read_model(ViTConfig, fields),
+        "backbone": _backbone(fields, stem),
+        "stem": stem,
         "fusion_bias": fields.flag("use_bias_in_fusion_residual", not has_norms),
         "num_labels": count_labels(fields) if task == "image-segmentation" else None,
     }
@@ -36,8 +54,36 @@ def _features(fields: Fields) -> Mapping[str, Any]:
     return read_pooler(fields)
 
 
-def _refuse_other_backbones(fields: Fields) -> None:
-    for name in ("is_hybrid", "backbone_config", "backbone"):
+def _stem(fields: Fields) -> StemConfig:
+    """The convolutions of a hybrid."""
+    nested = fields.object("backbone_config", Fields({}, fields.where))
+    padding = nested.text("global_padding", "SAME").upper()
+    known = Fields({**nested.values, "global_padding": padding}, nested.where)
+    known.refuse_others(_STEM_SHAPE)
+    stages = len(known.integers("depths", StemConfig().depths))
+    channels = list(known.integers("hidden_sizes", StemConfig().stage_channels))[:stages]
+    values = Fields({**known.values, "hidden_sizes": channels}, nested.where)
+    return StemConfig(**read_settings(StemConfig, values.of_family(_STEM, {})))
+
+
+def _backbone(fields: Fields, stem: StemConfig | None) -> ViTConfig:
+    """The transformer, which takes the last feature map of a stem for its pixels."""
+    config = read_model(ViTConfig, fields)
+    if stem is None:
+        return config
+    if config.patch_size != (STRIDE, STRIDE) or any(size % STRIDE for size in config.image_size):
+        raise fields.fail(
+            "patch_size", f"it must be {STRIDE}, of which the image size is a multiple"
+        )
+    grid = config.image_size[0] // STRIDE, config.image_size[1] // STRIDE
+    return replace(config, image_size=grid, patch_size=(1, 1), num_channels=stem.stage_channels[-1])
+
+
+def _refuse_other_backbones(fields: Fields, *, hybrids: bool = False) -> None:
+    names = ("backbone", *(() if hybrids else ("is_hybrid",)))
+    if not fields.flag("is_hybrid", False):
+        names += ("backbone_config",)
+    for name in names:
         fields.refuse(name, False, why="only a ViT backbone in the same checkpoint is supported")
 
 

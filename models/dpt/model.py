@@ -8,11 +8,13 @@ import jax.numpy as jnp
 from flax import nnx
 
 from models.dpt.config import DPTConfig
+from models.dpt.stem import Stem
 from models.layers.activations import activation
 from models.layers.axes import make_bias
 from models.layers.convolution import Conv
 from models.layers.factory import LayerFactory
 from models.layers.norms import BatchNorm
+from models.layers.pixels import check_pixels
 from models.layers.resize import resize
 from models.vit.model import ViT
 
@@ -142,9 +144,22 @@ class DPT(nnx.Module):
     def __init__(self, config: DPTConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
         labels = config.num_labels
+        first = config.num_stem_maps
         pairs = list(zip(config.neck_dims, config.factors, strict=True))
+        self.stem = (
+            None
+            if config.stem is None
+            else Stem(
+                config.stem,
+                stddev=config.backbone.initializer_range,
+                param_dtype=config.param_dtype,
+                rngs=rngs,
+            )
+        )
         self.backbone = ViT(config.backbone, rngs=rngs)
-        self.reassemblies = nnx.List([Reassembly(config, *pair, rngs=rngs) for pair in pairs])
+        self.reassemblies = nnx.List(
+            [Reassembly(config, *pair, rngs=rngs) for pair in pairs[first:]]
+        )
         self.convolutions = nnx.List(
             [_conv(config, dim, config.fusion_dim, rngs, bias=False) for dim, _ in pairs]
         )
@@ -178,13 +193,16 @@ class DPT(nnx.Module):
     def sums(self, pixels: jax.Array, *, train: bool = False) -> list[jax.Array]:
         """The feature maps [B, H, W, C] of all fusions, the smallest first."""
         config = self.config
+        maps: list[jax.Array] = []
+        if self.stem is not None:
+            check_pixels(pixels, config.image_size, config.num_channels)
+            *maps, pixels = self.stem(pixels.astype(config.dtype))
         outputs = self.backbone.block_outputs(pixels)
-        maps = [
-            convolution(reassembly(outputs[i], config.backbone.window))
-            for i, reassembly, convolution in zip(
-                config.chosen, self.reassemblies, self.convolutions, strict=True
-            )
+        maps += [
+            reassembly(outputs[i], config.backbone.window)
+            for i, reassembly in zip(config.chosen[len(maps) :], self.reassemblies, strict=True)
         ]
+        maps = [conv(x) for conv, x in zip(self.convolutions, maps, strict=True)]
         sums: list[jax.Array] = []
         for fusion, added in zip(self.fusions, reversed(maps), strict=True):
             sums.append(fusion(sums[-1] if sums else None, added, train=train))

@@ -1,20 +1,41 @@
 """Key table of DPT: the tensors of Hugging Face checkpoints and their parameters."""
 
+from collections.abc import Iterator
 from functools import partial
 
 from models.dpt.config import DPTConfig
 from models.vit.config import ViTConfig
 from models.vit.weights import backbone, body_rows
 from models.weights.backbone import STEPS
-from models.weights.rows import batch_norm_rows, dense_rows
-from models.weights.table import KeyTable, prefixed, row
+from models.weights.rows import batch_norm_rows, dense_rows, norm_rows
+from models.weights.table import KeyTable, Row, prefixed, row
 from models.weights.transforms import CONV_2D, Permuted
 
 _conv = partial(dense_rows, kernel=CONV_2D)
 _REASSEMBLY, _FUSION = "neck.reassemble_stage", "neck.fusion_stage.layers.{i}"
+_BIT = "dpt.embeddings.backbone.bit"
+_STAGE = f"{_BIT}.encoder.stages.{{s}}.layers.{{b}}"
+_IN_STEM = "stem.stages.{s}.{b}"
+_PAIRS = (
+    ("conv1", "norm1", "convolutions.0", "norms.0"),
+    ("conv2", "norm2", "convolutions.1", "norms.1"),
+    ("conv3", "norm3", "convolutions.2", "norms.2"),
+    ("downsample.conv", "downsample.norm", "shortcut", "shortcut_norm"),
+)
+_STEM = (
+    row(f"{_BIT}.embedder.convolution.weight", "stem.convolution.kernel", CONV_2D),
+    *norm_rows(f"{_BIT}.embedder.norm", "stem.norm"),
+    *(
+        line
+        for conv, norm, our_conv, our_norm in _PAIRS
+        for line in (
+            row(f"{_STAGE}.{conv}.weight", f"{_IN_STEM}.{our_conv}.kernel", CONV_2D),
+            *norm_rows(f"{_STAGE}.{norm}", f"{_IN_STEM}.{our_norm}"),
+        )
+    ),
+    *_conv("dpt.embeddings.projection", "backbone.patches"),
+)
 _NECK = (
-    *dense_rows(f"{_REASSEMBLY}.readout_projects.{{i}}.0", "reassemblies.{i}.project"),
-    *_conv(f"{_REASSEMBLY}.layers.{{i}}.projection", "reassemblies.{i}.projection"),
     *_conv("neck.convs.{i}", "convolutions.{i}"),
     *_conv(f"{_FUSION}.projection", "fusions.{i}.projection"),
     *(
@@ -53,20 +74,19 @@ def backbone_table(config: ViTConfig) -> KeyTable:
 
 def key_table(config: DPTConfig) -> KeyTable:
     """The table for one config."""
-    resizes = [
+    first = config.num_stem_maps
+    reassemblies = [
         line
-        for i, factor in enumerate(config.factors)
-        for line in dense_rows(
-            f"{_REASSEMBLY}.layers.{i}.resize",
-            f"reassemblies.{i}.{'enlarging' if factor > 1 else 'shrinking'}",
-            Permuted((0, 2, 3, 1)) if factor > 1 else CONV_2D,
-        )
+        for i, factor in enumerate(config.factors[first:])
+        for line in _reassembly_rows(i + first, i, factor)
     ]
+    body = prefixed("dpt.", body_rows(), "backbone.")
     heads = _DEPTH if config.num_labels is None else _CLASSES
     return KeyTable(
         (
-            *prefixed("dpt.", body_rows(), "backbone."),
-            *resizes,
+            *(_STEM if config.stem is not None else ()),
+            *body,
+            *reassemblies,
             *_NECK,
             *heads,
         ),
@@ -76,3 +96,12 @@ def key_table(config: DPTConfig) -> KeyTable:
             *(() if config.auxiliary else (r"auxiliary_head\..*",)),
         ),
     )
+
+
+def _reassembly_rows(number: int, ours: int, factor: float) -> Iterator[Row]:
+    """What makes a feature map of the file's number of tokens."""
+    theirs, own = f"{_REASSEMBLY}.layers.{number}", f"reassemblies.{ours}"
+    yield from dense_rows(f"{_REASSEMBLY}.readout_projects.{number}.0", f"{own}.project")
+    yield from _conv(f"{theirs}.projection", f"{own}.projection")
+    resize, kernel = ("enlarging", Permuted((0, 2, 3, 1))) if factor > 1 else ("shrinking", CONV_2D)
+    yield from dense_rows(f"{theirs}.resize", f"{own}.{resize}", kernel)

@@ -60,9 +60,13 @@ class Conv(nnx.Module):
         self.bias = make_bias({axes[1]: out_channels}, param_dtype) if bias else None
 
     def __call__(self, x: jax.Array) -> jax.Array:
+        return self.convolve(x, self.kernel[...])
+
+    def convolve(self, x: jax.Array, kernel: jax.Array) -> jax.Array:
+        """The convolution of x with a kernel of the shape of its own."""
         y = jax.lax.conv_general_dilated(
             x,
-            self.kernel[...].astype(x.dtype),
+            kernel.astype(x.dtype),
             self.stride,
             self.padding if self.padding == "SAME" else [self.padding] * len(self.stride),
             rhs_dilation=(self.dilation,) * len(self.stride),

@@ -323,7 +323,7 @@ def test_pixels_that_do_not_suit_are_refused(
             DPT | {"image_size": [16, 24]},
             "must be a square multiple of patch_size",
         ),
-        ("DPTForDepthEstimation", DPT | {"is_hybrid": True}, "only a ViT backbone"),
+        ("DPTModel", DPT | {"is_hybrid": True}, "only a ViT backbone"),
         ("DPTForDepthEstimation", DPT | {"neck_hidden_sizes": [8]}, "neck_dims has 1 and"),
         ("YolosModel", YOLOS | {"patch_size": 0}, "patch_size"),
         ("MobileViTModel", MOBILEVIT | {"conv_kernel_size": 2}, "the kernel size must be odd"),

@@ -64,6 +64,29 @@ DPT = VISION | {
     "neck_hidden_sizes": [8, 12],
     "fusion_hidden_size": 12,
 }
+HYBRID = TOWER | {
+    "is_hybrid": True,
+    "image_size": 32,
+    "patch_size": 16,
+    "num_hidden_layers": 3,
+    "backbone_out_indices": [0, 1, 2],
+    "reassemble_factors": [1, 1, 0.5],
+    "neck_hidden_sizes": [16, 32, 8],
+    "fusion_hidden_size": 4,
+    "use_batch_norm_in_fusion_residual": True,  # else 40 convolutions amplify FP32's last digits
+    "backbone_featmap_shape": [1, 64, 2, 2],
+    "backbone_config": {
+        "model_type": "bit",
+        "global_padding": "same",
+        "layer_type": "bottleneck",
+        "depths": [1, 2, 1],
+        "hidden_sizes": [16, 32, 64],
+        "embedding_size": 8,
+        "num_groups": 4,
+        "out_features": ["stage1", "stage2", "stage3"],
+        "embedding_dynamic_padding": True,
+    },
+}
 YOLOS = TOWER | {"image_size": [16, 24], "patch_size": 8, "num_detection_tokens": 3}
 AST = TOWER | {
     "patch_size": 4,
@@ -322,6 +345,7 @@ CASES = (
             "head_in_index": 0,
         },
     ),
+    Case("DPTForDepthEstimation", "hybrid", HYBRID),
     Case("YolosModel", "", YOLOS | {"use_mid_position_embeddings": False}),
     Case("YolosForObjectDetection", "", YOLOS | {"num_labels": 5}),
     Case(
