@@ -96,8 +96,8 @@ def estimate(
         made = step_workload(work, fitted, mesh, layers or depth)
         return {**made, "layers": depth}
 
-    stages = parallelism.pipeline_parallel_size
-    depths = (3, 4) if stages == 1 else (2 * stages, 3 * stages)
+    chunks = parallelism.pipeline_parallel_size * parallelism.virtual_pipeline_parallel_size
+    depths = (3, 4) if chunks == 1 else (2 * chunks, 3 * chunks)
     return estimate_factory(make, parallelism.abstract_mesh(), target, depths, price)
 
 

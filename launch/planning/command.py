@@ -109,6 +109,7 @@ def _name(asked: Asked) -> str:
         return "the optimizer"
     piece: Any = asked.piece
     what = "blocks of a stage" if piece.stacked else "blocks"
+    what += " with FSDP" if piece.sharded else ""
     degrees = {"TP": piece.tensor, "CP": piece.context, "EP": piece.expert}
     sizes = " ".join(f"{name}{size}" for name, size in degrees.items() if size > 1 or name == "TP")
     return f"{what}, {sizes}, rows {piece.rows}, recompute {piece.recompute}, {piece.precision}"

@@ -22,6 +22,8 @@ from models.errors import ModelsError
 MICRO_BATCHES = 8
 """Those of steps that are measured: with as many, what happens once per step is small, and stages
 of the deepest pipeline that is measured keep as many inputs as with any more."""
+SHARDED = 2
+"""Cores that share weights where FSDP is measured: more take longer by their collectives alone."""
 STAGES = (2, 4)
 """Those of pipelines that are measured: embedding and head are divided among stages."""
 
@@ -87,8 +89,9 @@ class _Bench:
         self._period = period_of(described_by(question.model).config)
 
     def _plan(self, micro_batches: int, stages: int = 1, schedule: str = "1f1b") -> Plan:
+        fsdp = SHARDED if self._piece.sharded else 1
         return Plan(
-            piece=self._piece, data=1, fsdp=1, stages=stages, micro_batches=micro_batches,
+            piece=self._piece, data=1, fsdp=fsdp, stages=stages, micro_batches=micro_batches,
             zero_1=False, schedule=schedule,
         )  # fmt: skip
 
@@ -99,7 +102,7 @@ class _Bench:
         depth = blocks * plan.stages
         model = described._replace(config=replace(described.config, num_layers=depth))
         parallelism = plan.parallelism.fitted(model.config)
-        rows = piece.rows * piece.expert * plan.micro_batches
+        rows = piece.rows * piece.expert * plan.fsdp * plan.micro_batches
         config = question.config(parallelism, piece.precision, rows)
         work = replace(language_work(model, config), flops=None)
 
@@ -132,7 +135,7 @@ class _Bench:
         few, many = STAGES
         plan = self._plan(MICRO_BATCHES, few)
         other = self._plan(MICRO_BATCHES, many)
-        if self._question.cores % (many * self._piece.group * self._piece.expert):
+        if self._question.cores % (many * self._piece.group * self._piece.expert * plan.fsdp):
             other = self._plan(MICRO_BATCHES, few, "gpipe")
         shallow, deep, third = self._step(plan, 1), self._step(plan, 2), self._step(other, 1)
         times = [

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from launch.emulation import Estimate, bench_of, price_for
-from launch.planning.pieces import MICRO_BATCHES, STAGES, Measured
+from launch.planning.pieces import MICRO_BATCHES, SHARDED, STAGES, Measured
 from launch.planning.question import Question, described_by
 from launch.planning.shares import Share, Shares, held, is_gathered, used
 from launch.planning.space import Piece, Plan
@@ -21,8 +21,8 @@ GATHERS, GRADIENTS, UPDATE = "FSDP", "gradients between cores", "optimizer"
 GATHERS_OF_A_PASS, SCATTERS_OF_A_PASS = 2, 1
 """With FSDP: weights are gathered for the forward pass and again for the backward pass, and parts
 of gradients' sums are scattered."""
-_IN_FLIGHT = 2
-"""Blocks whose gathered weights lie in memory at once: that in use, and the next."""
+FLOAT_BYTES = 4
+"""The bytes of a logit, which is FP32 whatever the precision."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Predictions:
     def _parts(self, plan: Plan, measured: Measured) -> dict[str, float]:
         layers = plan.layers_of(self._layers)
         block, outside = self._of_micro_batch(plan, measured)
-        busy = plan.micro_batches * plan.rounds * layers
+        busy = plan.micro_batches * layers
         idle = (plan.stages - 1) * layers
         once = plan.micro_batches + plan.stages - 1
         block_gathers, other_gathers, gradients = self._exchanged(*_degrees(plan))
@@ -107,11 +107,13 @@ class Predictions:
         kept = kept_of_block(self._config, plan, self.question.length) * sizes.compute
         blocks = plan.layers_of(self._layers)
         slots = plan.slots if plan.stages > 1 else 1
+        positions = plan.piece.rows * self.question.length // plan.piece.context
+        logits = positions * self._config.vocab_size // (plan.piece.tensor * plan.stages)
         return {
             "weights": between * sizes.weight,
             "optimizer": round(between * sizes.optimizer),
             "gradients": within * sizes.gradient if plan.micro_batches > 1 else 0,
-            "activations": kept * blocks * slots,
+            "activations": kept * blocks * slots + logits * FLOAT_BYTES,
         }
 
     def memory(
@@ -121,14 +123,11 @@ class Predictions:
         activations of a piece that was measured: the plan's own, or one that keeps less."""
         sizes = self._shares.sizes(plan.piece.precision)
         between, within = self._held(*_degrees(plan))
-        chunk = plan.layers_of(self._layers)
-        blocks = chunk * plan.rounds
+        blocks = plan.layers_of(self._layers)
         scratch = measured.scratch + measured.layer_scratch * blocks
         if plan.stages > 1:
-            scratch += measured.slot * (plan.slots + 1) * chunk
+            scratch += measured.slot * (plan.slots + 1) * blocks
         scratch -= sizes.in_step * (self._whole(replace(plan, piece=piece), blocks) - within)
-        if plan.fsdp > 1:
-            scratch += _IN_FLIGHT * sizes.compute * self._gathered_block(plan)
         rows = plan.piece.rows * plan.micro_batches
         numbers: dict[str, float] = {
             "memory.weights": between * sizes.weight,
@@ -143,14 +142,11 @@ class Predictions:
 
     def _whole(self, plan: Plan, blocks: int) -> int:
         """Elements of a core in the step that was measured, of so many blocks: there nothing is
-        fully sharded, and stages share embedding and head among as few."""
+        sharded further, and stages share embedding and head among as few."""
         stages = STAGES[0] if plan.stages > 1 else 1
-        degrees, _ = _degrees(replace(plan, data=1, fsdp=1, stages=stages, rounds=1))
+        fsdp = SHARDED if plan.piece.sharded else 1
+        degrees, _ = _degrees(replace(plan, data=1, fsdp=fsdp, stages=stages))
         return used(self._of(degrees, False), blocks)
-
-    def _gathered_block(self, plan: Plan) -> int:
-        shares = self._of(*_degrees(plan))
-        return sum(share.used * plan.fsdp for share in shares if share.in_block)
 
     def _shares_of(self, degrees: "Degrees", zero_1: bool) -> Sequence[Share]:
         return self._shares.of(_plan_of(degrees, zero_1).parallelism, degrees[-1].precision)
@@ -158,29 +154,36 @@ class Predictions:
     def _held_and_used(self, degrees: "Degrees", zero_1: bool) -> tuple[int, int]:
         """Elements of a core between steps and in a step."""
         shares = self._of(degrees, zero_1)
-        layers = degrees[3] * _plan_of(degrees, zero_1).layers_of(self._layers)
+        layers = _plan_of(degrees, zero_1).layers_of(self._layers)
         return held(shares, layers), used(shares, layers)
 
     def _exchanges(self, degrees: "Degrees", zero_1: bool) -> tuple[float, float, float]:
-        """Times in ns of collectives of parameters: with FSDP of a block's in a micro-batch, and of
-        the others'; and of all gradients, and ZeRO-1's weights, in a step."""
+        """Times in ns of collectives of parameters: with FSDP what a block's take in a micro-batch
+        beyond those that were measured, and the others'; and of all gradients, and ZeRO-1's
+        weights, in a step."""
         plan = _plan_of(degrees, zero_1)
-        blocks = plan.layers_of(self._layers) * plan.rounds
+        blocks = plan.layers_of(self._layers)
         sizes = self._shares.sizes(plan.piece.precision)
         block = outside = gradients = 0.0
         for share in self._of(degrees, zero_1):
             if is_gathered(share):
-                ranks = self._ranks(plan, (FULLY_SHARDED,))
                 nbytes = share.used * plan.fsdp * sizes.compute
-                time = GATHERS_OF_A_PASS * self._bench.collective_ns("all_gather", nbytes, ranks)
-                time += SCATTERS_OF_A_PASS * self._bench.collective_ns(
-                    "reduce_scatter", nbytes, ranks
-                )
+                time = self._gathering(plan, nbytes)
+                time -= self._gathering(replace(plan, data=1, fsdp=SHARDED), nbytes)
                 block, outside = (
                     (block + time, outside) if share.in_block else (block, outside + time)
                 )
             gradients += sum(self._reductions(plan, share)) * (blocks if share.in_block else 1)
         return block, outside, gradients
+
+    def _gathering(self, plan: Plan, nbytes: float) -> float:
+        """The time in ns of FSDP's collectives of a parameter in a micro-batch."""
+        ranks = self._ranks(plan, (FULLY_SHARDED,))
+        gather, scatter = (
+            self._bench.collective_ns(name, nbytes, ranks)
+            for name in ("all_gather", "reduce_scatter")
+        )
+        return GATHERS_OF_A_PASS * gather + SCATTERS_OF_A_PASS * scatter
 
     def _reductions(self, plan: Plan, share: Share) -> Iterator[float]:
         """Times of the collectives that a parameter's gradient takes part in, in ns."""
@@ -232,18 +235,18 @@ class Predictions:
 
 
 Degrees = tuple[Any, ...]
-"""Data, FSDP, stages, rounds and the piece: what parameters and their collectives depend on."""
+"""Data, FSDP, stages and the piece: what parameters and their collectives depend on."""
 
 
 def _degrees(plan: Plan) -> tuple[Degrees, bool]:
     piece = replace(plan.piece, rows=1, recompute="full")
-    return (plan.data, plan.fsdp, plan.stages, plan.rounds, piece), plan.zero_1
+    return (plan.data, plan.fsdp, plan.stages, piece), plan.zero_1
 
 
 def _plan_of(degrees: Degrees, zero_1: bool) -> Plan:
-    data, fsdp, stages, rounds, piece = degrees
+    data, fsdp, stages, piece = degrees
     return Plan(
-        piece=piece, data=data, fsdp=fsdp, stages=stages, rounds=rounds, micro_batches=stages,
+        piece=piece, data=data, fsdp=fsdp, stages=stages, micro_batches=stages,
         zero_1=zero_1,
     )  # fmt: skip
 
@@ -257,16 +260,16 @@ def group(sizes: tuple[tuple[str, int], ...], axes: tuple[str, ...]) -> tuple[in
 
 
 def kept_of_block(config: Any, plan: Plan, length: int) -> int:
-    """Elements that a block keeps at least of a micro-batch for its backward pass: its input; all
-    but `full` queries, keys, values and gates; `none` scores, too."""
+    """Elements that a block keeps at least of a micro-batch for its backward pass: `full` its
+    input, the others what products read and give, `none` also scores and their exponentials."""
     piece = plan.piece
     positions = piece.rows * length // piece.context
-    kept = positions * config.dim // piece.tensor
-    if piece.recompute != "full":
-        heads = config.num_heads + config.num_kv_heads
-        kept += positions * heads * config.head_dim // piece.tensor
-        if getattr(config, "experts", None) is None:
-            kept += positions * config.hidden_dim // piece.tensor
+    if piece.recompute == "full":
+        return positions * config.dim // piece.tensor
+    heads = config.num_heads + config.num_kv_heads
+    kept = positions * (2 * config.dim + heads * config.head_dim // piece.tensor)
+    if getattr(config, "experts", None) is None:
+        kept += 2 * positions * config.hidden_dim // piece.tensor
     if piece.recompute == "none" and piece.context == 1:
-        kept += positions * length * config.num_heads // piece.tensor
+        kept += 2 * positions * length * config.num_heads // piece.tensor
     return kept

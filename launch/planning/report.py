@@ -50,7 +50,6 @@ def command(question: Question, plan: Plan) -> str:
     if plan.stages > 1:
         flags["pipeline_schedule"] = plan.schedule
         flags["pipeline_parallel_num_microbatches"] = plan.micro_batches
-        flags["virtual_pipeline_parallel_size"] = plan.rounds
     words = [f"--{name}={shlex.quote(str(value))}" for name, value in flags.items()]
     words.append("--zero_1" if plan.zero_1 else "--nozero_1")
     return " ".join(("python -m launch.train", *words))
@@ -108,7 +107,7 @@ def settings(plan: Plan) -> str:
     words = [f"{plan.micro_batches} micro-batches of {piece.rows}", f"recompute {piece.recompute}"]
     words += ["ZeRO-1"] if plan.zero_1 else []
     if plan.stages > 1:
-        words.append(plan.schedule + (f", {plan.rounds} chunks" if plan.rounds > 1 else ""))
+        words.append(plan.schedule)
     return ", ".join((*words, piece.precision))
 
 
@@ -125,10 +124,15 @@ def _why(name: str, predicted: Predicted, first: Predicted) -> str:
     if name != BLOCKS:
         return ""
     own, best = predicted.plan.piece, first.plan.piece
-    names = ("tensor", "context", "recompute", "precision", "stacked")
+    names = ("tensor", "context", "recompute", "precision", "stacked", "sharded")
     changed = [n for n in names if getattr(own, n) != getattr(best, n)]
-    words = [n if n == "stacked" else f"{n} {getattr(own, n)}" for n in changed]
+    flags = ("stacked", "sharded")
+    words = [_said(n, getattr(own, n)) if n in flags else f"{n} {getattr(own, n)}" for n in changed]
     return f" ({', '.join(words)})" if words else ""
+
+
+def _said(name: str, is_so: bool) -> str:
+    return name if is_so else f"not {name}"
 
 
 def _of_published(rows: Sequence[Row], published: Row) -> str:

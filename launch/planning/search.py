@@ -15,7 +15,8 @@ from launch.planning.space import RECOMPUTATION, Piece, Plan, Space
 SLACK = 0.95
 """A piece that is divided over more cores or computes more again takes at least this share of the
 core time of one that is not: its kernels are smaller, and it sends more. Blocks that are stacked
-take at least as long as the same blocks otherwise, as what they keep is written to stacks."""
+take at least as long as the same blocks otherwise, as what they keep is written to stacks, and so
+do those whose weights are gathered."""
 MORE_ROWS, MANY_POSITIONS = 0.85, 2048
 """What twice the rows take at least, of twice the time, where a core has so many positions of each:
 its engines are busy with one row already. With fewer a second one may come for nothing. Half of
@@ -204,14 +205,14 @@ def _rank(predicted: Predicted) -> tuple[float, int]:
 def _order(piece: Piece) -> tuple[int, ...]:
     """First what is least divided and computed again: it bounds most of the others."""
     keeps = RECOMPUTATION.index(piece.recompute)
-    return piece.group, piece.expert, piece.rows, piece.stacked, keeps
+    return piece.group, piece.expert, piece.rows, piece.stacked, piece.sharded, keeps
 
 
 def _keeps_more(piece: Piece, known: Piece) -> bool:
     """Whether a piece keeps at least as much for its backward pass as another one."""
     return (
-        (piece.expert, piece.context, piece.precision, piece.stacked)
-        == (known.expert, known.context, known.precision, known.stacked)
+        (piece.expert, piece.context, piece.precision, piece.stacked, piece.sharded)
+        == (known.expert, known.context, known.precision, known.stacked, known.sharded)
         and known.tensor % piece.tensor == 0
         and piece.rows >= known.rows
         and RECOMPUTATION.index(piece.recompute) <= RECOMPUTATION.index(known.recompute)
@@ -229,9 +230,10 @@ def _least_block(piece: Piece, known: Piece, measured: Measured, length: int) ->
         or piece.context % known.context
         or RECOMPUTATION.index(piece.recompute) < RECOMPUTATION.index(known.recompute)
         or known.stacked > piece.stacked
+        or known.sharded > piece.sharded
     ):
         return 0.0
-    if replace(piece, stacked=False) == replace(known, stacked=False):
+    if replace(piece, stacked=False, sharded=False) == replace(known, stacked=False, sharded=False):
         return measured.block
     rows, share = piece.rows / known.rows, 1.0
     if rows > 1:

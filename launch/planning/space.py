@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from launch.errors import LaunchError
 from launch.planning.question import Question, described_by
@@ -35,6 +35,8 @@ class Piece:
     precision: str
     stacked: bool = False
     """Whether its blocks are those of a stage of a pipeline, which are compiled as one."""
+    sharded: bool = False
+    """Whether the weights of a block are gathered for use (FSDP)."""
 
     @property
     def group(self) -> int:
@@ -50,8 +52,6 @@ class Plan:
     data: int
     fsdp: int
     stages: int = 1
-    rounds: int = 1
-    """Chunks of blocks of a stage."""
     micro_batches: int
     """Those that one group of cores takes in a step."""
     zero_1: bool
@@ -76,28 +76,26 @@ class Plan:
             zero_1=self.zero_1,
             pipeline_schedule=self.schedule,
             pipeline_parallel_num_microbatches=self.micro_batches if piped else None,
-            virtual_pipeline_parallel_size=self.rounds,
             gradient_accumulation_steps=1 if piped else self.micro_batches,
             recompute=self.piece.recompute,
         )
 
     def layers_of(self, layers: int) -> int:
-        """Blocks of a chunk, or of the whole model."""
-        return -(-layers // (self.stages * self.rounds))
+        """Blocks of a stage, or of the whole model."""
+        return -(-layers // self.stages)
 
     @property
     def slots(self) -> int:
-        """Inputs of chunks that a stage keeps at most for its backward passes: as many as it gets
-        before the first one comes back (launch.training.pipeline_schedule)."""
-        passes = self.micro_batches * self.rounds
-        delay = SCHEDULES[self.schedule](self.stages, passes, self.rounds)
-        return min(passes, delay + self.stages)
+        """Micro-batches of which a stage keeps inputs for its backward passes at most: as many as
+        it gets before the first one comes back (launch.training.pipeline_schedule)."""
+        delay = SCHEDULES[self.schedule](self.stages, self.micro_batches, 1)
+        return min(self.micro_batches, delay + self.stages)
 
     @property
     def passes(self) -> int:
-        """Forward passes of chunks that are made one after the other, the bubble among them; there
+        """Forward passes that are made one after the other, the bubble among them; there
         are as many backward passes."""
-        return self.micro_batches * self.rounds + self.stages - 1
+        return self.micro_batches + self.stages - 1
 
 
 class Space:
@@ -174,17 +172,12 @@ class Space:
         for fsdp in _divisors(replicas):
             data = replicas // fsdp
             for zero_1 in (True, False) if data > 1 else (False,):
-                for rounds in self._rounds(stages, micro_batches):
-                    for schedule in _schedules(stages):
-                        yield Plan(
-                            piece=piece, data=data, fsdp=fsdp, stages=stages, rounds=rounds,
-                            micro_batches=micro_batches, zero_1=zero_1, schedule=schedule,
-                        )  # fmt: skip
-
-    def _rounds(self, stages: int, micro_batches: int) -> Sequence[int]:
-        if stages == 1 or micro_batches % stages:
-            return [1]
-        return _powers(self.config.num_layers // stages)
+                for schedule in _schedules(stages):
+                    yield Plan(
+                        piece=replace(piece, sharded=fsdp > 1), data=data, fsdp=fsdp,
+                        stages=stages, micro_batches=micro_batches, zero_1=zero_1,
+                        schedule=schedule,
+                    )  # fmt: skip
 
     def nearest_batches(self) -> tuple[int, int]:
         """The multiples of what divides the machines best around the batch asked for."""

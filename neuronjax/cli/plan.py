@@ -17,7 +17,7 @@ PLANNER = "launch.planning.command:plan"
 _DESCRIPTION = """\
 Finds the fastest ways to train a model on a set of machines with launch.train: the degrees of
 tensor (TP), pipeline (PP), context (CP), expert (EP) and data parallelism (DP) and of FSDP,
-micro-batches, pipeline schedule and chunks, recomputation, and ZeRO-1, with the memory of a core
+micro-batches, pipeline schedule, recomputation and ZeRO-1, with the memory of a core
 as the limit. Prints the best plan of each combination of TP, PP, CP and EP, fastest first, with
 time, range, MFU, memory and price, where each loses time against the first, and its command line.
 
@@ -28,8 +28,9 @@ How: a step's time is a sum of pieces: blocks, embedding and head of a micro-bat
 weights between cores, the optimizer. Steps of one and two blocks are compiled and simulated, never
 whole plans, and only while a plan of such blocks could still be among the best. All plans are
 compared: divisors of the cores; TP stays within a machine, and CP divides rows of at least 16,384
-tokens only. Offloading, recompute=dots and accumulation around pipelines are not searched. A piece
-takes 6 to 20 s of CPU time, and some tens are measured: --top=3 needs fewer than --top=10.
+tokens only. Offloading, recompute=dots, chunks of stages and accumulation around pipelines are not
+searched. A piece takes 6 to 20 s of CPU time, and some tens are measured: --top=3 needs fewer than
+--top=10.
 
 Examples:
   neuronjax plan hf_llama3.1_8B
