@@ -44,6 +44,9 @@ class PatchTSTConfig(ModelConfig):
     positions: str = setting(
         "positional_encoding_type", "kind of position embedding", POSITIONS, default="sincos"
     )
+    shared_patches: bool = setting(
+        "share_embedding", "whether all series have one embedding of patches", default=True
+    )
     class_token: bool = setting(
         "use_cls_token", "whether a class token precedes the patches", default=False
     )

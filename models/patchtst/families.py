@@ -14,10 +14,11 @@ from models.weights.table import KeyTable, row
 from models.weights.transforms import OUTPUT_KERNEL, Leading
 
 _LAYER, _BLOCK = "model.encoder.layers.{i}", "blocks.{i}"
+_EMBEDDING = "model.encoder.embedder.input_embedding"
 _POSITIONS = "model.encoder.positional_encoder"
 _NORMS = ("attention_norm", "channel_norm", "mlp_norm")  # by their numbers from 1
 _BODY = (
-    *dense_rows("model.encoder.embedder.input_embedding", "patches", OUTPUT_KERNEL),
+    *dense_rows(_EMBEDDING, "patches", OUTPUT_KERNEL),
     row(f"{_POSITIONS}.cls_token", "class_token", Leading(3)),
     *attention_rows(f"{_LAYER}.self_attn", f"{_BLOCK}.attention"),
     *dense_rows(f"{_LAYER}.ff.0", f"{_BLOCK}.mlp.up"),
@@ -40,9 +41,10 @@ def key_table(config: PatchTSTConfig) -> KeyTable:
         batch_norm_rows(f"{_LAYER}.norm_sublayer{i}{inside}", f"{_BLOCK}.{norm}")
         for i, norm in enumerate(_NORMS, start=1)
     )
+    own = () if config.shared_patches else dense_rows(f"{_EMBEDDING}.{{c}}", "own_patches")
     positions = "positions" if config.positions == "random" else "sinusoids"
     stored = row(f"{_POSITIONS}.position_enc", positions)
-    return KeyTable((*_BODY, *chain(*norms), stored), ignored=(STEPS,))
+    return KeyTable((*own, *_BODY, *chain(*norms), stored), ignored=(STEPS,))
 
 
 def _read(fields: Fields) -> Mapping[str, Any]:
@@ -60,7 +62,7 @@ ARCHITECTURES = (
         key_table,
         task="time-series-forecasting",
         read=_read,
-        # Point forecasts, not distributions; one embedding and one head for all series.
-        fixed={"loss": "mse", "share_embedding": True, "share_projection": True},
+        # Point forecasts, not distributions; one head for all series.
+        fixed={"loss": "mse", "share_projection": True},
     ),
 )

@@ -44,13 +44,35 @@ class PatchBlock(nnx.Module):
         return rows.reshape(x.shape)
 
 
+class OwnPatches(nnx.Module):
+    """A linear map of the patches of each series."""
+
+    def __init__(self, config: PatchTSTConfig, make: LayerFactory) -> None:
+        self.config, count = config, config.num_channels
+        self.kernel = make.table(series=count, times=config.patch_length, dim=config.dim)
+        self.bias = make.constant(series=count, residual=config.dim)
+
+    def __call__(self, series: jax.Array) -> jax.Array:
+        """series [B, C, L] -> [B · C, P, D]."""
+        config = self.config
+        begins = config.patch_stride * jnp.arange(config.num_patches)
+        patches = series[..., begins[:, None] + jnp.arange(config.patch_length)]  # [B, C, P, times]
+        x = jnp.einsum("bcpt,ctd->bcpd", patches, self.kernel[...].astype(series.dtype))
+        x = x + self.bias[...][:, None].astype(x.dtype)
+        return x.reshape(-1, *x.shape[2:])
+
+
 class PatchTST(nnx.Module):
     """Known times of several series to their next ones."""
 
     def __init__(self, config: PatchTSTConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
         make, dim = LayerFactory.of(config, rngs), config.dim
-        self.patches = make.conv(1, dim, (config.patch_length,), stride=config.patch_stride)
+        is_shared, length = config.shared_patches, config.patch_length
+        self.patches = (
+            make.conv(1, dim, (length,), stride=config.patch_stride) if is_shared else None
+        )
+        self.own_patches = None if is_shared else OwnPatches(config, make)
         self.class_token = make.constant(residual=dim) if config.class_token else None
         tokens, is_learnt = config.num_patches + config.class_token, config.positions == "random"
         drawn = replace(make, stddev=1.0)
@@ -87,7 +109,11 @@ class PatchTST(nnx.Module):
     def _embed(self, values: jax.Array) -> jax.Array:
         """Tokens [B, C, P, D] of values [B, L, C]."""
         series = values[:, self.config.begin :].swapaxes(1, 2)  # [B, C, L]
-        x = self.patches(series.reshape(-1, series.shape[2], 1))
+        if self.patches is not None:
+            x = self.patches(series.reshape(-1, series.shape[2], 1))
+        else:
+            assert self.own_patches is not None
+            x = self.own_patches(series)
         x = in_front(x, self.class_token)
         if self.positions is not None:
             x = x + self.positions[...].astype(x.dtype)

@@ -280,6 +280,7 @@ CASES = (
     Case(
         "PatchTSTForPrediction", "class token", PATCHTST | {"use_cls_token": True, "scaling": None}
     ),
+    Case("PatchTSTForPrediction", "embeddings of series", PATCHTST | {"share_embedding": False}),
     _vit("ViTModel"),
     _vit("ViTForImageClassification", num_labels=5, qkv_bias=False, image_size=[16, 24]),
     _vit("DeiTModel"),
