@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torchax.ops import mappings
@@ -196,6 +197,22 @@ def _arange(
     return counted if dtype is None else counted.astype(mappings.t2j_dtype(dtype))
 
 
+def _nearest(x: jax.Array, sizes: Sequence[int], *scales: float | None) -> jax.Array:
+    """Repeats the entries of [rows, channels, *space], which PyTorch's decomposition would pick one
+    by one."""
+    known = scales or [None for _ in sizes]
+    for axis, (size, scale) in enumerate(zip(sizes, known, strict=True), start=2):
+        given = x.shape[axis]
+        copies = size // given
+        if copies * given == size and scale in (None, copies):
+            x = jnp.repeat(x, copies, axis)
+        else:
+            step = given / size if scale is None else 1 / scale
+            places = np.floor(np.arange(size, dtype=np.float32) * np.float32(step)).astype(np.int32)
+            x = jnp.take(x, np.minimum(places, given - 1), axis)
+    return x
+
+
 def _assume_true(_: torch.Tensor) -> torch.Tensor:
     """Values are not known while a program is traced: checks of them pass."""
     return torch.tensor(True)
@@ -255,5 +272,8 @@ ON_ARRAYS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.pow.Tensor_Scalar: _power,
     torch.ops.aten.sub.Scalar: _subtract,
     torch.ops.aten.sub.Tensor: _subtract,
+    torch.ops.aten.upsample_nearest1d.default: _nearest,
+    torch.ops.aten.upsample_nearest2d.default: _nearest,
+    torch.ops.aten.upsample_nearest3d.default: _nearest,
 }
 """Functions and operators of torch, and what computes them of arrays."""

@@ -88,6 +88,9 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], list[torch.Tensor]]] = {
         lambda x, y: (x + 0).index_copy_(-2, torch.arange(1) + 3, y),
         [torch.randn(2, 5, 3), torch.randn(2, 1, 3)],
     ),
+    "nearest": (lambda x: F.interpolate(x, scale_factor=2.0), [torch.randn(2, 3, 4, 5)]),
+    "nearest of a size": (lambda x: F.interpolate(x, size=(8, 7)), [torch.randn(2, 3, 4, 5)]),
+    "nearest of a scale": (lambda x: F.interpolate(x, scale_factor=1.7), [torch.randn(2, 3, 9)]),
     "linear": (
         lambda x, w, b: F.linear(x, weight=w, bias=b),
         [*map(torch.randn, [(2, 5, 8), (3, 8), (3,)])],
