@@ -7,20 +7,25 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import pytest
 
 import neuronjax
 from launch.emulation import Estimate
+from launch.estimates import estimate, language_work
 from launch.planning.command import plan as plan_command
-from launch.planning.pieces import Answer, Asked, Measured
+from launch.planning.pieces import Answer, Asked, Measured, measure
 from launch.planning.prediction import Predicted, Predictions, kept_of_block
 from launch.planning.question import Question, ask, described_by
 from launch.planning.report import command
 from launch.planning.search import Search
+from launch.planning.shares import Shares
 from launch.planning.space import Piece, Plan, Space
+from launch.presets.table import RECIPES
 from launch.training.pipeline_schedule import make_schedule
 from neuronjax.cli import main as cli
 from tests.conftest import PROJECT
@@ -203,6 +208,38 @@ def test_launch_train_runs_the_command_line(name: str, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "step 2" in done.stdout
+
+
+WHOLE: dict[str, dict[str, Any]] = {
+    "data": {"data": 8, "fsdp": 1},
+    "fsdp": {"data": 2, "fsdp": 4},
+    "pipeline": {"data": 4, "fsdp": 1, "stages": 2},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WHOLE)
+def test_pieces_add_up_to_the_estimate_of_the_whole_step(name: str, tmp_path: Path) -> None:
+    question = question_of(tmp_path, WIDE, "trn1.32xlarge", 1, 64, 512)
+    degrees = WHOLE[name]
+    stages = degrees.get("stages", 1)
+    piece = Piece(
+        tensor=4, recompute="full", precision="mixed_precision", stacked=stages > 1,
+        sharded=degrees["fsdp"] > 1,
+    )  # fmt: skip
+    replicas = degrees["data"] * degrees["fsdp"]
+    made = Plan(piece=piece, **degrees, micro_batches=64 // replicas, zero_1=True)
+    rate, measured = (measure(Asked(question, piece, of_update)) for of_update in (True, False))
+    assert isinstance(rate, float)
+    assert isinstance(measured, Measured)
+    predicted = Predictions(question, Shares(question), rate)(made, measured)
+    config = question.config(made.parallelism, piece.precision, question.batch)
+    recipe = replace(RECIPES["hf_llama3_8B"], instances=1)
+    whole = estimate(
+        language_work(described_by(question.model), config), config, recipe, price=None
+    )
+    assert predicted.seconds == pytest.approx(whole.step_seconds, rel=0.15)
+    assert predicted.bytes == pytest.approx(whole.memory_bytes, rel=0.15)
 
 
 @pytest.mark.slow
