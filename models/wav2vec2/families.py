@@ -126,9 +126,12 @@ def _read(head: _Head, fields: Fields) -> SpeechConfig:
         fields.refuse("add_adapter", False, why="this model has no adapter behind its blocks")
     if not fields.knows("adapter_attn_dim"):
         fields.refuse("adapter_attn_dim", why="this model has no adapters in its blocks")
-    absent = {name: value for name, value in _NO_HEAD.items() if name not in head.sizes}
+    given = {name: value for name, value in _NO_HEAD.items() if name not in head.sizes}
     labels = {"num_labels": count_labels(fields)} if head.has_labels else {}
-    return read_model(SpeechConfig, fields, **absent, **labels)
+    if fields.knows("output_hidden_size"):
+        dim = fields.positive("hidden_size")
+        given["adapter_dim"] = fields.positive("output_hidden_size", dim)
+    return read_model(SpeechConfig, fields, **given, **labels)
 
 
 def _architectures() -> Iterator[Architecture]:
