@@ -127,6 +127,10 @@ def _quarter_of_source(instruction: Any, platform: Platform) -> float:
     return longest(platform, instruction.src) / 4
 
 
+def _reciprocal(instruction: Any, platform: Platform) -> float:
+    return platform.timings.engines.reciprocal_cycles * _plain(instruction, platform)
+
+
 CYCLES: Mapping[type[Instruction], Cycles] = {
     program.TensorTensor: _tensor_tensor,
     program.TensorScalar: _tensor_scalar,
@@ -142,7 +146,7 @@ CYCLES: Mapping[type[Instruction], Cycles] = {
     program.Memset: _memset,
     program.BatchNormStats: _plain,
     program.BatchNormAggregate: _bn_aggr,
-    program.Reciprocal: _times(8),
+    program.Reciprocal: _reciprocal,
     program.Exponential: _quarter_of_source,
     program.Max8: _plain,
     program.FindIndex8: _plain,

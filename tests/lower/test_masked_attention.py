@@ -158,3 +158,16 @@ def test_windows_take_the_longer_the_wider_they_are() -> None:
     assert windows == sorted(windows)
     assert windows[0] < 0.5 * time_ns()
     assert windows[-1] < time_ns(is_causal=True)
+
+
+@pytest.mark.parametrize("name", ["normal", "bernoulli"])
+def test_random_masks_are_judged_in_no_time(name: str) -> None:
+    """Threefry reads the same values on more ways than could ever be followed."""
+
+    def chosen(x: Any, key: Any) -> Any:
+        drawn = getattr(jax.random, name)(jax.random.wrap_key_data(key), shape=x.shape)
+        return jnp.where(drawn > 0, x, 0.0)
+
+    key = jax.ShapeDtypeStruct((2,), "uint32")
+    rows = jax.ShapeDtypeStruct((4096, 1024), "float32")
+    assert neuronjax.estimate(chosen, rows, key, target="trn1.2xlarge").device_ns > 0

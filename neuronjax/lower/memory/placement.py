@@ -91,11 +91,12 @@ def place_sparingly(
     if _may_fit(pieces, limit):
         alone = _placed(pieces, fixed, limit, (None,), near) if near else None
         alone = alone or place(pieces, fixed, limit, reuse=False)
-    return (
-        alone
-        or _placed(pieces, fixed, limit, (None, *pauses, 0))  # the greatest alone if possible
-        or place(pieces, fixed, limit, reuse=True)
-    )
+    if alone is not None:
+        return alone
+    # The greatest alone if possible; else all with as long a pause as leaves room for the others.
+    ways = [(None, *pauses, 0), *((*pauses[first:], 0) for first in range(len(pauses) + 1))]
+    placed = (_placed(pieces, fixed, limit, way) for way in ways)
+    return next((addresses for addresses in placed if addresses is not None), None)
 
 
 def _may_fit(pieces: Sequence[Piece], limit: int) -> bool:

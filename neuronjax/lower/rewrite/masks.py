@@ -8,7 +8,7 @@ than what is asked for, even anew for each head.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -37,14 +37,36 @@ def select(writer: Writer, op: Op) -> Sequence[Value] | None:
     return [writer.add("select", _mask(writer, predicate, shape, range(len(shape))), *choices)]
 
 
+def _holds_behind(value: Value, judge: Callable[[Value, Op | None], bool | None]) -> bool:
+    """Whether no value is refused of all that a value is made of.
+
+    `judge` says so at once, or leaves it to the operands (None). Each value is looked at once: what
+    random numbers are made of reads the same values on very many ways.
+    """
+    waiting, known = [value], {value}
+    while waiting:
+        behind = waiting.pop()
+        op = behind.producer
+        verdict = judge(behind, op)
+        if verdict is False:
+            return False
+        if verdict is None and op is not None:
+            waiting += [operand for operand in op.operands if operand not in known]
+            known.update(op.operands)
+    return True
+
+
 def _is_made(value: Value, shape: Sequence[int]) -> bool:
     """Whether a mask is made in a shape of lines of indices."""
-    op = value.producer
-    if op is None or op.name in _LINES:
-        return True
-    if op.name == "broadcast_in_dim":
-        return sum(size > 1 for size in op.operands[0].shape) < 2
-    return value.shape == shape and all(_is_made(operand, shape) for operand in op.operands)
+
+    def judge(behind: Value, op: Op | None) -> bool | None:
+        if op is None or op.name in _LINES:
+            return True
+        if op.name == "broadcast_in_dim":
+            return sum(size > 1 for size in op.operands[0].shape) < 2
+        return None if behind.shape == shape else False
+
+    return _holds_behind(value, judge)
 
 
 def _shown(mask: Value, axes: Sequence[int]) -> float:
@@ -59,14 +81,18 @@ def _shown(mask: Value, axes: Sequence[int]) -> float:
 
 def _is_of_indices(value: Value) -> bool:
     """Whether nothing but indices and numbers decides a value."""
-    op = value.producer
-    if op is None:
-        return False
-    if op.name in _LINES:
-        return op.name == "iota" or is_splat(value) or sum(size > 1 for size in value.shape) < 2
-    is_plain = op.name == "broadcast_in_dim" or is_elementwise(op)
-    is_plain = is_plain or (op.name == "reshape" and peel(value)[0] is not value)
-    return is_plain and all(map(_is_of_indices, op.operands))
+
+    def judge(behind: Value, op: Op | None) -> bool | None:
+        if op is None:
+            return False
+        if op.name in _LINES:
+            is_line = sum(size > 1 for size in behind.shape) < 2
+            return op.name == "iota" or is_splat(behind) or is_line
+        is_plain = op.name == "broadcast_in_dim" or is_elementwise(op)
+        is_plain = is_plain or (op.name == "reshape" and peel(behind)[0] is not behind)
+        return None if is_plain else False
+
+    return _holds_behind(value, judge)
 
 
 def _long_axis(value: Value) -> int:
