@@ -1,5 +1,6 @@
 """Models with the weights of a Hugging Face directory."""
 
+import difflib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -73,11 +74,23 @@ def describe(
     asks for something that is not supported.
     """
     name = path.as_posix()
-    if name in PUBLISHED and not path.exists():
+    if path.exists():
+        fields = read_fields(path)
+    elif name in PUBLISHED:
         fields = Fields(PUBLISHED[name], name)
     else:
-        fields = read_fields(path)
+        raise ConfigError(_explain_unknown(name))
     return describe_fields(fields, dtype=dtype, param_dtype=param_dtype, tasks=tasks)
+
+
+def _explain_unknown(name: str) -> str:
+    """The sentence about a name that is neither here nor published: what may be meant by it."""
+    models = [known for known in PUBLISHED if known.startswith(f"{name}/")]
+    if models:
+        return f"{name} is a pipeline of several models: name one of {', '.join(models)}."
+    near = difflib.get_close_matches(name, PUBLISHED, n=3, cutoff=0.8)
+    meant = f" Did you mean {' or '.join(near)}?" if near else ""
+    return f"{name} is not a directory, a file or a published name.{meant}"
 
 
 def config(name: str, *, dtype: str | None = None) -> Any:

@@ -14,7 +14,7 @@ import jax
 from neuronjax.cli.arguments import whole
 from neuronjax.cli.command import Command
 from neuronjax.cli.workloads import add_pad, settings
-from neuronjax.errors import ConfigurationError, ScriptError, WorkloadError, quoted
+from neuronjax.errors import ConfigurationError, ScriptError, WorkloadError
 from neuronjax.machine.instances import find_instance
 from neuronjax.planning.depth import DEPTHS
 from neuronjax.planning.fit import Fit, Verdict, fit, text, to_json
@@ -132,7 +132,7 @@ def _phases(model: str, length: int | None) -> Sequence[Any]:
     except WorkloadError as error:
         if not is_here:
             raise ConfigurationError(
-                f"{quoted(model)} is not a directory, a file, a published name or MODULE:FUNCTION."
+                f"{error.__cause__ or error} MODULE:FUNCTION works, too."
             ) from error
         if not isinstance(error.__cause__, ValueError):  # about the file, in words
             raise
