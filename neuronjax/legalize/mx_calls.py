@@ -125,17 +125,23 @@ class _Side:
         """Elements along the contracted dimension."""
         return self.data.shape[self.contracted] * (mx.PACKED if self.packed else 1)
 
-    def dequantized(self, data: jax.Array, scale: jax.Array) -> jax.Array:
-        """The values, with the contracted dimension in elements.
+    def numbers(self, data: jax.Array, scale: jax.Array) -> jax.Array:
+        """The values [..., K], contracted elements last.
 
         BF16 has FP32's range and more digits than FP8; as operands of a matmul these values are not
         subject to ``--auto-cast``, which is about FP32.
         """
+        data, scale = (jnp.moveaxis(array, self.contracted, -1) for array in (data, scale))
         if self.packed:
-            unpacked = mx.unpack_x4(data, self.element, self.contracted)
-            data = mx.interleave_x4(unpacked, self.contracted)
+            elements = lax.bitcast_convert_type(data, jnp.dtype(self.element))
+            data = elements.reshape(*data.shape[:-1], self.depth)
         scale = lax.bitcast_convert_type(scale, jnp.float8_e8m0fnu)
-        return mx.dequantize(data, scale, self.contracted, dtype=jnp.bfloat16)
+        return mx.dequantize(data, scale, dtype=jnp.bfloat16)
+
+    @property
+    def batch_of_numbers(self) -> tuple[int, ...]:
+        """The batch dimensions of `numbers`."""
+        return tuple(dim - (dim > self.contracted) for dim in self.batch)
 
 
 def scaled_matmul(call: Call) -> Function:
@@ -164,14 +170,15 @@ def scaled_matmul(call: Call) -> Function:
         raise UnsupportedProgramError(
             f"gives {call.results[0].dtype.name}; declare a result of float32 or bfloat16"
         )
-    dimensions = (((lhs.contracted,), (rhs.contracted,)), (lhs.batch, rhs.batch))
+    contracted = (len(lhs.data.shape) - 1,), (len(rhs.data.shape) - 1,)
+    dimensions = contracted, (lhs.batch_of_numbers, rhs.batch_of_numbers)
 
     def function(
         lhs_data: jax.Array, rhs_data: jax.Array, lhs_scale: jax.Array, rhs_scale: jax.Array
     ) -> jax.Array:
         return lax.dot_general(
-            lhs.dequantized(lhs_data, lhs_scale),
-            rhs.dequantized(rhs_data, rhs_scale),
+            lhs.numbers(lhs_data, lhs_scale),
+            rhs.numbers(rhs_data, rhs_scale),
             dimensions,
             preferred_element_type=np.float32,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import neuronjax
 from neuronjax.program.program import Program
 from neuronjax.program.tensor_engine import Matmul, MatmulMX
 from neuronjax.program.verify import verify
@@ -162,6 +164,34 @@ def test_quantized_operands() -> None:
     wanted = np.einsum("bik,bjk->bij", *(x.astype(np.float64) for x in given))
     assert np.abs(found - wanted).max() < 0.05 * np.abs(wanted).max()
     assert mnemonics(program) == {"nc_matmul_mx"}
+
+
+def test_custom_calls_multiply_words() -> None:
+    """The calls of Neuron's compiler: words that `QuantizeMX` packs are not taken apart again."""
+    given = [RNG.normal(size=(rows, 256)).astype(jnp.bfloat16) for rows in (64, 96)]
+    shape = jax.ShapeDtypeStruct
+
+    def call(target: str, results: Any, config: Any, *operands: Any) -> Any:
+        made = jax.ffi.ffi_call(
+            target, results, custom_call_api_version=2, legacy_backend_config=json.dumps(config)
+        )
+        return made(*operands)
+
+    def quantized(x: Any) -> Any:
+        rows, depth = x.shape
+        results = shape((rows, depth // 4), jnp.uint32), shape((rows, depth // 32), jnp.uint8)
+        return call("QuantizeMX", results, {"dtype": "float8_e4m3fn", "dim": -1}, x)
+
+    def product(x: Any, y: Any) -> Any:
+        (a, a_scale), (b, b_scale) = quantized(x), quantized(y)
+        config = {"scaled_dot_backend_config": {"element_dtype": "float8_e4m3fn"}}
+        result = shape((x.shape[0], y.shape[0]), jnp.float32)
+        return call("ScaledMatmul", result, config, a, b, a_scale, b_scale)
+
+    estimate = neuronjax.estimate(
+        product, *(shape(x.shape, x.dtype) for x in given), target="trn3-gen1-ultraserver"
+    )
+    assert ("block_scaled_product",) in [kernel.operations for kernel in estimate.kernels]
 
 
 def test_blocks_are_four_times_as_fast_as_bf16() -> None:

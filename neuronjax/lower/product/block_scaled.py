@@ -107,7 +107,8 @@ def block_scaled_product(scope: Scope, op: Op, epilogue: Epilogue) -> None:
     pairs = ((left, right.shape[-2]), (right, left.shape[-2]))
     words = [_words(scope, op, value, others) for value, others in pairs]
     codes = [_codes(scope, op, value) for value in op.operands[2:]]
-    packed = (PACKED[f"{left.dtype.name}_x4"], PACKED[f"{right.dtype.name}_x4"])
+    first, second = (PACKED[f"{name}_x{MX_WORD}"] for name in op.attributes["element_types"])
+    packed = (first, second)
     sides, scaling = dimensions(op, words), dimensions(op, codes)
 
     def write(share: float, builder: KernelBuilder, seen: list[View], made: list[Buffer]) -> None:
@@ -128,7 +129,7 @@ def block_scaled_product(scope: Scope, op: Op, epilogue: Epilogue) -> None:
 
 
 def _words(scope: Scope, op: Op, value: Value, others: int) -> View:
-    """Elements [..., M, K] as words of four of them [..., M, K / 4].
+    """Elements [..., M, K], or words of them, as words [..., M, K / 4].
 
     They are transposed in memory before the product if the Tensor engine is what it waits for, as
     the other operand has so many rows, else while it loads them.

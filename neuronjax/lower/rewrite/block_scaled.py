@@ -183,20 +183,27 @@ def find_blocks(value: Value) -> tuple[Value, Value] | None:
 
 
 def _is_scaled(made: _Made) -> bool:
-    """Whether each pair of codes gives the number that it stands for."""
+    """Whether each pair of codes gives the number that it stands for; in the place of subnormal
+    numbers, of which BF16 has few and engines none, small ones will do."""
     assert made.elements is not None
     elements, codes = np.meshgrid(*[np.arange(256, dtype=np.uint8)] * 2)
     with np.errstate(all="ignore"):
         given = np.asarray(made.compute(elements, codes)).astype(np.float32)
         numbers = elements.view(made.elements.dtype).astype(np.float64)
         wanted = (numbers * codes.view(_SCALE).astype(np.float64)).astype(np.float32)
-    return given.shape == wanted.shape and np.array_equal(given, wanted, equal_nan=True)
+    if given.shape != wanted.shape:
+        return False
+    least = np.finfo(np.float32).smallest_normal
+    is_small = np.abs(wanted) < least
+    is_equal = (given == wanted) | (np.isnan(given) & np.isnan(wanted))
+    return bool(np.where(is_small, np.abs(given) <= least, is_equal).all())
 
 
 def dot_general(writer: Writer, op: Op) -> Sequence[Value] | None:
     """`block_scaled_product` of elements and scales, where the Tensor engine has MX.
 
-    Its operands are both sides' elements [..., K], then their scales [..., K / 32].
+    Its operands are both sides' elements [..., K], or packed words [..., K / 4], then their scales
+    [..., K / 32].
     """
     has_packed = all(f"{name}_x{MX_WORD}" in writer.tensor.rates for name in _ELEMENTS)
     if not has_packed or op.result.dtype != np.float32 or not _are_matrices(op):
@@ -204,18 +211,31 @@ def dot_general(writer: Writer, op: Op) -> Sequence[Value] | None:
     sides = [find_blocks(operand) for operand in op.operands]
     if None in sides:
         return None
-    elements, codes = [], []
+    elements, codes, types = [], [], []
     for operand, (values, scales) in zip(op.operands, filter(None, sides), strict=True):
         *outer, depth = operand.shape
-        elements.append(writer.reshape(values, operand.shape))
-        codes.append(writer.reshape(scales, (*outer, depth // MX_BLOCK)))
-    numbers = op.attributes["dot_dimension_numbers"]
+        types.append(values.dtype.name)
+        elements.append(_cast_back(values) or writer.reshape(values, operand.shape))
+        codes.append(_cast_back(scales) or writer.reshape(scales, (*outer, depth // MX_BLOCK)))
     return [
         writer.add(
             "block_scaled_product", *elements, *codes, shape=op.result.shape, dtype=np.float32,
-            dot_dimension_numbers=numbers,
+            dot_dimension_numbers=op.attributes["dot_dimension_numbers"],
+            element_types=tuple(types),
         )
     ]  # fmt: skip
+
+
+def _cast_back(value: Value) -> Value | None:
+    """The value [..., n] whose bits a value is, of another type, such as packed words."""
+    op = value.producer
+    if op is not None and op.name == "reshape":
+        op = op.operands[0].producer
+    if op is None or op.name != "bitcast_convert":
+        return None
+    (source,) = op.operands
+    is_outer = source.shape[:-1] == value.shape[: len(source.shape) - 1]
+    return source if source.shape and is_outer else None
 
 
 def _are_matrices(op: Op) -> bool:
