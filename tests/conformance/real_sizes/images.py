@@ -26,6 +26,11 @@ def _wrt(choice: str) -> tuple[str, ...]:
     return {"none": (), "image": ("x",), "weight": ("w",), "both": ("x", "w")}[choice]
 
 
+def _seen(kernel: int, stride: int, axes: int) -> dict[str, float]:
+    """The share of the input that windows see which lie apart along so many axes."""
+    return {"x": min(1.0, kernel / stride) ** axes}
+
+
 def convolution(
     batch: int, pixels: int, channels: int, features: int, kernel: int, stride: int,
     dilation: int, groups: int, layout: str, wrt: str, dtype: str,
@@ -43,8 +48,7 @@ def convolution(
         f"rhs_dilation=({dilation}, {dilation}), feature_group_count={groups}, "
         f"dimension_numbers=('{images}', '{weights}', '{images}'))"
     )
-    seen = min(1.0, kernel / stride) ** 2  # of the image, by windows that lie apart
-    return Written(arguments=arrays, body=body, wrt=_wrt(wrt), read={"x": seen})
+    return Written(arguments=arrays, body=body, wrt=_wrt(wrt), read=_seen(kernel, stride, axes=2))
 
 
 def depthwise(
@@ -87,7 +91,7 @@ def convolution_of_sequences(
         f"return lax.conv_general_dilated(x, w, ({stride},), [({kernel - 1}, 0)], "
         f"feature_group_count={groups}, dimension_numbers=('NHC', 'HIO', 'NHC'))"
     )
-    return Written(arguments=arrays, body=body, wrt=_wrt(wrt))
+    return Written(arguments=arrays, body=body, wrt=_wrt(wrt), read=_seen(kernel, stride, axes=1))
 
 
 def convolution_of_videos(
@@ -103,7 +107,7 @@ def convolution_of_videos(
         f"return lax.conv_general_dilated(x, w, ({stride},) * 3, 'SAME', "
         "dimension_numbers=('NDHWC', 'DHWIO', 'NDHWC'))"
     )
-    return Written(arguments=arrays, body=body, wrt=_wrt(wrt))
+    return Written(arguments=arrays, body=body, wrt=_wrt(wrt), read=_seen(kernel, stride, axes=3))
 
 
 def pooling(
