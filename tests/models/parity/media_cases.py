@@ -352,7 +352,7 @@ CASES = (
     Case(
         "YolosForObjectDetection",
         "parts of patches",
-        YOLOS | {"num_labels": 5, "image_size": [17, 27]},
+        YOLOS | {"num_labels": 5, "image_size": [17, 27], "use_mid_position_embeddings": False},
     ),
     Case("ASTModel", "", AST),
     Case("ASTForAudioClassification", "", AST | {"num_labels": 5, "qkv_bias": False}),
