@@ -76,7 +76,7 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     (estimate("odd_kinds"), "no argument is called 'y'"),
     (estimate("mismatch", "--pad"), "cannot pad: it has no parameter pad"),
     (estimate("odd_key"), "return a dict with fn"),
-    (("fit", "nowhere"), "not a directory, a file, a published name"),
+    (("fit", "nowhere"), "not a directory, a file or a published name"),
     (("fit", f"{WRONG}mismatch", "--targets=trn9"), "'trn9' is not a known instance"),
     (("sweep", f"{WRONG}mismatch", "--batch=1,x"), "'x' is not a whole number"),
     (("sweep", f"{WRONG}mismatch", "--out=/proc/nothing"), "/proc/nothing"),
