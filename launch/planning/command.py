@@ -1,4 +1,4 @@
-"""What `neuronjax plan` does."""
+"""The planner behind the command `neuronjax plan`."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,5 +1,5 @@
-"""What is measured: training steps of one and two blocks, from which the time and the memory of
-any depth, number of micro-batches and number of stages follow.
+"""Pieces are measured by training steps of one and two blocks, from which the time and the memory
+of any depth, number of micro-batches and number of stages follow.
 
 A step's time is a sum of products of its numbers of blocks, micro-batches and ticks, as its loops
 take equally long each time; so a few small steps give the summands.
@@ -123,7 +123,7 @@ class _Bench:
         return max(once, 0.0) / self._used(few, blocks)
 
     def of_blocks(self) -> Measured:
-        """Blocks that follow each other on the same cores."""
+        """Measures blocks that follow each other on the same cores."""
         plan, blocks = self._plan(MICRO_BATCHES), self._period
         shallow, deep = (self._step(plan, count * blocks) for count in (1, 2))
         times = [(step.step_ns - step.launch_ns) / MICRO_BATCHES for step in (shallow, deep)]
@@ -131,7 +131,7 @@ class _Bench:
         return self._line(shallow, deep, blocks, block=block, outside=times[0] - blocks * block)
 
     def of_pipeline(self) -> Measured:
-        """Blocks of a stage, and what stages share."""
+        """Measures blocks of a stage, and what stages share."""
         few, many = STAGES
         plan = self._plan(MICRO_BATCHES, few)
         other = self._plan(MICRO_BATCHES, many)
@@ -159,8 +159,8 @@ class _Bench:
         )
 
     def _slot(self, shallow: Estimate, other: Estimate, plan: Plan, of_other: Plan) -> float:
-        """What a stage keeps of a micro-batch for a block: the difference of two steps, but for
-        what more stages have less of embedding and head."""
+        """Returns the bytes that a stage keeps of a micro-batch for a block: the difference of two
+        steps, without the smaller part of embedding and head that more stages have each."""
         size = self._shares.sizes(self._piece.precision).in_step
         fewer = size * (self._used(plan, 1) - self._used(of_other, 1))
         kept = _scratch(other) - _scratch(shallow) + fewer

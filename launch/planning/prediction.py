@@ -55,7 +55,7 @@ class Predicted:
 
 
 class Predictions:
-    """What plans of a question take."""
+    """Predicts the time and the memory of the plans of a question."""
 
     def __init__(self, question: Question, shares: Shares, update_rate: float = 0.0) -> None:
         self.question, self._shares, self.update_rate = question, shares, update_rate
@@ -94,8 +94,8 @@ class Predictions:
         return {name: time * 1e-9 for name, time in times.items()}
 
     def _of_micro_batch(self, plan: Plan, measured: Measured) -> tuple[float, float]:
-        """What a block takes, and all else, without the share that micro-batches of the measured
-        step had in its update of parameters."""
+        """Returns the time of a block, and of all else, without the share that micro-batches of the
+        measured step had in its update of parameters."""
         passes = MICRO_BATCHES + (STAGES[0] - 1 if plan.stages > 1 else 0)
         rest, all_of_one = (self._whole(plan, blocks) for blocks in (0, 1))
         rate = self.update_rate / passes

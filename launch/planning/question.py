@@ -1,4 +1,4 @@
-"""What a plan is sought for: a model, a global batch, a length and machines."""
+"""A question that the planner answers: a model, a global batch, a length and machines."""
 
 import difflib
 import functools

@@ -43,7 +43,7 @@ class Nearest:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a search gives.
+    """The plans that a search has found, and what it looked at.
 
     Attributes:
       best: the best plan of each shape, fastest first, as many as were asked for.
@@ -220,7 +220,7 @@ def _keeps_more(piece: Piece, known: Piece) -> bool:
 
 
 def _least_block(piece: Piece, known: Piece, measured: Measured, length: int) -> float:
-    """What a block of a piece takes at least, by another that was measured; 0: that says nothing.
+    """Returns the least time of a piece's block, by another that was measured; 0: it says nothing.
 
     See SLACK and MORE_ROWS for what is assumed.
     """

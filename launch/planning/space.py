@@ -1,4 +1,4 @@
-"""What is searched: plans, and the kinds of micro-batches whose plans share measured pieces."""
+"""The plans that are searched, and the kinds of micro-batches whose plans share measured pieces."""
 
 import functools
 from collections.abc import Iterator, Sequence

@@ -29,7 +29,7 @@ SHORTEST = 16  # tokens of a batch
 
 
 class SentenceEncoder:
-    """What `sentence_transformers.SentenceTransformer` is for the directory."""
+    """Encodes texts as `sentence_transformers.SentenceTransformer` does with the same directory."""
 
     def __init__(
         self, runner: PoolingRunner, tokenizer: tokenizers.Tokenizer, config: SentenceConfig

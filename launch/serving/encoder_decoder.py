@@ -34,7 +34,7 @@ UNSUITED = (
 
 
 class Sources(NamedTuple):
-    """What an encoder reads."""
+    """The sizes of the sources that an encoder reads."""
 
     lengths: Sequence[int]  # that are compiled, ascending
     positions: int  # that the encoder makes of the longest
@@ -43,7 +43,7 @@ class Sources(NamedTuple):
 
 @dataclass(frozen=True)
 class Target:
-    """What the sizes of a cache depend on: the decoder's side of a config."""
+    """The fields of a config that the sizes of the decoder's cache depend on."""
 
     num_layers: int
     num_kv_heads: int

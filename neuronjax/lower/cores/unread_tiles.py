@@ -34,7 +34,7 @@ def _wanted_tiles(nodes: Sequence[Node]) -> set[str]:
 
 
 def _is_wanted(instruction: Instruction, wanted: set[str]) -> bool:
-    """Whether anything but a tile is written, or one of those tiles."""
+    """Whether an instruction writes anything but tiles, or one of the wanted tiles."""
     written = list(instruction.writes())
     tiles = _names(written)
     return len(tiles) < len(written) or not tiles or not tiles.isdisjoint(wanted)

@@ -71,7 +71,7 @@ class _Operand:
         return shapes[tuple(shape)]
 
     def made(self, value: Value, known: dict[Value, _Made]) -> _Made:
-        """How a value is made. Raises _OtherwiseMade."""
+        """Returns how a value is made. Raises _OtherwiseMade."""
         if value not in known:
             known[value] = self._made(value, known)
         return known[value]
