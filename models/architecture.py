@@ -1,7 +1,7 @@
 """A row of the registry: a Hugging Face architecture and its model."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from flax import nnx
 from models.draws import Draws
 from models.parallel.tensor import Sharing
 from models.parameters import Parameters, split_abstract
+from models.published.defaults import DEFAULTS, Defaults
 from models.settings import read_model, write_settings
 from models.weights.fields import Fields
 from models.weights.safetensors import StoredTensor
@@ -31,10 +32,8 @@ class Architecture:
     read_config: Callable[[Fields], Any]
     model: Callable[..., nnx.Module]  # called with (config, rngs=…)
     keys: Callable[[Any], KeyTable]  # of the config
-    # The names in config.json that the family knows, with what its library takes for a missing one,
-    # and the family's own names for some of these.
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    aliases: Mapping[str, str] = field(default_factory=dict)
+    # Defaults of its library for fields of config.json that follow from settings of the config.
+    settings: Mapping[str, Any] = field(default_factory=dict)
     # The config once the checkpoint's tensors are known by name, for what config.json leaves open.
     refine: Callable[[Any, Mapping[str, Any]], Any] = lambda config, tensors: config
 
@@ -61,21 +60,19 @@ class Architecture:
         model_type: str | None = None,
         family: str | None = None,
         read: Callable[[Fields], Mapping[str, Any] | None] = lambda fields: None,
-        defaults: Mapping[str, Any] | None = None,
-        fixed: Mapping[str, Any] | None = None,
+        parts: Sequence[Any] = (),
         **others: Any,
     ) -> "Architecture":
-        """One whose config is what its settings read from config.json; `config` has their defaults.
+        """One whose config is what its settings read from config.json; `config` has their defaults,
+        and `parts` are configs with more of them.
 
         `read` returns settings that stand there in another form, if any do, and raises ConfigError
-        for what is not supported. `defaults` is for names that no setting has; names with another
-        value than in `fixed` are refused. `keys` may be one table for all configs. The family is
-        the folder of the model unless given, and the model type has the family's name.
+        for what is not supported. `keys` may be one table for all configs. The family is the folder
+        of the model unless given, and the model type has the family's name.
         """
         family = family or model.__module__.split(".")[1]
 
         def read_config(fields: Fields) -> Any:
-            fields.refuse_others(fixed or {})
             return read_model(type(config), fields, **(read(fields) or {}))
 
         return cls(
@@ -85,13 +82,20 @@ class Architecture:
             read_config=read_config,
             model=model,
             keys=(lambda config: keys) if isinstance(keys, KeyTable) else keys,
-            defaults={**write_settings(config), **(defaults or {}), **(fixed or {})},
+            settings={k: v for part in (*parts, config) for k, v in write_settings(part).items()},
             **others,
         )
 
+    @property
+    def known(self) -> Defaults:
+        """The fields of config.json that it knows."""
+        known = DEFAULTS.get(self.model_type or self.name, Defaults())
+        return replace(known, config={**self.settings, **known.config})
+
     def config_of(self, fields: Fields) -> Any:
         """The config for a config.json. Raises ConfigError if it cannot be used."""
-        return self.read_config(fields.of_family(self.defaults, self.aliases))
+        fields.refuse_others(self.known.fixed)
+        return self.read_config(fields.of_family(self.known))
 
     def build(self, config: Any, seed: int = 0) -> nnx.Module:
         """The model with random weights."""

@@ -6,7 +6,7 @@ from typing import Any
 from models.ast.model import AST, ASTConfig
 from models.errors import ConfigError
 from models.image_heads import Head, image_architectures
-from models.settings import read_model, write_settings
+from models.settings import read_model
 from models.vit.config import ViTConfig
 from models.vit.weights import body_rows
 from models.weights.backbone import Backbone
@@ -15,13 +15,6 @@ from models.weights.rows import dense_rows, norm_rows
 from models.weights.table import prefixed
 
 _HEAD = (*norm_rows("classifier.layernorm", "norm"), *dense_rows("classifier.dense", "classifier"))
-_OWN = {
-    "patch_size": 16,
-    "frequency_stride": 10,
-    "time_stride": 10,
-    "max_length": 1024,
-    "num_mel_bins": 128,
-}
 
 
 def _read(fields: Fields) -> Mapping[str, Any]:
@@ -52,5 +45,5 @@ ARCHITECTURES = image_architectures(
     {"ForAudioClassification": Head(_HEAD)},
     read=_read,
     alone="audio-feature-extraction",
-    defaults={**write_settings(ViTConfig()), **_OWN},
+    parts=(ViTConfig(),),
 )

@@ -6,24 +6,11 @@ from models.architecture import Architecture
 from models.clip.config import CLIPConfig, TextConfig, Tower, VisionConfig
 from models.clip.model import CLIP
 from models.clip.weights import key_table
-from models.settings import read_settings, write_settings
+from models.published.defaults import DEFAULTS
+from models.settings import read_settings
 from models.weights.fields import Fields, read_dtype
 
 _OLD_END_TOKEN = 2  # of configs that name a wrong one: the end token is the highest of the text
-
-_TEXT_TOWER, _VISION_TOWER = Tower(512, 2048, 12, 8), Tower(768, 3072, 12, 12)
-_TEXT = {
-    **write_settings(_TEXT_TOWER),
-    **write_settings(TextConfig(_TEXT_TOWER)),
-    "eos_token_id": TextConfig.end_token,
-    "projection_dim": 512,
-}
-_VISION = {
-    **write_settings(VisionConfig(_VISION_TOWER)),
-    **write_settings(_VISION_TOWER),
-    "projection_dim": 512,
-}
-_BOTH = {"projection_dim": 512, "logit_scale_init_value": 2.6592}
 
 
 def _text(fields: Fields) -> TextConfig:
@@ -43,8 +30,10 @@ def _vision(fields: Fields) -> VisionConfig:
 def _text_and_vision(fields: Fields) -> CLIPConfig:
     nothing = Fields({}, fields.where)
     given = {
-        "text": _text(fields.object("text_config", nothing).of_family(_TEXT, {})),
-        "vision": _vision(fields.object("vision_config", nothing).of_family(_VISION, {})),
+        "text": _text(fields.object("text_config", nothing).of_family(DEFAULTS["clip_text_model"])),
+        "vision": _vision(
+            fields.object("vision_config", nothing).of_family(DEFAULTS["clip_vision_model"])
+        ),
         "projection_dim": fields.positive("projection_dim"),
     }
     return _with_dtype(fields, CLIPConfig(**read_settings(CLIPConfig, fields, given=given)))
@@ -78,27 +67,19 @@ ARCHITECTURES = tuple(
         family="clip",
         task=task,
         read_config=read_config,
-        defaults=defaults,
         model=CLIP,
         keys=key_table,
     )
-    for name, model_type, task, read_config, defaults in (
-        ("CLIPModel", "clip", "zero-shot-image-classification", _text_and_vision, _BOTH),
-        ("CLIPTextModel", "clip_text_model", "prompt-encoding", _only_text, _TEXT),
-        (
-            "CLIPTextModelWithProjection",
-            "clip_text_model",
-            "prompt-encoding",
-            _projected_text,
-            _TEXT,
-        ),
-        ("CLIPVisionModel", "clip_vision_model", "image-feature-extraction", _only_vision, _VISION),
+    for name, model_type, task, read_config in (
+        ("CLIPModel", "clip", "zero-shot-image-classification", _text_and_vision),
+        ("CLIPTextModel", "clip_text_model", "prompt-encoding", _only_text),
+        ("CLIPTextModelWithProjection", "clip_text_model", "prompt-encoding", _projected_text),
+        ("CLIPVisionModel", "clip_vision_model", "image-feature-extraction", _only_vision),
         (
             "CLIPVisionModelWithProjection",
             "clip_vision_model",
             "image-feature-extraction",
             _projected_vision,
-            _VISION,
         ),
     )
 )

@@ -47,8 +47,6 @@ def _second(fields: Fields) -> Mapping[str, Any]:
     return {"layer_scale": False, "response_norm": True}
 
 
-_STAGES: Mapping[str, Any] = {"num_stages": 4}
-
 ARCHITECTURES = (
     *image_architectures(
         "ConvNext",
@@ -58,7 +56,6 @@ ARCHITECTURES = (
         Backbone("convnext.", _ROWS),
         classifier(),
         read=_first,
-        defaults={**_STAGES, "layer_scale_init_value": 1e-6},
     ),
     *image_architectures(
         "ConvNextV2",
@@ -68,6 +65,5 @@ ARCHITECTURES = (
         Backbone("convnextv2.", _ROWS),
         classifier(),
         read=_second,
-        defaults=_STAGES,
     ),
 )

@@ -43,5 +43,4 @@ ARCHITECTURES = image_architectures(
     Backbone("cvt.", tuple(_stage("encoder.stages.{s}", "stages.{s}"))),
     {"ForImageClassification": _HEAD},
     read=_read,
-    defaults={"qkv_projection_method": [DEPTHWISE] * 3},
 )

@@ -1,34 +1,11 @@
-"""The families of decoders: from a family's config.json and key table to the common model.
+"""The families of decoders: from a family's config.json and key table to the common model."""
 
-Which fields a family knows, and what transformers takes for one that a file leaves out, stands in
-defaults.py.
-"""
-
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from models.architecture import Architecture
 from models.decoder.config import DecoderConfig
-from models.decoder.defaults import (
-    GEMMA3_FIELDS,
-    GPT2_FIELDS,
-    GPT2_NAMES,
-    GPT_NEOX_FIELDS,
-    GPT_OSS_FIELDS,
-    GRANITE_FIELDS,
-    LAYER_NORM_NAME,
-    LLAMA4_FIELDS,
-    LLAMA_FIELDS,
-    MISTRAL_FIELDS,
-    MIXTRAL_FIELDS,
-    PHI3_FIELDS,
-    PHI_FIELDS,
-    QWEN2_FIELDS,
-    QWEN3_FIELDS,
-    QWEN3_MOE_FIELDS,
-    SMOLLM3_FIELDS,
-)
 from models.decoder.model import Decoder
 from models.decoder.padding import padded
 from models.decoder.sharing import SHARING
@@ -50,6 +27,7 @@ from models.errors import ConfigError
 from models.layers.moe import ClampedSwish, Experts
 from models.layers.temperature import Temperature
 from models.layers.text_heads import CLASSES, TextHeadConfig
+from models.published.defaults import DEFAULTS
 from models.settings import layers_of_kind, read_layers, read_settings, write_settings
 from models.weights.fields import Fields, count_labels, read_dtype
 from models.weights.rotary_fields import read_rotaries, read_rotary
@@ -74,11 +52,11 @@ def llama_json(config: DecoderConfig) -> dict[str, Any]:
     values = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
-        **{key: value for key, value in write_settings(config).items() if key in LLAMA_FIELDS},
+        **{k: v for k, v in write_settings(config).items() if k in DEFAULTS["llama"].config},
         "rope_theta": config.rotary.theta,
         "dtype": config.param_dtype,
     }
-    again = _llama(Fields(values, "config").of_family(LLAMA_FIELDS, {}))
+    again = _llama(Fields(values, "config").of_family(DEFAULTS["llama"]))
     if replace(again, dtype=config.dtype) != config:
         raise ConfigError(f"these settings cannot be expressed in Llama's config.json: {config}")
     return values
@@ -280,9 +258,7 @@ def _architecture(
     name: str,
     model_type: str,
     read_config: Callable[[Fields], DecoderConfig],
-    defaults: Mapping[str, Any],
     layout: Layout = LLAMA_LAYOUT,
-    aliases: Mapping[str, str] | None = None,
 ) -> Architecture:
     return Architecture(
         name=name,
@@ -290,8 +266,6 @@ def _architecture(
         family="decoder",
         task="text-generation",
         read_config=read_config,
-        defaults=defaults,
-        aliases=aliases or {},
         model=Decoder,
         sharing=SHARING,
         keys=layout.key_table,
@@ -333,53 +307,21 @@ def _with_head(
 
 
 _LANGUAGE_MODELS = (
-    _architecture("LlamaForCausalLM", "llama", _llama, LLAMA_FIELDS),
-    _architecture("MistralForCausalLM", "mistral", _always_sliding, MISTRAL_FIELDS),
-    _architecture("Qwen2ForCausalLM", "qwen2", _qwen2, QWEN2_FIELDS),
-    _architecture("Qwen3ForCausalLM", "qwen3", _qwen3, QWEN3_FIELDS),
-    _architecture("GraniteForCausalLM", "granite", _llama, GRANITE_FIELDS),
-    _architecture("Phi3ForCausalLM", "phi3", _always_sliding, PHI3_FIELDS, Layout(PHI3)),
-    _architecture("SmolLM3ForCausalLM", "smollm3", _smollm3, SMOLLM3_FIELDS),
-    _architecture(
-        "Gemma3ForCausalLM",
-        "gemma3_text",
-        _gemma3,
-        GEMMA3_FIELDS,
-        Layout(GEMMA3),
-        {"hidden_act": "hidden_activation"},
-    ),
-    _architecture("MixtralForCausalLM", "mixtral", _mixtral, MIXTRAL_FIELDS, Layout(MIXTRAL)),
-    _architecture(
-        "Qwen3MoeForCausalLM",
-        "qwen3_moe",
-        _qwen3_moe,
-        QWEN3_MOE_FIELDS,
-        Layout(QWEN3_MOE),
-        {"num_local_experts": "num_experts"},
-    ),
-    _architecture("GPT2LMHeadModel", "gpt2", _gpt2, GPT2_FIELDS, GPT2_LAYOUT, GPT2_NAMES),
-    _architecture(
-        "GPTNeoXForCausalLM",
-        "gpt_neox",
-        _gpt_neox,
-        GPT_NEOX_FIELDS,
-        GPT_NEOX_LAYOUT,
-        {
-            **LAYER_NORM_NAME,
-            "partial_rotary_factor": "rotary_pct",
-            "rope_theta": "rotary_emb_base",
-        },
-    ),
-    _architecture(
-        "GptOssForCausalLM",
-        "gpt_oss",
-        _gpt_oss,
-        GPT_OSS_FIELDS,
-        Layout(GPT_OSS),
-        {"num_local_experts": "num_experts"},
-    ),
-    _architecture("Llama4ForCausalLM", "llama4_text", _llama4, LLAMA4_FIELDS, LLAMA4_LAYOUT),
-    _architecture("PhiForCausalLM", "phi", _phi, PHI_FIELDS, PHI_LAYOUT, LAYER_NORM_NAME),
+    _architecture("LlamaForCausalLM", "llama", _llama),
+    _architecture("MistralForCausalLM", "mistral", _always_sliding),
+    _architecture("Qwen2ForCausalLM", "qwen2", _qwen2),
+    _architecture("Qwen3ForCausalLM", "qwen3", _qwen3),
+    _architecture("GraniteForCausalLM", "granite", _llama),
+    _architecture("Phi3ForCausalLM", "phi3", _always_sliding, Layout(PHI3)),
+    _architecture("SmolLM3ForCausalLM", "smollm3", _smollm3),
+    _architecture("Gemma3ForCausalLM", "gemma3_text", _gemma3, Layout(GEMMA3)),
+    _architecture("MixtralForCausalLM", "mixtral", _mixtral, Layout(MIXTRAL)),
+    _architecture("Qwen3MoeForCausalLM", "qwen3_moe", _qwen3_moe, Layout(QWEN3_MOE)),
+    _architecture("GPT2LMHeadModel", "gpt2", _gpt2, GPT2_LAYOUT),
+    _architecture("GPTNeoXForCausalLM", "gpt_neox", _gpt_neox, GPT_NEOX_LAYOUT),
+    _architecture("GptOssForCausalLM", "gpt_oss", _gpt_oss, Layout(GPT_OSS)),
+    _architecture("Llama4ForCausalLM", "llama4_text", _llama4, LLAMA4_LAYOUT),
+    _architecture("PhiForCausalLM", "phi", _phi, PHI_LAYOUT),
 )
 
 _CLASSIFIERS = (  # what the names of their classes begin with, their keys, and their heads

@@ -14,42 +14,6 @@ from models.weights.fields import Fields, read_dtype
 _DOWN = {"CrossAttnDownBlock2D": True, "DownBlock2D": False}  # has it attention?
 _UP = {"CrossAttnUpBlock2D": True, "UpBlock2D": False}
 
-# Fields of the denoiser that only other models set otherwise.
-_UNET_FIXED: Mapping[str, Any] = {
-    "act_fn": "silu",
-    "attention_type": "default",
-    "center_input_sample": False,
-    "class_embed_type": None,
-    "conv_in_kernel": 3,
-    "conv_out_kernel": 3,
-    "cross_attention_norm": None,
-    "downsample_padding": 1,
-    "dual_cross_attention": False,
-    "encoder_hid_dim": None,
-    "encoder_hid_dim_type": None,
-    "mid_block_only_cross_attention": None,
-    "mid_block_scale_factor": 1,
-    "mid_block_type": "UNetMidBlock2DCrossAttn",
-    "num_attention_heads": None,
-    "num_class_embeds": None,
-    "only_cross_attention": False,
-    "resnet_out_scale_factor": 1.0,
-    "resnet_skip_time_act": False,
-    "resnet_time_scale_shift": "default",
-    "reverse_transformer_layers_per_block": None,
-    "time_embedding_act_fn": None,
-    "time_embedding_dim": None,
-    "time_embedding_type": "positional",
-    "timestep_post_act": None,
-}
-_CONTROL_FIXED: Mapping[str, Any] = {"global_pool_conditions": False}
-_AUTOENCODER_FIXED: Mapping[str, Any] = {
-    "act_fn": "silu",
-    "latents_mean": None,
-    "latents_std": None,
-    "out_channels": 3,
-}
-
 
 def _per_level(fields: Fields, name: str, default: int, levels: int) -> tuple[int, ...]:
     """A positive integer for every level: one for all, or a list."""
@@ -83,7 +47,6 @@ def _unet(fields: Fields) -> UNetConfig:
 
 
 def _control(fields: Fields) -> ControlConfig:
-    fields.refuse_others(_CONTROL_FIXED)
     order = fields.text("controlnet_conditioning_channel_order", "rgb")
     if order not in ("rgb", "bgr"):
         raise fields.fail("controlnet_conditioning_channel_order", "choose rgb or bgr")
@@ -99,7 +62,6 @@ def _control(fields: Fields) -> ControlConfig:
 
 def _descent(fields: Fields) -> dict[str, Any]:
     """What the denoiser and a ControlNet say in the same words."""
-    fields.refuse_others(_UNET_FIXED)
     channels = fields.integers("block_out_channels", (320, 640, 1280, 1280))
     levels = len(channels)
     dtype = read_dtype(fields)
@@ -136,7 +98,6 @@ def _time_ids(fields: Fields) -> TimeIds | None:
 
 
 def _autoencoder(fields: Fields) -> AutoencoderConfig:
-    fields.refuse_others(_AUTOENCODER_FIXED)
     channels = tuple(fields.list("block_out_channels", [64]))
     for name, kind in (
         ("down_block_types", "DownEncoderBlock2D"),

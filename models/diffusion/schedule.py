@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from models.errors import ConfigError
+from models.published.defaults import DEFAULTS
 from models.weights.fields import Fields, read_fields
 
 SCHEDULER_FILE = "scheduler_config.json"
@@ -25,28 +26,6 @@ BETAS: Mapping[str, Callable[[float, float, int], np.ndarray]] = {
 PREDICTIONS = ("epsilon", "v_prediction")
 MOST_TIMES = 1_000_000
 SPACINGS = ("linspace", "leading", "trailing")
-
-# Fields that only other samplers set otherwise; those of samplers that lack a field do not matter.
-_FIXED: Mapping[str, tuple[Any, ...]] = {
-    "algorithm_type": ("dpmsolver++",),
-    "flow_shift": (1, 1.0),
-    "interpolation_type": ("linear",),
-    "rescale_betas_zero_snr": (False,),
-    "solver_order": (2,),
-    "solver_type": ("midpoint",),
-    "thresholding": (False,),
-    "timestep_type": ("discrete",),
-    "trained_betas": (),
-    "use_beta_sigmas": (False,),
-    "invert_sigmas": (False,),
-    "shift_terminal": (),
-    "stochastic_sampling": (False,),
-    "use_exponential_sigmas": (False,),
-    "use_flow_sigmas": (False,),
-    "use_karras_sigmas": (False,),
-    "use_lu_lambdas": (False,),
-    "variance_type": (),
-}
 
 
 @dataclass(frozen=True)
@@ -134,8 +113,7 @@ def read_schedule(path: Path) -> Schedule:
     fields.refuse(
         "use_dynamic_shifting", False, why="this setting is not supported for this scheduler"
     )
-    for name, allowed in _FIXED.items():
-        fields.refuse(name, *allowed, why="this setting is not supported for this scheduler")
+    fields.refuse_others(DEFAULTS["scheduler"].fixed)
     check(fields)
     defaults = _BETAS_OF.get(sampler, _USUAL_BETAS)
     return Schedule(
@@ -155,8 +133,7 @@ def read_schedule(path: Path) -> Schedule:
 
 
 def _read_flow(fields: Fields) -> Schedule:
-    for name, allowed in _FIXED.items():
-        fields.refuse(name, *allowed, why="this setting is not supported for this scheduler")
+    fields.refuse_others(DEFAULTS["scheduler"].fixed)
     fields.refuse("time_shift_type", "exponential", why="only exponential is supported")
     by_size = None
     if fields.flag("use_dynamic_shifting", False):

@@ -31,7 +31,6 @@ ARCHITECTURES = (
         Flux,
         FLUX,
         read=_check_flux,
-        fixed={"patch_size": 1},
     ),
     _architecture(
         "PixArtTransformer2DModel",
@@ -39,14 +38,5 @@ ARCHITECTURES = (
         PixArt,
         PIXART,
         read=_check_pixart,
-        defaults={"interpolation_scale": None, "use_additional_conditions": None},
-        fixed={
-            "activation_fn": "gelu-approximate",
-            "attention_type": "default",
-            "dropout": 0.0,
-            "norm_elementwise_affine": False,
-            "norm_type": "ada_norm_single",
-            "upcast_attention": False,
-        },
     ),
 )

@@ -10,30 +10,14 @@ from models.dpt.config import DPTConfig
 from models.dpt.model import DPT
 from models.dpt.stem import STRIDE, StemConfig
 from models.dpt.weights import backbone_table, key_table
+from models.published.defaults import DEFAULTS, Defaults
 from models.settings import read_model, read_settings, write_settings
 from models.vit.config import ViTConfig
 from models.vit.families import read_pooler
 from models.vit.model import ViT
 from models.weights.fields import Fields, count_labels
 
-_DEFAULTS: Mapping[str, Any] = {
-    **write_settings(ViTConfig(image_size=(384, 384))),
-    **write_settings(DPTConfig()),
-    "use_bias_in_fusion_residual": None,
-}
-
-
-_STEM: Mapping[str, Any] = write_settings(StemConfig())
-_STEM_SHAPE: Mapping[str, Any] = {
-    "model_type": "bit",
-    "global_padding": "SAME",
-    "layer_type": "bottleneck",
-    "embedding_dynamic_padding": True,
-    "hidden_act": "relu",
-    "output_stride": 32,
-    "width_factor": 1,
-}
-"""What the convolutions of published hybrids have, which alone are supported."""
+_BACKBONE = ViTConfig(image_size=(384, 384))
 
 
 def _read(task: str, fields: Fields) -> Mapping[str, Any]:
@@ -59,11 +43,13 @@ def _stem(fields: Fields) -> StemConfig:
     nested = fields.object("backbone_config", Fields({}, fields.where))
     padding = nested.text("global_padding", "SAME").upper()
     known = Fields({**nested.values, "global_padding": padding}, nested.where)
-    known.refuse_others(_STEM_SHAPE)
+    known.refuse_others(DEFAULTS["bit"].fixed)
     stages = len(known.integers("depths", StemConfig().depths))
     channels = list(known.integers("hidden_sizes", StemConfig().stage_channels))[:stages]
     values = Fields({**known.values, "hidden_sizes": channels}, nested.where)
-    return StemConfig(**read_settings(StemConfig, values.of_family(_STEM, {})))
+    return StemConfig(
+        **read_settings(StemConfig, values.of_family(Defaults(write_settings(StemConfig()))))
+    )
 
 
 def _backbone(fields: Fields, stem: StemConfig | None) -> ViTConfig:
@@ -90,13 +76,12 @@ def _refuse_other_backbones(fields: Fields, *, hybrids: bool = False) -> None:
 ARCHITECTURES = (
     Architecture.of(
         "DPTModel",
-        ViTConfig(),
+        _BACKBONE,
         ViT,
         backbone_table,
         family="dpt",
         task="image-feature-extraction",
         read=_features,
-        defaults=_DEFAULTS,
     ),
     *(
         Architecture.of(
@@ -106,7 +91,7 @@ ARCHITECTURES = (
             key_table,
             task=task,
             read=partial(_read, task),
-            defaults=_DEFAULTS,
+            parts=(_BACKBONE,),
         )
         for ending, task in (
             ("DepthEstimation", "depth-estimation"),

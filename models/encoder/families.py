@@ -1,8 +1,4 @@
-"""The families of encoders: from a family's config.json and key table to the common model.
-
-A family's table names the fields that it knows, and what transformers takes for one that a file
-leaves out.
-"""
+"""The families of encoders: from a family's config.json and key table to the common model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -316,8 +312,6 @@ class Family:
     model_type: str
     read_config: Callable[[Fields, str], EncoderConfig]
     layout: Layout
-    defaults: Mapping[str, Any]
-    aliases: Mapping[str, str] = field(default_factory=dict)
     tasks: Sequence[str] = tuple(CLASSES)
     class_names: Mapping[str, str] = field(default_factory=dict)  # by task, of unusual ones
 
@@ -333,153 +327,35 @@ class Family:
             family="encoder",
             task=task,
             read_config=read_config,
-            defaults=self.defaults,
-            aliases=self.aliases,
             model=Encoder,
             keys=self.layout.table,
             refine=_refine,
         )
 
 
-_COMMON: Mapping[str, Any] = {
-    "vocab_size": 30_522,
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "hidden_act": "gelu",
-    "max_position_embeddings": 512,
-    "initializer_range": 0.02,
-}
-_BERT = {**_COMMON, "type_vocab_size": 2, "layer_norm_eps": 1e-12}
-_ROBERTA = {**_BERT, "pad_token_id": 1}
-_MPNET = {**_COMMON, "vocab_size": 30_527, "layer_norm_eps": 1e-12}
-_DISTILBERT = {**_COMMON, "num_hidden_layers": 6}
-_ALBERT = {
-    **_BERT,
-    "vocab_size": 30_000,
-    "embedding_size": 128,
-    "hidden_size": 4096,
-    "num_hidden_groups": 1,
-    "num_attention_heads": 64,
-    "intermediate_size": 16_384,
-    "inner_group_num": 1,
-    "hidden_act": "gelu_new",
-}
-_ELECTRA = {
-    **_BERT,
-    "embedding_size": 128,
-    "hidden_size": 256,
-    "num_attention_heads": 4,
-    "intermediate_size": 1024,
-    "summary_activation": "gelu",
-}
-_ROFORMER = {
-    **_BERT,
-    "vocab_size": 50_000,
-    "embedding_size": None,  # as wide as the blocks
-    "max_position_embeddings": 1536,
-}
-_ESM = {
-    **{name: value for name, value in _COMMON.items() if name != "hidden_act"},
-    "vocab_size": None,  # which every file says
-    "max_position_embeddings": 1026,
-    "layer_norm_eps": 1e-12,
-    "rope_theta": 10_000.0,
-}
-_DEBERTA_V2 = {
-    **_BERT,
-    "vocab_size": 128_100,
-    "hidden_size": 1536,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 24,
-    "intermediate_size": 6144,
-    "type_vocab_size": 0,
-    "layer_norm_eps": 1e-7,
-    "relative_attention": False,
-    "max_relative_positions": -1,
-    "position_biased_input": True,
-    "pooler_hidden_act": "gelu",
-}
-_DEBERTA = {
-    **_DEBERTA_V2,
-    "vocab_size": 50_265,
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-}
 _DEBERTA_TASKS = tuple(task for task in CLASSES if task != "multiple-choice")
-_XLM = {
-    "vocab_size": 30_145,
-    "hidden_size": 2048,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 16,
-    "max_position_embeddings": 512,
-    "initializer_range": 0.02,
-    "layer_norm_eps": 1e-12,
-    "gelu_activation": True,
-    "n_langs": 1,
-    "use_lang_emb": True,
-}
-_XLM_NAMES = {
-    "hidden_size": "emb_dim",
-    "num_hidden_layers": "n_layers",
-    "num_attention_heads": "n_heads",
-    "initializer_range": "init_std",
-}
+_ESM_TASKS = ("feature-extraction", "fill-mask", "text-classification", "token-classification")
 _XLM_CLASSES = {
     "fill-mask": "WithLMHeadModel",
     "question-answering": "ForQuestionAnsweringSimple",
 }
-_MOBILEBERT = {
-    **_BERT,
-    "embedding_size": 128,
-    "hidden_size": 512,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 4,
-    "intermediate_size": 512,
-    "hidden_act": "relu",
-    "intra_bottleneck_size": 128,
-    "num_feedforward_networks": 4,
-}
-_CONVBERT = {
-    **_BERT,
-    "embedding_size": 768,
-    "head_ratio": 2,
-    "conv_kernel_size": 9,
-    "num_groups": 1,
-}
-_ESM_TASKS = ("feature-extraction", "fill-mask", "text-classification", "token-classification")
-_DISTILBERT_NAMES = {
-    "hidden_size": "dim",
-    "num_hidden_layers": "n_layers",
-    "num_attention_heads": "n_heads",
-    "intermediate_size": "hidden_dim",
-    "hidden_act": "activation",
-}
 
 FAMILIES = (
-    Family("Bert", "bert", _bert, BERT, _BERT),
-    Family("Roberta", "roberta", _roberta, ROBERTA, {**_ROBERTA, "vocab_size": 50_265}),
-    Family("Camembert", "camembert", _roberta, ROBERTA, _ROBERTA),
-    Family("XLMRoberta", "xlm-roberta", _roberta, ROBERTA, _ROBERTA),
-    Family("DistilBert", "distilbert", _distilbert, DISTILBERT, _DISTILBERT, _DISTILBERT_NAMES),
-    Family("Albert", "albert", _albert, ALBERT, _ALBERT),
-    Family("Electra", "electra", _electra, ELECTRA, _ELECTRA),
-    Family("MPNet", "mpnet", _mpnet, MPNET, _MPNET),
-    Family("RoFormer", "roformer", _roformer, ROFORMER, _ROFORMER),
-    Family("DebertaV2", "deberta-v2", _deberta_v2, DEBERTA_V2, _DEBERTA_V2),
-    Family("Deberta", "deberta", _deberta, DEBERTA, _DEBERTA, tasks=_DEBERTA_TASKS),
-    *(
-        Family(classes, model_type, read, XLM, _XLM, _XLM_NAMES, class_names=_XLM_CLASSES)
-        for classes, model_type, read in (
-            ("XLM", "xlm", _xlm),
-            ("Flaubert", "flaubert", _flaubert),
-        )
-    ),
-    Family("MobileBert", "mobilebert", _mobilebert, MOBILEBERT, _MOBILEBERT),
-    Family("ConvBert", "convbert", _convbert, CONVBERT, _CONVBERT),
-    Family("Esm", "esm", _esm, ESM, _ESM, tasks=_ESM_TASKS),
+    Family("Bert", "bert", _bert, BERT),
+    Family("Roberta", "roberta", _roberta, ROBERTA),
+    Family("Camembert", "camembert", _roberta, ROBERTA),
+    Family("XLMRoberta", "xlm-roberta", _roberta, ROBERTA),
+    Family("DistilBert", "distilbert", _distilbert, DISTILBERT),
+    Family("Albert", "albert", _albert, ALBERT),
+    Family("Electra", "electra", _electra, ELECTRA),
+    Family("MPNet", "mpnet", _mpnet, MPNET),
+    Family("RoFormer", "roformer", _roformer, ROFORMER),
+    Family("DebertaV2", "deberta-v2", _deberta_v2, DEBERTA_V2),
+    Family("Deberta", "deberta", _deberta, DEBERTA, tasks=_DEBERTA_TASKS),
+    Family("XLM", "xlm", _xlm, XLM, class_names=_XLM_CLASSES),
+    Family("Flaubert", "flaubert", _flaubert, XLM, class_names=_XLM_CLASSES),
+    Family("MobileBert", "mobilebert", _mobilebert, MOBILEBERT),
+    Family("ConvBert", "convbert", _convbert, CONVBERT),
+    Family("Esm", "esm", _esm, ESM, tasks=_ESM_TASKS),
 )
 ARCHITECTURES = tuple(family.architecture(task) for family in FAMILIES for task in family.tasks)

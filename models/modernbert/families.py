@@ -55,16 +55,6 @@ def _head(fields: Fields, task: str) -> TextHeadConfig:
     )
 
 
-_DEFAULTS = {
-    "global_rope_theta": 160_000.0,
-    "local_rope_theta": 10_000.0,
-    "global_attn_every_n_layers": 3,
-    "local_attention": 128,
-    "decoder_bias": True,
-    "classifier_pooling": "cls",
-    "classifier_bias": False,
-    "classifier_activation": "gelu",
-}
 ARCHITECTURES = tuple(
     Architecture.of(
         f"ModernBert{suffix}",
@@ -73,7 +63,6 @@ ARCHITECTURES = tuple(
         key_table,
         task=task,
         read=partial(_read, task),
-        defaults=_DEFAULTS,
     )
     for task, suffix in CLASSES.items()
 )

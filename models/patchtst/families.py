@@ -62,7 +62,5 @@ ARCHITECTURES = (
         key_table,
         task="time-series-forecasting",
         read=_read,
-        # Point forecasts, not distributions; one head for all series.
-        fixed={"loss": "mse", "share_projection": True},
     ),
 )

@@ -6,11 +6,11 @@ of those of the record that `like` names. `source` says where the numbers can be
 how many weights the publisher counts, and `refused` why the model cannot be built.
 """
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from models.published.records import read_records
 
 FILES = ("decoders", "encoders", "text_to_text", "images", "speech", "diffusion")
 
@@ -25,21 +25,9 @@ class Published:
     refused: str | None = None
 
 
-def _read() -> Iterator[tuple[str, Published]]:
-    for name in FILES:
-        records = json.loads((Path(__file__).parent / f"{name}.json").read_text())
-        for key, record in records.items():
-            others = {field: value for field, value in record.items() if field != "like"}
-            yield key, Published(**others | {"config": _config(records, key)})
-
-
-def _config(records: Mapping[str, Any], key: str) -> dict[str, Any]:
-    record = records[key]
-    base = _config(records, record["like"]) if "like" in record else {}
-    return {**base, **record["config"]}
-
-
-RECORDS: Mapping[str, Published] = dict(_read())
+RECORDS: Mapping[str, Published] = {
+    name: Published(**record) for file in FILES for name, record in read_records(file).items()
+}
 """Name -> what is published of it."""
 
 PUBLISHED: Mapping[str, Mapping[str, Any]] = {

@@ -37,5 +37,4 @@ ARCHITECTURES = image_architectures(
     _BACKBONE,
     classifier("classifier.1"),
     read=_read,
-    defaults={"layer_type": "bottleneck", "downsample_in_first_stage": False},
 )

@@ -53,17 +53,7 @@ def _refine(config: T5Config, tensors: Mapping[str, Any]) -> T5Config:
     return replace(config, tie_embeddings=HEAD not in tensors)
 
 
-_architecture = partial(
-    Architecture.of,
-    config=T5Config(),
-    read=_read,
-    defaults={
-        "num_decoder_layers": None,  # as many as the encoder has
-        "feed_forward_proj": "relu",
-        "pad_token_id": 0,
-        "tie_word_embeddings": True,
-    },
-)
+_architecture = partial(Architecture.of, config=T5Config(), read=_read)
 ARCHITECTURES = (
     _architecture(
         "T5ForConditionalGeneration",

@@ -7,36 +7,13 @@ from typing import Any
 from models.architecture import Architecture
 from models.clip.config import Tower
 from models.decoder.families import ARCHITECTURES as DECODERS
+from models.published.defaults import DEFAULTS
 from models.settings import read_settings
 from models.vision_language.config import VisionConfig, VisionLanguageConfig, pooled_window
 from models.vision_language.model import VisionLanguage
 from models.vision_language.weights import GEMMA3, IDEFICS3, Layout
 from models.weights.fields import Fields, read_dtype
 
-_SIGLIP = {
-    "hidden_size": 768,
-    "intermediate_size": 3072,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "num_channels": 3,
-    "image_size": 224,
-    "patch_size": 16,
-    "hidden_act": "gelu_pytorch_tanh",
-    "layer_norm_eps": 1e-6,
-    "initializer_range": 0.02,
-}
-_IDEFICS3_VISION = {
-    **_SIGLIP,
-    "hidden_size": 1152,
-    "num_attention_heads": 16,
-    "patch_size": 32,
-}
-_GEMMA3 = {
-    "mm_tokens_per_image": 256,
-    "image_token_index": 262_144,
-    "tie_word_embeddings": True,
-}
-_IDEFICS3 = {"scale_factor": 2, "image_token_id": 128_257, "tie_word_embeddings": False}
 TEXTS: Mapping[str, Architecture] = {
     row.model_type: row for row in reversed(DECODERS) if row.task == "text-generation"
 }
@@ -56,13 +33,13 @@ def _text_fields(fields: Fields, model_type: str, missing: Mapping[str, Any]) ->
 
 def _read(
     fields: Fields,
-    vision_defaults: Mapping[str, Any],
+    tower: str,
     model_type: str,
     missing: Mapping[str, Any],
 ) -> VisionLanguageConfig:
     text = _text_fields(fields, model_type, missing)
     nothing = Fields({}, fields.where)
-    vision_fields = fields.object("vision_config", nothing).of_family(vision_defaults, {})
+    vision_fields = fields.object("vision_config", nothing).of_family(DEFAULTS[tower])
     given = {"tower": Tower(**read_settings(Tower, vision_fields))}
     vision = VisionConfig(**read_settings(VisionConfig, vision_fields, given=given))
     pooled = fields.knows("mm_tokens_per_image")
@@ -83,8 +60,7 @@ def _read(
 def _architecture(
     name: str,
     model_type: str,
-    defaults: Mapping[str, Any],
-    vision: Mapping[str, Any],
+    tower: str,
     text: str,
     missing: Mapping[str, Any],
     layout: Layout,
@@ -94,8 +70,7 @@ def _architecture(
         model_type=model_type,
         family="vision_language",
         task="image-text-to-text",
-        read_config=partial(_read, vision_defaults=vision, model_type=text, missing=missing),
-        defaults=defaults,
+        read_config=partial(_read, tower=tower, model_type=text, missing=missing),
         model=VisionLanguage,
         keys=partial(layout.key_table, TEXTS[text]),
     )
@@ -103,14 +78,13 @@ def _architecture(
 
 ARCHITECTURES = (
     _architecture(
-        "Gemma3ForConditionalGeneration", "gemma3", _GEMMA3, _SIGLIP, "gemma3_text", {}, GEMMA3
+        "Gemma3ForConditionalGeneration", "gemma3", "siglip_vision_model", "gemma3_text", {}, GEMMA3
     ),
     *(
         _architecture(
             f"{name}ForConditionalGeneration",
             name.lower(),
-            _IDEFICS3,
-            _IDEFICS3_VISION,
+            "idefics3_vision",
             "llama",
             {"rms_norm_eps": 1e-5},
             IDEFICS3,

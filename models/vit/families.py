@@ -50,13 +50,6 @@ def _without_missing_pooler(config: ViTConfig, tensors: Mapping[str, Any]) -> Vi
     return replace(config, pooler_dim=None, pooling=pooling)
 
 
-_BEIT: Mapping[str, Any] = {
-    "use_absolute_position_embeddings": False,
-    "use_relative_position_bias": False,
-    "use_shared_relative_position_bias": False,
-    "layer_scale_init_value": 0.1,
-    "use_mean_pooling": True,
-}
 _NO_POOLER = {"pooler_dim": None}
 _CLASSIFIER = classifier(settings=_NO_POOLER)
 _TWO_CLASSIFIERS = Head(
@@ -87,6 +80,5 @@ ARCHITECTURES = (
         backbone=partial(backbone, "beit."),
         heads=_CLASSIFIER,
         read=_beit,
-        defaults=_BEIT,
     ),
 )

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from flax import nnx
 
 from models.architecture import Architecture
+from models.published.defaults import DEFAULTS
 from models.settings import read_model, write_settings
 from models.wav2vec2 import model
 from models.wav2vec2.adapters import language_tensors, refine
@@ -62,62 +63,19 @@ _HEADS = (
     ),
     _Head("ForXVector", "audio-xvector", model.SpeakerModel, SPEAKER, frozenset(_NO_XVECTOR)),
 )
-_XVECTOR: Mapping[str, Any] = {
-    "tdnn_dim": [512, 512, 512, 512, 1500],
-    "tdnn_kernel": [5, 3, 3, 1, 1],
-    "tdnn_dilation": [1, 2, 3, 1, 1],
-    "xvector_output_dim": 512,
+_RELATIVES = {
+    "wav2vec2": "Wav2Vec2",
+    "hubert": "Hubert",
+    "unispeech": "UniSpeech",
+    "unispeech-sat": "UniSpeechSat",
+    "wavlm": "WavLM",
 }
-_OF_RELATIVES = ("feat_proj_layer_norm", "conv_pos_batch_norm", "max_bucket_distance")
-_OUTPUT_ADAPTER: Mapping[str, Any] = {
-    "add_adapter": False,
-    "num_adapter_layers": 3,
-    "adapter_kernel_size": 3,
-    "adapter_stride": 2,
-    "output_hidden_size": None,
-}
-_COMMON: Mapping[str, Any] = {
-    **{
-        k: v
-        for k, v in write_settings(SpeechConfig()).items()
-        if k not in (*_OF_RELATIVES, *_OUTPUT_ADAPTER)
-    },
-    "vocab_size": 32,
-    "classifier_proj_size": 256,
-}
-
-
-class _Relative(NamedTuple):
-    """A family: its classes' beginning, `model_type`, prefix of keys, and defaults of its own."""
-
-    classes: str
-    model_type: str
-    prefix: str
-    defaults: Mapping[str, Any]
-
-
-_RELATIVES = (
-    _Relative(
-        "Wav2Vec2",
-        "wav2vec2",
-        "wav2vec2.",
-        {**_XVECTOR, **_OUTPUT_ADAPTER, "adapter_attn_dim": None},
-    ),
-    _Relative(
-        "Hubert",
-        "hubert",
-        "hubert.",
-        {"feat_proj_layer_norm": True, "conv_pos_batch_norm": False},
-    ),
-    _Relative("UniSpeech", "unispeech", "unispeech.", {}),
-    _Relative("UniSpeechSat", "unispeech-sat", "unispeech_sat.", _XVECTOR),
-    _Relative(
-        "WavLM",
-        "wavlm",
-        "wavlm.",
-        {**_XVECTOR, **_OUTPUT_ADAPTER, "num_buckets": 320, "max_bucket_distance": 800},
-    ),
+"""`model_type` -> what the names of the classes begin with."""
+_OF_SOME = (
+    *("add_adapter", "num_adapter_layers", "adapter_kernel_size", "adapter_stride"),
+    *("feat_proj_layer_norm", "conv_pos_batch_norm", "max_bucket_distance"),
 )
+"""Settings that not all of them know."""
 
 
 def _read(head: _Head, fields: Fields) -> SpeechConfig:
@@ -135,18 +93,20 @@ def _read(head: _Head, fields: Fields) -> SpeechConfig:
 
 
 def _architectures() -> Iterator[Architecture]:
-    for relative in _RELATIVES:
-        is_speaker = "tdnn_dim" in relative.defaults
+    settings = {k: v for k, v in write_settings(SpeechConfig()).items() if k not in _OF_SOME}
+    for model_type, classes in _RELATIVES.items():
+        prefix = model_type.replace("-", "_") + "."
+        is_speaker = "tdnn_dim" in DEFAULTS[model_type].config
         for head in _HEADS[: None if is_speaker else 3]:
             yield Architecture(
-                name=relative.classes + head.ending,
-                model_type=relative.model_type,
+                name=classes + head.ending,
+                model_type=model_type,
                 family="wav2vec2",
                 task=head.task,
                 read_config=partial(_read, head),
-                defaults={**_COMMON, **relative.defaults},
+                settings=settings,
                 model=head.model,
-                keys=partial(key_table, relative.prefix, head.rows),
+                keys=partial(key_table, prefix, head.rows),
                 refine=refine,
                 beside=language_tensors,
             )

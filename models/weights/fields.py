@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from models.errors import ConfigError
+from models.published.defaults import Defaults
 from models.weights.wrong_directories import held_instead
 
 CONFIG_FILE = "config.json"
@@ -16,6 +17,7 @@ PROCESSOR_FILE = "processor_config.json"  # of transformers 5: several processor
 DTYPES = ("float32", "bfloat16", "float16")
 LONGEST = 200  # letters of a value in a message
 _REQUIRED: Any = object()
+_NOTHING = Defaults()
 
 
 class Fields:
@@ -29,17 +31,14 @@ class Fields:
         self,
         values: Mapping[str, Any],
         where: str,
-        *,
-        defaults: Mapping[str, Any] | None = None,
-        aliases: Mapping[str, str] | None = None,
+        known: Defaults = _NOTHING,
     ) -> None:
         self.values, self.where = values, where
-        self._defaults, self._aliases = defaults or {}, aliases or {}
+        self._defaults, self._names = known.config, known.names
 
-    def of_family(self, defaults: Mapping[str, Any], aliases: Mapping[str, str]) -> "Fields":
-        """The same fields as a family of models reads them: `defaults` are all names that it knows,
-        and what a missing one stands for; `aliases` are its own names for some of these."""
-        return Fields(self.values, self.where, defaults=defaults, aliases=aliases)
+    def of_family(self, known: Defaults) -> "Fields":
+        """The same fields as a family of models reads them, which knows these."""
+        return Fields(self.values, self.where, known)
 
     def knows(self, name: str) -> bool:
         """Whether the family knows a field of this name."""
@@ -167,7 +166,7 @@ class Fields:
     def _spelled(self, name: str) -> str:
         """The name by which the file has a field: the family's own, unless only the other is
         there."""
-        own = self._aliases.get(name, name)
+        own = self._names.get(name, name)
         return name if own not in self.values and name in self.values else own
 
     def _get(self, name: str) -> Any:

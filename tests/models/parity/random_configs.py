@@ -109,7 +109,7 @@ def compare(case: Case, expected: Expected) -> None:
 
 def try_architecture(case: Case, count: int, seed: int) -> dict[str, Any]:
     """The row of an architecture."""
-    defaults = ARCHITECTURES[case.architecture].defaults
+    defaults = ARCHITECTURES[case.architecture].known.config
     rng = np.random.default_rng([seed, *case.architecture.encode()])
     equal, redrawn = 0, 0
     refused: Counter[str] = Counter()
