@@ -19,6 +19,7 @@ from launch.errors import DataError
 
 TEMPLATE_FILE, TOKENIZER_CONFIG = "chat_template.jinja", "tokenizer_config.json"
 DEFAULT = "default"  # the name of a template among several
+_USER = "A chat template"
 _WITHOUT_TYPES = ("PreTrainedTokenizerFast", "TokenizersBackend")  # tokenizers of any model
 
 CHATML = """\
@@ -53,10 +54,12 @@ class ChatTemplate:
     def __init__(self, source: str, where: str, variables: Mapping[str, Any]) -> None:
         """`where` names it in messages; `variables`, such as bos_token, are there for it."""
         self.where, self._variables = where, variables
-        self._jinja = library("jinja2", "jinja2", "A chat template")
+        self._jinja = library("jinja2", "jinja2", _USER)
         self._mark = secrets.token_hex(8)  # no conversation holds it
+        self._end = f"{secrets.token_hex(8)} "  # the space shows whether a template strips messages
+        environment, meta = _environment(self._mark), library("jinja2.meta", "jinja2", _USER)
         try:
-            self._template = _environment(self._mark).from_string(source)
+            self._template = environment.from_string(source)
         except self._jinja.TemplateSyntaxError as error:
             reason = (error.message or "").rstrip(".")
             raise DataError(
@@ -64,15 +67,28 @@ class ChatTemplate:
                 f"{reason}. Correct it, or give another with --chat_template."
             ) from error
         self.marks_answers = "endgeneration" in source
+        self.names = frozenset(meta.find_undeclared_variables(environment.parse(source)))
+        """Variables that the template reads."""
 
     def render(
-        self, messages: Messages, *, add_generation_prompt: bool = False, **variables: Any
+        self,
+        messages: Messages,
+        *,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool = False,
+        **variables: Any,
     ) -> Rendered:
-        """The text of a conversation; with a generation prompt, up to where the next answer begins.
+        """The text of a conversation; with a generation prompt, up to where the next answer begins,
+        or up to where the final message can go on.
 
         `variables` are further variables for the template, such as `tools`. Raises DataError with
         the template's own message if it refuses the conversation.
         """
+        if continue_final_message:
+            if add_generation_prompt:
+                raise DataError("a final message that goes on needs add_generation_prompt=false")
+            *before, last = messages
+            messages = [*before, {**last, "content": f"{last.get('content') or ''}{self._end}"}]
         given = {"tools": None, "documents": None, **self._variables, **variables}
         try:
             text = self._template.render(
@@ -83,7 +99,19 @@ class ChatTemplate:
                 f"the chat template of {self.where} fails{_line_of(error)}: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        return self._without_marks(text)
+        return self._without_marks(self._until_end(text) if continue_final_message else text)
+
+    def _until_end(self, text: str) -> str:
+        """The text before the mark in the final message; as in transformers, a template that takes
+        white space off messages takes it off this one."""
+        end = self._end.strip()
+        if end not in text:
+            raise DataError(
+                f"the chat template of {self.where} does not write the final message, so that no "
+                "answer can go on with it"
+            )
+        kept = text[: text.rindex(end)]
+        return kept if self._end in text else kept.rstrip()
 
     def _without_marks(self, text: str) -> Rendered:
         pieces = text.split(self._mark)
@@ -91,6 +119,8 @@ class ChatTemplate:
         for piece in pieces[:-1]:
             length += len(piece)
             ends.append(length)
+        if len(ends) % 2:  # the final message goes on
+            ends.append(length + len(pieces[-1]))
         return Rendered("".join(pieces), tuple(zip(ends[::2], ends[1::2], strict=True)))
 
 
@@ -200,8 +230,8 @@ def _line_of(error: Exception) -> str:
 
 
 def _environment(mark: str) -> Any:
-    jinja = library("jinja2", "jinja2", "A chat template")
-    sandbox = library("jinja2.sandbox", "jinja2", "A chat template")
+    jinja = library("jinja2", "jinja2", _USER)
+    sandbox = library("jinja2.sandbox", "jinja2", _USER)
     environment = sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True,
         lstrip_blocks=True,
@@ -223,8 +253,8 @@ def _to_json(value: Any, indent: int | None = None, **settings: Any) -> str:
 
 def _generation_extension(mark: str) -> type:
     """Writes `mark` at both ends of {% generation %} … {% endgeneration %}."""
-    jinja = library("jinja2", "jinja2", "A chat template")
-    extensions = library("jinja2.ext", "jinja2", "A chat template")
+    jinja = library("jinja2", "jinja2", _USER)
+    extensions = library("jinja2.ext", "jinja2", _USER)
 
     def parse(self: Any, parser: Any) -> Any:
         line = next(parser.stream).lineno

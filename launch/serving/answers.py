@@ -27,6 +27,7 @@ class Piece(NamedTuple):
     error: str = ""
     times: Times | None = None
     stop: str | None = None  # the stop string that has ended it
+    scores: Sequence[Logprobs | None] = ()  # of the prompt's tokens, with the first piece
 
 
 class Writing(NamedTuple):
@@ -35,6 +36,8 @@ class Writing(NamedTuple):
     stops: Sequence[str] = ()
     include_stops: bool = False  # what ends an answer is part of it
     skip_special_tokens: bool = True
+    shows_numbers: bool = False  # with logprobs, tokens are told by their numbers
+    echo: bool = False  # the prompt is part of the answer
 
 
 PLAIN = Writing()
@@ -44,7 +47,7 @@ class Answer:
     """One answer as text."""
 
     def __init__(self, tokenizer: Tokenizer, writing: Writing, request: Request) -> None:
-        self._tokenizer, self._request = tokenizer, request
+        self._tokenizer, self._request, self._writing = tokenizer, request, writing
         self._stream = tokenizer.stream(skip_special_tokens=writing.skip_special_tokens)
         self._finder = StopFinder(writing.stops, include=writing.include_stops)
         self._silent = frozenset() if writing.include_stops else request.stop_tokens
@@ -55,10 +58,13 @@ class Answer:
         _, tokens, entries, finished, cached, error, times, scored, _ = output
         if finished == "error":
             return Piece("", (), (), "error", cached, error)
-        pairs = zip(self._request.prompt, scored, strict=False)
-        logprobs = [self._named(token, entry) for token, entry in pairs] if scored else []
+        logprobs = []
+        if scored and self._writing.echo:
+            pairs = zip(self._request.prompt, scored, strict=False)
+            logprobs = [self._named(token, entry) for token, entry in pairs]
         if self._request.prompt_only:
-            return Piece("", (), logprobs, finished and "length", cached, "", times)
+            ending = finished and "length"
+            return Piece("", (), logprobs, ending, cached, "", times, None, scored)
         text = ""
         if self._early:
             early, late = tokens[: self._early], tokens[self._early :]
@@ -76,7 +82,7 @@ class Answer:
         if entries:
             pairs = zip(tokens, entries, strict=True)
             logprobs += [self._named(token, entry) for token, entry in pairs]
-        return Piece(text, tokens, logprobs, finished, cached, "", times, stop)
+        return Piece(text, tokens, logprobs, finished, cached, "", times, stop, scored)
 
     def _shown(self, tokens: Sequence[int]) -> Sequence[int]:
         """The tokens without those that end an answer and are no part of it."""
@@ -87,13 +93,19 @@ class Answer:
     def _named(self, token: int, entry: Logprobs | None) -> TokenLogprob:
         if entry is None:
             return TokenLogprob(self._text(token), None, ())
-        top = zip(entry.tokens, entry.values, strict=True)
+        count = self._request.sampling.logprobs
+        top = zip(entry.tokens[:count], entry.values, strict=False)
         return TokenLogprob(
             self._text(token), entry.chosen, [(self._text(other), value) for other, value in top]
         )
 
     def _text(self, token: int) -> str:
-        """vLLM's name for a token that is no text alone, such as a part of a character."""
-        stream = self._tokenizer.stream()
-        text = stream.feed([token]) + stream.finish()
-        return f"token_id:{token}" if not text or "\ufffd" in text else text
+        name = f"token_id:{token}"
+        return name if self._writing.shows_numbers else text_of_token(self._tokenizer, token)
+
+
+def text_of_token(tokenizer: Tokenizer, token: int) -> str:
+    """vLLM's name for a token that is no text alone, such as a part of a character."""
+    stream = tokenizer.stream()
+    text = stream.feed([token]) + stream.finish()
+    return f"token_id:{token}" if not text or "\ufffd" in text else text

@@ -123,7 +123,7 @@ class EngineDesk(Desk):
     def _submit(self, command: Submit) -> None:
         request = command.request
         try:
-            if request.form is not None or request.min_tokens:
+            if request.is_bounded:
                 request = replace(request, grammar=self._grammars.of(request))
             self.engine.submit(request)
         except Exception as error:  # others' commands go on

@@ -77,7 +77,7 @@ class Disaggregated:
         with self._lock:
             now = max(self._prefill.now, self._decode.now)
             at = None if self._carrier is None else now
-            self._prefill.submit(replace(request, max_tokens=1), at=at, arrived=at)
+            self._prefill.submit(replace(request, max_tokens=1, min_tokens=0), at=at, arrived=at)
             self._requests[request.id] = request
 
     def cancel(self, request_id: str, reason: FinishReason = "cancelled") -> None:
@@ -148,6 +148,7 @@ class Disaggregated:
                 request,
                 prompt=text,
                 max_tokens=request.max_tokens - 1,
+                min_tokens=0,  # the grammar counts them
                 answered=1,
                 prompt_logprobs=None,
             ),

@@ -423,6 +423,7 @@ def _note_scores(step: Step, scores: Scores | None) -> None:
                 float(scores.logprobs[row, place]),
                 scores.top_tokens[row, place, :most].tolist(),
                 scores.top_logprobs[row, place, :most].tolist(),
+                int(scores.ranks[row, place]),
             )
 
 

@@ -1,16 +1,17 @@
 """Answers that must have a form: JSON schemas, regular expressions and grammars, by llguidance."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
+from llguidance import LLMatcher, LLTokenizer, StructTag, TokenizerWrapper
 from llguidance.numpy import fill_next_token_bitmask
 
 from launch.serving.errors import RequestError
 from launch.serving.requests import Grammar, Request
+from launch.serving.sampling.token_masks import as_bits
 from launch.text import read_tokenizer
 
 
@@ -46,10 +47,31 @@ def enclosed_json_grammar(
     at its own root. Raises as above."""
     rules = []
     for before, schema, after in forms:
-        (compiled,) = json.loads(json_grammar(schema, parameter))["grammars"]
-        form = json.dumps(compiled["json_schema"])
+        form = json.dumps(_compiled(schema, parameter))
         rules.append(f"{_literal(before)} %json {form} {_literal(after)}")
     return lark_grammar(f"start: {' | '.join(rules)}", parameter)
+
+
+def tagged_grammar(
+    tags: Sequence[tuple[str, str, Mapping[str, Any], str]], *, special: bool, parameter: str
+) -> str:
+    """The grammar of free texts in which whatever begins with a trigger is one of these forms:
+    (trigger, text before, schema, text after). `special`: triggers in angle brackets are special
+    tokens. Raises as above."""
+    made = [
+        StructTag(trigger=trigger, begin=before, grammar=_compiled(schema, parameter), end=after)
+        for trigger, before, schema, after in tags
+    ]
+    return _checked(
+        lambda: StructTag.to_grammar(made, assume_special=special), "structure", parameter
+    )
+
+
+def _compiled(schema: Mapping[str, Any], parameter: str) -> dict[str, Any]:
+    """A schema with the options of its grammar, for one that it is a part of."""
+    (compiled,) = json.loads(json_grammar(schema, parameter))["grammars"]
+    inner: dict[str, Any] = compiled["json_schema"]
+    return inner
 
 
 def regex_grammar(pattern: str, parameter: str) -> str:
@@ -108,13 +130,18 @@ class Grammars:
         except ValueError as error:  # everything but grammars works with such a tokenizer
             self._refusal = str(error).strip().splitlines()[0]
 
-    def of(self, request: Request) -> Grammar | None:
-        """What the answer of a request must keep to; None if to nothing. Raises RequestError as
-        `start`."""
+    def of(self, request: Request) -> Grammar:
+        """What the answer of a bounded request must keep to. Raises RequestError as `start`, and
+        if no token is left to begin with."""
         grammar = None if request.form is None else self.start(request.form)
-        if not request.min_tokens:
-            return grammar
-        return _AtLeast(request.min_tokens, request.stop_tokens, grammar, self._vocab_size)
+        bounded = _Bounded(request, grammar, self._vocab_size)
+        if not bounded.mask().any():
+            raise RequestError(
+                "allowed_token_ids, bad_words and the form of the answer leave no token for it to "
+                "begin with: leave one of them out",
+                "bad_words" if request.banned else "allowed_token_ids",
+            )
+        return bounded
 
     def start(self, grammar: str) -> Grammar:
         """For an answer that begins. Raises RequestError for a text that is no grammar, or if the
@@ -143,33 +170,35 @@ def _check(matcher: LLMatcher) -> None:
         raise RequestError(f"the schema cannot be compiled: {reason}", "response_format")
 
 
-class _AtLeast:
-    """So many tokens before one that ends the answer, which may have a grammar beside that."""
+class _Bounded:
+    """The bounds of a request, beside which its answer may have a grammar."""
 
-    def __init__(
-        self, count: int, ends: Iterable[int], grammar: Grammar | None, vocab_size: int
-    ) -> None:
-        self._left, self._grammar = count, grammar
-        bits = np.zeros(-(-vocab_size // 32) * 32, bool)
-        bits[:vocab_size] = True
-        self._all = _packed(bits)
-        bits[list(ends)] = False
-        self._others = _packed(bits)
+    def __init__(self, request: Request, grammar: Grammar | None, vocab_size: int) -> None:
+        self._left, self._grammar, self._banned = request.min_tokens, grammar, request.banned
+        self._answer: list[int] = []
+        allowed = np.full(vocab_size, not request.allowed_tokens)
+        allowed[list(request.allowed_tokens)] = True
+        self._allowed = as_bits(allowed)
+        allowed[[token for token in request.stop_tokens if token < vocab_size]] = False
+        self._going_on = as_bits(allowed)
 
     def mask(self) -> np.ndarray:
         """uint32 [ceil(V / 32)]. A grammar that lets nothing follow but an end has its way."""
-        mask: np.ndarray = self._all if self._grammar is None else self._grammar.mask()
-        going_on = mask & self._others
+        mask: np.ndarray = self._allowed.copy()
+        if self._grammar is not None:
+            mask &= self._grammar.mask()
+        for *before, last in self._banned:
+            if not before or self._answer[-len(before) :] == before:
+                mask[last // 32] &= ~np.uint32(1 << last % 32)
+        going_on = mask & self._going_on
         return going_on if self._left and going_on.any() else mask
 
     def accept(self, token: int) -> bool:
-        """Takes a token, as the grammar does."""
+        """Takes a token, as the grammar does; the answer is also complete if nothing may follow."""
         self._left = max(self._left - 1, 0)
-        return self._grammar is None or self._grammar.accept(token)
-
-
-def _packed(bits: np.ndarray) -> np.ndarray:
-    return np.packbits(bits, bitorder="little").view(np.uint32)
+        self._answer.append(token)
+        goes_on = self._grammar is None or self._grammar.accept(token)
+        return goes_on and bool(self.mask().any())
 
 
 class _Matcher:

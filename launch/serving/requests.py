@@ -1,6 +1,6 @@
 """The requests of clients, and their outputs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
@@ -128,6 +128,9 @@ class Request:
     prompt_logprobs: int | None = None  # likeliest tokens to report with each one of the prompt
     prompt_only: bool = False  # the token that is drawn is of no interest
     min_tokens: int = 0  # before these no stop token is drawn
+    allowed_tokens: Collection[int] = ()  # the answer holds no others; empty = all may come
+    banned: Sequence[Sequence[int]] = ()  # runs of tokens that the answer never holds
+    cache_salt: str = ""  # only texts with the same one share cache blocks
     client: str = ""  # who asks: clients get equal shares
 
     def __post_init__(self) -> None:
@@ -153,6 +156,11 @@ class Request:
         return len(self.source if is_text else self.prompt)
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether some tokens may not follow, whatever the model's logits are."""
+        return bool(self.form or self.min_tokens or self.allowed_tokens or self.banned)
+
+    @property
     def can_speculate(self) -> bool:
         """Whether each token depends on those before it through the model alone."""
         sampling = self.sampling
@@ -165,6 +173,7 @@ class Logprobs(NamedTuple):
     chosen: float
     tokens: Sequence[int]  # the likeliest first
     values: Sequence[float]
+    rank: int = 0  # of the chosen one, if it is a prompt's: 1 is the likeliest
 
 
 class Times(NamedTuple):

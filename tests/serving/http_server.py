@@ -107,14 +107,19 @@ def listening(
 
 @contextmanager
 def running(
-    runner: Any, config: ServerConfig | None = None, *, max_waiting: int = 64, grace: float = 20
+    runner: Any,
+    config: ServerConfig | None = None,
+    *,
+    max_waiting: int = 64,
+    grace: float = 20,
+    chat_template: str | None = None,
 ) -> Iterator[Running]:
     """A server of the tiny model."""
     make = partial(Engine, runner, LIMITS, max_waiting=max_waiting)
     recipe = LanguageModel(
         name=NAME,
         files=Path("none"),
-        chat_template=None,
+        chat_template=chat_template,
         vocab_size=256,
         stop_tokens=(),
         limits=LIMITS,

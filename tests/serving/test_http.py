@@ -57,8 +57,28 @@ BAD_BODIES: list[tuple[str, Any, str | None, str]] = [
     (COMPLETIONS, {"prompt": ["a"] * 70, "n": 2}, "n", "more than 128 answers"),
     (COMPLETIONS, {"prompt": "a", "best_of": 3}, "best_of", "not supported"),
     (COMPLETIONS, {"prompt": "a", "use_beam_search": True}, "use_beam_search", "not supported"),
-    (COMPLETIONS, {"prompt": "a", "bad_words": ["b"]}, "bad_words", "give logit_bias"),
-    (COMPLETIONS, {"prompt": "a", "prompt_logprobs": 0}, "prompt_logprobs", "with echo"),
+    (COMPLETIONS, {"prompt": "a", "bad_words": [""]}, "bad_words", "not empty"),
+    (COMPLETIONS, {"prompt": "a", "allowed_token_ids": [256]}, "allowed_token_ids", "below 256"),
+    (
+        COMPLETIONS,
+        {"prompt": "a", "allowed_token_ids": [98], "bad_words": ["b"]},
+        "bad_words",
+        "leave no token",
+    ),
+    (COMPLETIONS, {"prompt": "a", "prompt_logprobs": 21}, "prompt_logprobs", "from 0 to 20"),
+    (COMPLETIONS, {"prompt": "a", "prompt_logprobs": 1, "stream": True}, "prompt_logprobs", "go"),
+    (COMPLETIONS, {"prompt": "a", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "-1 for"),
+    (
+        COMPLETIONS,
+        {
+            "prompt": "a",
+            "structured_outputs": {
+                "structural_tag": {"triggers": ["<f"], "structures": [{"begin": "<g"}]}
+            },
+        },
+        "structured_outputs.structural_tag.structures[0].begin",
+        "begins with one of <f",
+    ),
     (COMPLETIONS, {"prompt": "a", "min_tokens": 17}, "min_tokens", "between 0 and the 16"),
     (COMPLETIONS, {"prompt": "a", "min_tokens": -1}, "min_tokens", "between 0 and the 16"),
     (COMPLETIONS, {"prompt": "a", "stop": [""]}, "stop", "not empty"),
@@ -102,6 +122,12 @@ BAD_BODIES: list[tuple[str, Any, str | None, str]] = [
         "names are 1 to 64",
     ),
     (CHAT, {"messages": []}, "messages", "at least one"),
+    (
+        CHAT,
+        {"messages": [MESSAGE], "continue_final_message": True, "add_generation_prompt": True},
+        "messages",
+        "needs add_generation_prompt=false",
+    ),
     (CHAT, {"messages": [3]}, "messages", r"messages\[0\] must be"),
     (CHAT, {"messages": [{"role": "pope"}]}, "messages", "a role of"),
     (CHAT, {"messages": [{"role": "user", "content": 3}]}, "messages", "a string or a list"),

@@ -124,6 +124,16 @@ def test_a_schema(client: OpenAI) -> None:
 FORMS = [
     ({"structured_outputs": {"choice": ["yes", 'a "no"']}}, r'yes|a "no"'),
     ({"structured_outputs": {"regex": "[ab]{3}-[0-9]{2}"}}, r"[ab]{3}-[0-9]{2}"),
+    (
+        {
+            "response_format": {
+                "type": "structural_tag",
+                "triggers": ["e"],
+                "structures": [{"begin": "er", "schema": {"const": [1]}, "end": "!"}],
+            }
+        },
+        r"(?s)([^e]|er\[1\]!)*(e|er|er\[|er\[1|er\[1\])?",
+    ),
     ({"structured_outputs": {"grammar": 'start: "x" n\nn: /[0-9]/ | "()"'}}, r"x([0-9]|\(\))"),
     ({"structured_outputs": {"json": SCHEMA}}, r'\{"city":"(Bern|Oslo)","days":[1-9]\}'),
     ({"guided_json": json.dumps(SCHEMA)}, r'\{"city":"(Bern|Oslo)","days":[1-9]\}'),

@@ -81,6 +81,27 @@ def test_a_prompt_is_scored(
         np.testing.assert_allclose(sorted(entry.values())[::-1][:2], likeliest, atol=TOLERANCE)
 
 
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_scores_by_vllms_field(server: Running, model: Model, path: str) -> None:
+    """With the rank of each token, also of one that is not among the likeliest."""
+    is_chat = path.startswith("/v1/chat")
+    text = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n" if is_chat else TEXT[:40]
+    given = {"messages": [{"role": "user", "content": "Hi"}]} if is_chat else {"prompt": text}
+    body = {**given, "max_tokens": 2, "temperature": 0, "prompt_logprobs": 2}
+    told = server.ask(path, body)[1]
+    first, *entries = (told if is_chat else told["choices"][0])["prompt_logprobs"]
+    tokens = list(text.encode())
+    expected = forward(model, tokens)[:-1]
+    assert first is None
+    for entry, row, token in zip(entries, expected, tokens[1:], strict=True):
+        order = np.argsort(-row)
+        assert set(entry) == {str(number) for number in (*order[:2], token)}
+        for number, value in entry.items():
+            assert abs(value["logprob"] - row[int(number)]) < TOLERANCE
+            assert value["rank"] == 1 + order.tolist().index(int(number))
+        assert entry[str(token)]["decoded_token"] == chr(token)
+
+
 def test_the_answer_is_what_it_is_without_scores(client: OpenAI) -> None:
     asked = {"model": NAME, "prompt": TEXT[:50], "max_tokens": 9, "temperature": 0, "logprobs": 1}
     plain = client.completions.create(**asked).choices[0]

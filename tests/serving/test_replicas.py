@@ -11,6 +11,7 @@ import pytest
 from launch.serving.disaggregated import Disaggregated
 from launch.serving.engine import Engine
 from launch.serving.errors import CrowdedError, RequestError
+from launch.serving.grammar import Grammars
 from launch.serving.replicas import Replicas
 from launch.serving.requests import Request, SamplingParameters
 from launch.serving.scheduler.steps import Counters
@@ -91,6 +92,18 @@ def test_grammars_go_with_their_answers(runners: list[Any], make: Make, spelled:
         request = Request("a", [1, 2], 9, GREEDY, grammar=Spelled(spelled))
         (answer,) = ask(engine, clients, [request])
     assert (answer.tokens, answer.finished) == (spelled, "stop")
+
+
+@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS.keys())
+def test_bounds_go_with_their_answers(runners: list[Any], make: Make) -> None:
+    """Tokens of an answer are numbered from its first one, whoever draws it."""
+    clients, grammars = Clients(), Grammars(None, VOCABULARY)
+    bounds = {"stop_tokens": frozenset({5}), "allowed_tokens": {5, 6, 7}}
+    request = Request("a", [1, 2], 9, GREEDY, min_tokens=3, banned=[[6, 7], [7]], **bounds)
+    with make(runners, SMALL, clients.deliver) as engine:
+        (answer,) = ask(engine, clients, [replace(request, grammar=grammars.of(request))])
+    assert answer.tokens[:3] == [6, 6, 6]
+    assert set(answer.tokens[3:]) <= {5, 6}
 
 
 class Endless(Spelled):

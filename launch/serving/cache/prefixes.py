@@ -17,6 +17,11 @@ def adapter_root(number: int) -> Key:
     return f"adapter {number}".encode()
 
 
+def salted_root(root: Key, salt: str) -> Key:
+    """The root of texts that are shared with those of the same salt alone."""
+    return sha256(root + b"salt" + salt.encode()).digest() if salt else root
+
+
 def source_root(source: Sequence[int] | np.ndarray) -> Key:
     """The root of texts that look at a source, tokens or features: what is kept of them is made of
     it."""

@@ -3,7 +3,7 @@ sends it expects it to change the answer."""
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from launch.serving.errors import RequestError
@@ -30,20 +30,13 @@ USUAL: Mapping[str, Any] = {
 }
 """Values that ask for what happens anyway, by field; of other fields, empty ones and false do."""
 INSTEAD: Mapping[str, str] = {
-    "allowed_token_ids": "give logit_bias or structured_outputs",
-    "bad_words": "give logit_bias",
     "best_of": "leave it out, or give n's value",
     "chat_template": "start the server with --chat_template",
-    "continue_final_message": "/v1/completions goes on with a text",
     "function_call": "give tools and tool_choice",
     "functions": "give tools and tool_choice",
     "logits_processors": "give logit_bias or structured_outputs",
     "prompt_embeds": "give the prompt as text or tokens",
-    "prompt_logprobs": "/v1/completions tells them with echo and logprobs",
-    "reasoning": "what the model thinks is part of its text",
-    "reasoning_effort": "what the model thinks is part of its text",
     "store": "answers are not kept",
-    "truncate_prompt_tokens": "shorten the prompt before it is sent",
     "use_beam_search": "answers are drawn token by token",
 }
 """What to do where a field is not supported."""
@@ -153,6 +146,14 @@ class Body:
         if not isinstance(value, dict):
             raise self.fail(name, "an object")
         return self.derive(value, f"{self._path(name)}.")
+
+    def objects(self, name: str) -> "Sequence[Body]":
+        """A list of objects; empty if it is missing."""
+        values = self.list(name)
+        if not all(isinstance(value, dict) for value in values):
+            raise self.fail(name, "a list of objects")
+        where = self._path(name)
+        return [self.derive(value, f"{where}[{index}].") for index, value in enumerate(values)]
 
     def derive(self, values: Mapping[str, Any], where: str = "") -> "Body":
         """A body of other fields, which must all be read as well."""

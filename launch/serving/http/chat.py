@@ -1,7 +1,7 @@
 """`/v1/chat/completions`: the next message of a conversation."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from launch.errors import DataError
 from launch.serving.answers import Piece, TokenLogprob
 from launch.serving.errors import RequestError
 from launch.serving.http.bodies import Body
-from launch.serving.http.context import Choice, Served, Usage
+from launch.serving.http.context import Choice, Reply, Served, Usage
 from launch.serving.http.events import Chunks, EventSource
 from launch.serving.http.parameters import Wanted, read_wanted
 from launch.serving.http.site import Stream
@@ -18,6 +18,7 @@ from launch.serving.http.structure import read_structure
 from launch.serving.requests import MOST_LOGPROBS, Request
 from launch.serving.tools import OPENING, Call, Tools, read_tools
 
+VARIABLES = ("documents", "reasoning_effort")
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
@@ -31,37 +32,38 @@ class Chat:
     wanted: Wanted
     requests: Sequence[Request]
     tools: Tools
+    echo: str = ""  # text before each answer
 
     @classmethod
     def read(cls, served: Served, body: Body) -> "Chat":
         """Raises RequestError or HTTPError for a body that cannot be answered."""
         choice = served.choose(body)
-        tools = read_tools(body.list("tools"), body.value("tool_choice"))
-        prompt = _render(served, body, tools).text
+        tools, messages = _tools(body), _messages(body)
+        prompt = _render(served, body, messages, tools).text
         wanted = read_wanted(
+            served,
             body,
             max_tokens=body.integer("max_completion_tokens", body.integer("max_tokens")),
             logprobs=_logprobs(body),
-            stop_tokens=served.stop_tokens,
-            vocab_size=served.vocab_size,
         )
         # Templates write the marks themselves.
-        tokens = served.service.tokenizer.encode(prompt, marks=False).tolist()
-        service = served.service
-        requests = wanted.requests(
-            [tokens], served.longest, service.new_id, _form(body, tools), choice.adapter
-        )
-        return cls(served, choice, f"chatcmpl-{service.new_id()}", wanted, requests, tools)
+        marks = body.flag("add_special_tokens")
+        tokens = served.service.tokenizer.encode(prompt, marks=marks).tolist()
+        tokens = wanted.shorten(tokens, served.longest)
+        requests = wanted.requests(served, choice, [tokens], _form(served, body, tools))
+        request_id = f"chatcmpl-{served.service.new_id()}"
+        return cls(served, choice, request_id, wanted, requests, tools, _echo(body, messages))
 
     async def whole(self) -> dict[str, Any]:
         """The answer at once."""
         usage = self.usage()
         replies = await self.served.whole_replies(self.requests, self.wanted.writing, usage)
-        choices = [
-            self._choice(index, reply.text, reply.logprobs, reply.finished)
-            for index, reply in enumerate(replies)
-        ]
-        return {**self.head("chat.completion"), "choices": choices, "usage": usage.json()}
+        return {
+            **self.head("chat.completion"),
+            "choices": [self._choice(index, reply) for index, reply in enumerate(replies)],
+            "usage": usage.json(),
+            **self.wanted.describe_prompt(self.served, self.requests[0], replies[0].scores),
+        }
 
     def stream(self) -> Stream | None:
         """The answer piece by piece, if that was asked for."""
@@ -82,10 +84,9 @@ class Chat:
             "model": self.choice.name,
         }
 
-    def _choice(
-        self, index: int, text: str, logprobs: Sequence[TokenLogprob], reason: str | None
-    ) -> dict[str, Any]:
-        content, calls = self.tools.calls(text)
+    def _choice(self, index: int, reply: Reply) -> dict[str, Any]:
+        content, calls = self.tools.calls(reply.text)
+        content, reason = self.echo + content, reply.finished
         message: dict[str, Any] = {"role": "assistant", "content": content}
         if calls:
             message["content"] = content or None
@@ -97,8 +98,9 @@ class Chat:
         return {
             "index": index,
             "message": message,
-            "logprobs": self.logprobs(logprobs),
+            "logprobs": self.logprobs(reply.logprobs),
             "finish_reason": reason,
+            **self.wanted.describe_ids(reply.tokens),
         }
 
     def calls(self, index: int, calls: Sequence[Call]) -> list[dict[str, Any]]:
@@ -129,15 +131,18 @@ class _Events:
         self._held = [Held(chat.tools) for _ in chat.requests]
 
     def opening(self) -> list[bytes]:
-        delta = {"role": "assistant", "content": ""}
-        return [self._event(index, delta) for index in range(len(self._held))]
+        chat, delta = self._chat, {"role": "assistant", "content": self._chat.echo}
+        prompt = chat.wanted.describe_prompt(chat.served, chat.requests[0])
+        return [self._event(index, delta, prompt=prompt) for index in range(len(self._held))]
 
     def piece(self, index: int, piece: Piece) -> Sequence[bytes]:
         self._usage.add(piece)
         events = []
         text = self._held[index].feed(piece.text)
-        if text or piece.logprobs:
-            events.append(self._event(index, {"content": text}, piece.logprobs))
+        ids = self._chat.wanted.describe_ids(piece.tokens)
+        if text or piece.logprobs or ids:
+            logprobs = self._chat.logprobs(piece.logprobs) if piece.logprobs else None
+            events.append(self._event(index, {"content": text}, logprobs=logprobs, **ids))
         if piece.finished is not None:
             text, calls = self._held[index].finish()
             if text:
@@ -146,7 +151,7 @@ class _Events:
                 told = self._chat.calls(index, calls)
                 events.append(self._event(index, {"tool_calls": told}))
             reason = "tool_calls" if calls else piece.finished
-            events.append(self._event(index, {}, reason=reason))
+            events.append(self._event(index, {}, finish_reason=reason))
         return events
 
     def closing(self) -> Sequence[bytes]:
@@ -154,20 +159,12 @@ class _Events:
         return (self._chunks.usage(self._usage.json()),) if wanted else ()
 
     def _event(
-        self,
-        index: int,
-        delta: dict[str, Any],
-        logprobs: Sequence[TokenLogprob] = (),
-        reason: str | None = None,
+        self, index: int, delta: Mapping[str, Any], prompt: Mapping[str, Any] = {}, **more: Any
     ) -> bytes:
-        choice = {
-            "index": index,
-            "delta": delta,
-            "logprobs": self._chat.logprobs(logprobs) if logprobs else None,
-            "finish_reason": reason,
-        }
-        usage = self._usage.json() if self._chat.wanted.usage_of_each else None
-        return self._chunks.choice(choice, usage)
+        """One with `more` fields of the choice, and those of the prompt."""
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None, **more}
+        usage = self._chat.wanted.describe_usage(self._usage)
+        return self._chunks.choice(choice, **usage, **prompt)
 
 
 class Held:
@@ -198,23 +195,52 @@ class Held:
 
 def read_conversation(served: Served, body: Body) -> Rendered:
     """Renders the conversation of a body. Raises RequestError for one that has none."""
-    return _render(served, body, read_tools(body.list("tools"), body.value("tool_choice")))
+    return _render(served, body, _messages(body), _tools(body))
 
 
-def _render(served: Served, body: Body, tools: Tools) -> Rendered:
-    messages, more = _messages(body), body.object("chat_template_kwargs").all()
-    for name in ("self", "messages", "tools", "add_generation_prompt"):
+def _tools(body: Body) -> Tools:
+    return read_tools(body.list("tools"), body.value("tool_choice"))
+
+
+def _render(
+    served: Served, body: Body, messages: Sequence[Mapping[str, Any]], tools: Tools
+) -> Rendered:
+    more = body.object("chat_template_kwargs").all()
+    for name in ("self", "messages", "tools", "add_generation_prompt", "continue_final_message"):
         if name in more:
             raise RequestError(
                 f"chat_template_kwargs.{name} is no variable of a template: leave it out",
                 "chat_template_kwargs",
             )
-    variables = {**more, "tools": list(tools.offered) or None}
-    prompted = body.flag("add_generation_prompt", True)
+    variables = {**more, **_variables(served, body), "tools": list(tools.offered) or None}
+    continued = body.flag("continue_final_message")
+    prompted = body.flag("add_generation_prompt", not continued)
     try:
-        return served.template.render(messages, add_generation_prompt=prompted, **variables)
+        return served.template.render(
+            messages,
+            add_generation_prompt=prompted,
+            continue_final_message=continued,
+            **variables,
+        )
     except DataError as error:
         raise RequestError(str(error), "messages") from error
+
+
+def _variables(served: Served, body: Body) -> dict[str, Any]:
+    """Fields for templates that have such a variable."""
+    given = {name: body.value(name) for name in VARIABLES if body.value(name)}
+    for name in given:
+        if name not in served.template.names:
+            raise RequestError(
+                f"{name} is not supported: the model's chat template does not read it", name
+            )
+    return given
+
+
+def _echo(body: Body, messages: Sequence[Mapping[str, Any]]) -> str:
+    """The last message, if answers are to be told with it and it is the assistant's."""
+    last = messages[-1]
+    return str(last["content"]) if body.flag("echo") and last["role"] == "assistant" else ""
 
 
 def _messages(body: Body) -> list[dict[str, Any]]:
@@ -260,9 +286,9 @@ def _logprobs(body: Body) -> int | None:
     return int(count)
 
 
-def _form(body: Body, tools: Tools) -> str | None:
+def _form(served: Served, body: Body, tools: Tools) -> str | None:
     """The grammar of what the tools force, or the body wants."""
-    wanted = read_structure(body)
+    wanted = read_structure(served.service.tokenizer, body)
     return tools.grammar if tools.forced else wanted
 
 

@@ -42,25 +42,27 @@ class Completion:
         max_tokens = body.integer("max_tokens", DEFAULT_MAX_TOKENS)
         prompt_only = echo and max_tokens == 0
         wanted = read_wanted(
-            body,
-            max_tokens=1 if prompt_only else max_tokens,
-            logprobs=logprobs,
-            stop_tokens=served.stop_tokens,
-            vocab_size=served.vocab_size,
+            served, body, max_tokens=1 if prompt_only else max_tokens, logprobs=logprobs
         )
-        prompts = [_tokens(served, prompt) for prompt in _prompts(body)]
+        marks = body.flag("add_special_tokens", True)
+        prompts = [
+            wanted.shorten(_tokens(served, prompt, marks), served.longest)
+            for prompt in _prompts(body)
+        ]
         texts = [_text(served, tokens) if echo else "" for tokens in prompts]
         request_id = f"cmpl-{served.service.new_id()}"
         requests = wanted.requests(
+            served,
+            choice,
             [served.opening or tokens for tokens in prompts],
-            served.longest,
-            served.service.new_id,
-            read_structure(body),
-            choice.adapter,
+            read_structure(served.service.tokenizer, body),
         )
         if echo:
+            wanted = replace(wanted, writing=wanted.writing._replace(echo=True))
+            counts = [count for count in (logprobs, wanted.prompt_logprobs) if count is not None]
+            most = max(counts, default=None)
             requests = [
-                replace(request, prompt_logprobs=logprobs, prompt_only=prompt_only)
+                replace(request, prompt_logprobs=most, prompt_only=prompt_only)
                 for request in requests
             ]
         if served.opening:
@@ -76,7 +78,11 @@ class Completion:
         usage = self.usage()
         replies = await self.served.whole_replies(self.requests, self.wanted.writing, usage)
         choices = [
-            self.choice(index, echo + reply.text, reply.logprobs, reply.finished, 0)
+            {
+                **self.choice(index, echo + reply.text, reply.logprobs, reply.finished, 0),
+                **self.wanted.describe_prompt(self.served, self.requests[index], reply.scores),
+                **self.wanted.describe_ids(reply.tokens),
+            }
             for index, (echo, reply) in enumerate(zip(self.echoes, replies, strict=True))
         ]
         return {**self.head(), "choices": choices, "usage": usage.json()}
@@ -127,6 +133,7 @@ class _Events:
         self._chunks = Chunks(completion.head())
         self._echoes = list(completion.echoes)
         self._lengths = [0 for _ in completion.requests]
+        self._is_first = [True for _ in completion.requests]
 
     def opening(self) -> list[bytes]:
         return []
@@ -134,13 +141,18 @@ class _Events:
     def piece(self, index: int, piece: Piece) -> Sequence[bytes]:
         self._usage.add(piece)
         text, self._echoes[index] = self._echoes[index] + piece.text, ""
-        if not (text or piece.logprobs or piece.finished):
+        completion, offset = self._completion, self._lengths[index]
+        ids = completion.wanted.describe_ids(piece.tokens)
+        if not (text or piece.logprobs or piece.finished or ids):
             return ()
-        offset = self._lengths[index]
+        if self._is_first[index]:
+            self._is_first[index] = False
+            request = completion.requests[index]
+            ids |= completion.wanted.describe_prompt(completion.served, request)
         self._lengths[index] += len(text)
-        choice = self._completion.choice(index, text, piece.logprobs, piece.finished, offset)
-        usage = self._usage.json() if self._completion.wanted.usage_of_each else None
-        return (self._chunks.choice(choice, usage),)
+        choice = completion.choice(index, text, piece.logprobs, piece.finished, offset) | ids
+        more = completion.wanted.describe_usage(self._usage)
+        return (self._chunks.choice(choice, **more),)
 
     def closing(self) -> Sequence[bytes]:
         wanted = self._completion.wanted.include_usage
@@ -165,9 +177,9 @@ def _are_tokens(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(type(entry) is int for entry in value)
 
 
-def _tokens(served: Served, prompt: str | list[int]) -> list[int]:
+def _tokens(served: Served, prompt: str | list[int], marks: bool) -> list[int]:
     if isinstance(prompt, str):
-        tokens: list[int] = served.service.tokenizer.encode(prompt, marks=True).tolist()
+        tokens: list[int] = served.service.tokenizer.encode(prompt, marks=marks).tolist()
         return tokens
     if not all(0 <= token < served.vocab_size for token in prompt):
         raise RequestError(

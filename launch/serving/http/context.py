@@ -3,15 +3,15 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from launch.chat_template import ChatTemplate
-from launch.serving.answers import Piece, TokenLogprob, Writing
+from launch.serving.answers import Piece, TokenLogprob, Writing, text_of_token
 from launch.serving.http.bodies import Body
 from launch.serving.http.errors import no_such_model
 from launch.serving.http.metrics import Metrics
 from launch.serving.http.service import Replies, Service, Watch, follow
-from launch.serving.requests import Adapter, Request
+from launch.serving.requests import Adapter, Logprobs, Request
 
 
 class Choice(NamedTuple):
@@ -27,6 +27,8 @@ class Reply:
 
     text: str = ""
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    scores: Sequence[Logprobs | None] = ()  # of the prompt's tokens
     finished: str | None = None
     stop: str | None = None  # the stop string that has ended it
 
@@ -35,6 +37,8 @@ class Reply:
         self.stop = piece.stop
         self.text += piece.text
         self.logprobs.extend(piece.logprobs)
+        self.tokens.extend(piece.tokens)
+        self.scores = piece.scores or self.scores
         self.finished = piece.finished or self.finished
 
 
@@ -99,6 +103,27 @@ class Served:
         if adapter is None:
             raise no_such_model(name, [self.name, *(known.name for known in registry.adapters)])
         return Choice(name, adapter)
+
+    def describe_scores(
+        self, request: Request, scores: Sequence[Logprobs | None], most: int
+    ) -> list[dict[int, Any] | None]:
+        """What the model says of a prompt's tokens, as vLLM has it: by the numbers of each one and
+        of the `most` likeliest in its place. None for the first, before which nothing stands."""
+        told: list[dict[int, Any] | None] = []
+        for token, entry in zip(request.prompt, scores, strict=False):
+            if entry is None:
+                told.append(None)
+                continue
+            top = zip(entry.tokens[:most], entry.values, range(1, most + 1), strict=False)
+            ranked = [*top, (token, entry.chosen, entry.rank)]
+            told.append(
+                {number: self._ranked(number, value, rank) for number, value, rank in ranked}
+            )
+        return told
+
+    def _ranked(self, token: int, logprob: float, rank: int) -> dict[str, Any]:
+        text = text_of_token(self.service.tokenizer, token)
+        return {"logprob": logprob, "rank": rank, "decoded_token": text}
 
     @contextmanager
     def replies(self, requests: Sequence[Request], writing: Writing) -> Iterator[Replies]:

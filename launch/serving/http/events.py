@@ -16,10 +16,10 @@ class Chunks:
     def __init__(self, head: Mapping[str, Any]) -> None:
         self._head = orjson.dumps(head)[:-1] + b',"choices":['
 
-    def choice(self, choice: Mapping[str, Any], usage: Mapping[str, Any] | None = None) -> bytes:
-        """One that tells of an answer, and what all took until then."""
-        told = b"" if usage is None else b',"usage":' + orjson.dumps(usage)
-        return b"%b%b]%b}" % (self._head, orjson.dumps(choice), told)
+    def choice(self, choice: Mapping[str, Any], **more: Any) -> bytes:
+        """One that tells of an answer; with further fields, unless they are None."""
+        told = [b',"%b":%b' % (name.encode(), orjson.dumps(more[name])) for name in more]
+        return b"%b%b]%b}" % (self._head, orjson.dumps(choice), b"".join(told))
 
     def usage(self, usage: Mapping[str, Any]) -> bytes:
         """One that tells what all answers took."""

@@ -24,6 +24,7 @@ def as_chat(body: Body) -> Body:
         )
     chat = {name: body.value(name) for name in _KEPT if name in body}
     chat["messages"] = [*_system(body), *_messages(body)]
+    chat["continue_final_message"] = chat["messages"][-1]["role"] == "assistant"
     chat["tools"] = [_tool(tool) for tool in body.list("tools")]
     chat["tool_choice"] = _tool_choice(body)
     chat["stop"] = body.list("stop_sequences")

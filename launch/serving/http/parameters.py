@@ -1,16 +1,20 @@
 """The fields of a body about drawing tokens, for both kinds of answers."""
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from launch.serving.answers import Writing
 from launch.serving.errors import RequestError
 from launch.serving.http.bodies import Body
-from launch.serving.requests import Adapter, Request, SamplingParameters
+from launch.serving.http.context import Choice, Served, Usage
+from launch.serving.requests import MOST_LOGPROBS, Logprobs, Request, SamplingParameters
+from launch.text import Tokenizer
 
 MOST_STOPS = 16
 MOST_CHOICES = 128  # answers to one body
+MOST_BAD_WORDS = 1000
 
 
 @dataclass(frozen=True)
@@ -23,22 +27,28 @@ class Wanted:
     writing: Writing
     stop_tokens: frozenset[int]
     min_tokens: int
+    allowed_tokens: frozenset[int]
+    banned: Sequence[Sequence[int]]
+    prompt_logprobs: int | None
+    truncation: int | None  # tokens of a prompt that are kept, its last ones; -1: as many as fit
+    cache_salt: str
     priority: int
     client: str
     stream: bool
     include_usage: bool
     usage_of_each: bool  # with every piece of a stream
+    shows_ids: bool  # of the tokens of prompt and answer
 
     def requests(
         self,
+        served: Served,
+        chosen: Choice,
         prompts: Sequence[Sequence[int]],
-        longest: int,
-        new_id: Callable[[], str],
         form: str | None = None,
-        adapter: Adapter | None = None,
     ) -> list[Request]:
-        """`n` requests for each prompt, with seeds that count up. `longest`: of a text, in
-        tokens; `form`: the grammar of the answers."""
+        """`n` requests for each prompt, with seeds that count up. `form`: the grammar of the
+        answers."""
+        longest = served.longest
         if len(prompts) * self.n > MOST_CHOICES:
             raise RequestError(
                 f"{len(prompts)} prompts with n={self.n} are more than {MOST_CHOICES} answers", "n"
@@ -55,28 +65,52 @@ class Wanted:
             for choice in range(self.n):
                 requests.append(
                     Request(
-                        new_id(),
+                        served.service.new_id(),
                         prompt,
                         self.max_tokens if self.max_tokens is not None else room,
                         replace(self.sampling, seed=self.sampling.seed + choice),
                         self.stop_tokens,
                         self.priority,
                         form,
-                        adapter=adapter,
+                        adapter=chosen.adapter,
+                        prompt_logprobs=self.prompt_logprobs,
                         min_tokens=self.min_tokens,
+                        allowed_tokens=self.allowed_tokens,
+                        banned=self.banned,
+                        cache_salt=self.cache_salt,
                         client=self.client,
                     )
                 )
         return requests
 
+    def shorten(self, prompt: Sequence[int], longest: int) -> Sequence[int]:
+        """Cuts a prompt at its beginning, if that was asked for; `longest`: of a text."""
+        if self.truncation is None:
+            return prompt
+        fitting = max(longest - (self.max_tokens or 1), 1)
+        return prompt[-(fitting if self.truncation < 0 else self.truncation) :]
+
+    def describe_prompt(
+        self, served: Served, request: Request, scores: Sequence[Logprobs | None] = ()
+    ) -> dict[str, Any]:
+        """What was asked for of a prompt: its tokens' numbers, and what the model says of them."""
+        told: dict[str, Any] = {"prompt_token_ids": request.prompt} if self.shows_ids else {}
+        if self.prompt_logprobs is not None:
+            most = self.prompt_logprobs
+            told["prompt_logprobs"] = served.describe_scores(request, scores, most)
+        return told
+
+    def describe_usage(self, usage: Usage) -> dict[str, Any]:
+        """What all took until a piece of a stream, if that was asked for."""
+        return {"usage": usage.json()} if self.usage_of_each else {}
+
+    def describe_ids(self, tokens: Sequence[int]) -> dict[str, Any]:
+        """The numbers of an answer's tokens, if they were asked for."""
+        return {"token_ids": tokens} if self.shows_ids else {}
+
 
 def read_wanted(
-    body: Body,
-    *,
-    max_tokens: int | None,
-    logprobs: int | None,
-    stop_tokens: Sequence[int],
-    vocab_size: int,
+    served: Served, body: Body, *, max_tokens: int | None, logprobs: int | None
 ) -> Wanted:
     """The fields that both kinds of bodies have; names of vLLM for those that OpenAI lacks.
 
@@ -90,7 +124,8 @@ def read_wanted(
     if body.integer("best_of", n) != n:
         raise RequestError("best_of is not supported: leave it out, or give n's value", "best_of")
     seed, streaming = body.integer("seed"), body.object("stream_options")
-    own_stops = () if body.flag("ignore_eos") else stop_tokens
+    vocab_size, tokenizer = served.vocab_size, served.service.tokenizer
+    own_stops = () if body.flag("ignore_eos") else served.stop_tokens
     return Wanted(
         sampling=SamplingParameters(
             temperature=body.number("temperature", 1.0),
@@ -110,14 +145,21 @@ def read_wanted(
             body.texts("stop", MOST_STOPS),
             body.flag("include_stop_str_in_output"),
             body.flag("skip_special_tokens", True),
+            body.flag("return_tokens_as_token_ids"),
         ),
         min_tokens=body.integer("min_tokens", 0),
-        stop_tokens=frozenset([*own_stops, *_tokens(body.list("stop_token_ids"), vocab_size)]),
+        stop_tokens=frozenset([*own_stops, *_tokens(body, "stop_token_ids", vocab_size)]),
+        allowed_tokens=frozenset(_tokens(body, "allowed_token_ids", vocab_size)),
+        banned=_runs(tokenizer, body.texts("bad_words", MOST_BAD_WORDS)),
+        prompt_logprobs=_prompt_logprobs(body),
+        truncation=_truncation(body),
+        cache_salt=body.text("cache_salt", ""),
         priority=body.integer("priority", 0),
         client=body.client,
         stream=body.flag("stream"),
         include_usage=streaming.flag("include_usage"),
         usage_of_each=streaming.flag("continuous_usage_stats"),
+        shows_ids=body.flag("return_token_ids"),
     )
 
 
@@ -137,10 +179,39 @@ def _biases(body: Body, vocab_size: int) -> Mapping[int, float]:
     return result
 
 
-def _tokens(values: Sequence[object], vocab_size: int) -> list[int]:
-    tokens = [value for value in values if type(value) is int and 0 <= value < vocab_size]
-    if len(tokens) != len(values):
-        raise RequestError(
-            f"stop_token_ids must be numbers of tokens below {vocab_size}", "stop_token_ids"
+def _tokens(body: Body, name: str, vocab_size: int) -> list[int]:
+    values = body.list(name)
+    if not all(type(value) is int and 0 <= value < vocab_size for value in values):
+        raise RequestError(f"{name} must be numbers of tokens below {vocab_size}", name)
+    return values
+
+
+def _runs(tokenizer: Tokenizer, words: Sequence[str]) -> list[list[int]]:
+    """The tokens that spell each word, also behind a space where that is another token."""
+    runs = []
+    for word in words:
+        plain, spaced = (
+            tokenizer.encode(text, marks=False).tolist() for text in (word, f" {word.lstrip()}")
         )
-    return tokens
+        runs.append(plain)
+        if len(spaced) == len(plain) and spaced[0] != plain[0]:
+            runs.append(spaced)
+    return runs
+
+
+def _prompt_logprobs(body: Body) -> int | None:
+    count: int | None = body.integer("prompt_logprobs")
+    if count is None:
+        return None
+    if not 0 <= count <= MOST_LOGPROBS:
+        raise body.fail("prompt_logprobs", f"a number from 0 to {MOST_LOGPROBS}")
+    if body.flag("stream"):
+        raise RequestError("prompt_logprobs does not go with stream=true", "prompt_logprobs")
+    return count
+
+
+def _truncation(body: Body) -> int | None:
+    count: int | None = body.integer("truncate_prompt_tokens")
+    if count is not None and count != -1 and count < 1:
+        raise body.fail("truncate_prompt_tokens", "a number from 1, or -1 for as many as fit,")
+    return count

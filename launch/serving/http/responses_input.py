@@ -12,7 +12,7 @@ LOGPROBS = "message.output_text.logprobs"
 """What `include` asks for; other values of it are of what the model does not do."""
 
 _RENAMED = {"max_output_tokens": "max_completion_tokens"}
-_READ_HERE = ("input", "instructions", "tools", "tool_choice", "text", "include")
+_READ_HERE = ("input", "instructions", "tools", "tool_choice", "text", "include", "reasoning")
 _TEXTS = ("input_text", "output_text", "text")
 _REFUSED: Mapping[str, str] = {
     "previous_response_id": "responses are not kept: give the whole conversation as input",
@@ -36,6 +36,7 @@ def as_chat(body: Body) -> Body:
     }
     instructions = body.text("instructions")
     first = [] if instructions is None else [{"role": "system", "content": instructions}]
+    chat["reasoning_effort"] = body.object("reasoning").text("effort")
     chat["messages"] = [*first, *_messages(body)]
     chat["tools"] = [_tool(tool) for tool in body.list("tools")]
     chat["tool_choice"] = _tool_choice(body.value("tool_choice"))

@@ -66,6 +66,7 @@ class Scores(NamedTuple):
     logprobs: jax.Array  # FP32 [R, T]: of the token that follows each one
     top_tokens: jax.Array  # int32 [R, T, 20]: the likeliest first
     top_logprobs: jax.Array  # FP32 [R, T, 20]
+    ranks: jax.Array  # int32 [R, T]: of the token that follows each one; 1 is the likeliest
 
 
 def forward_scored(
@@ -84,7 +85,9 @@ def forward_scored(
 
     def score(place: tuple[jax.Array, jax.Array]) -> Scores:
         output, token = place
-        return Scores(*logprobs_of(model.logits_of(output[None]), token[None]))
+        logits = model.logits_of(output[None])
+        likelier = jnp.sum(logits > logits[:, token], -1, jnp.int32)
+        return Scores(*logprobs_of(logits, token[None]), 1 + likelier)
 
     flat = outputs.reshape(-1, outputs.shape[2]), following.reshape(-1)
     scores = jax.lax.map(score, flat, batch_size=_SCORED_AT_ONCE)

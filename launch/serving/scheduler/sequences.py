@@ -4,7 +4,14 @@ from collections.abc import Collection
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
-from launch.serving.cache.prefixes import ROOT, Key, adapter_root, source_root, text_keys
+from launch.serving.cache.prefixes import (
+    ROOT,
+    Key,
+    adapter_root,
+    salted_root,
+    source_root,
+    text_keys,
+)
 from launch.serving.requests import FinishReason, Logprobs, Request
 
 
@@ -88,5 +95,7 @@ class Sequence:
 def root_of(request: Request) -> Key:
     """Returns the key that the keys of a request's text begin with."""
     if len(request.source):
-        return source_root(request.source)
-    return ROOT if request.adapter is None else adapter_root(request.adapter.number)
+        root = source_root(request.source)
+    else:
+        root = ROOT if request.adapter is None else adapter_root(request.adapter.number)
+    return salted_root(root, request.cache_salt)
