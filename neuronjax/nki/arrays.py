@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -23,16 +24,35 @@ def is_array(value: Any) -> bool:
     )
 
 
-def of_torch(value: Any) -> bool:
-    """Whether an argument is a tensor of torch."""
-    return type(value).__module__.partition(".")[0] == "torch" and is_array(value)
+def without_torch(leaves: Sequence[Any]) -> tuple[tuple[Any, ...], Callable[[Any], Any] | None]:
+    """Returns arguments with arrays in the place of tensors of torch, and what makes such tensors
+    of results again; None if there were none.
 
+    In a module that torchax traces, tensors hold arrays of JAX, and those of the host beside them
+    are constants of the program.
 
-def from_torch(tensor: Any) -> np.ndarray:
-    """A tensor of torch as an array of numpy on the same memory.
-
-    KernelError: its memory is not the host's.
+    KernelError: the memory of a tensor is not the host's.
     """
+    libraries = [_library(leaf) for leaf in leaves]
+    if "torchax" in libraries:
+        environment = leaves[libraries.index("torchax")]._env
+        convert, restore = environment.t2j_iso, environment.j2t_iso
+    elif "torch" in libraries:
+        convert, restore = _from_torch, _to_torch
+    else:
+        return tuple(leaves), None
+    pairs = zip(leaves, libraries, strict=True)
+    return tuple([convert(leaf) if library else leaf for leaf, library in pairs]), restore
+
+
+def _library(value: Any) -> str:
+    """The library of a tensor of torch, ``torch`` or ``torchax``; empty for anything else."""
+    name = type(value).__module__.partition(".")[0]
+    return name if name in ("torch", "torchax") and is_array(value) else ""
+
+
+def _from_torch(tensor: Any) -> np.ndarray:
+    """A tensor of torch as an array of numpy on the same memory."""
     if tensor.device.type != "cpu":
         raise KernelError(
             f"a tensor of torch on {tensor.device} cannot be an argument; pass tensor.cpu()."
@@ -44,7 +64,7 @@ def from_torch(tensor: Any) -> np.ndarray:
     return tensor.detach().view(words).numpy().view(numpy_dtype(dtypes.element_type(name)))
 
 
-def to_torch(array: Any) -> Any:
+def _to_torch(array: Any) -> Any:
     """An array as a tensor of torch."""
     torch, values = sys.modules["torch"], np.array(array)
     words = _words(values.dtype.name)

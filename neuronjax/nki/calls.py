@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from neuronjax.errors import KernelError
-from neuronjax.nki.arrays import from_torch, is_array, of_torch
+from neuronjax.nki.arrays import is_array, without_torch
 from neuronjax.nki.refusal import misfit
 
 
@@ -25,8 +25,12 @@ class Call:
     structure: Any
     #: For every leaf, the parameter and where in it, such as `caches[0]`.
     places: tuple[str, ...]
-    #: Whether it was called with tensors of torch, which results then are, too.
-    is_torch: bool = False
+    #: What makes a tensor of torch of an array, if it was called with such tensors.
+    to_torch: Callable[[Any], Any] | None = None
+
+    def results(self, arrays: Any) -> Any:
+        """A tree of results, as tensors of torch where the arguments were."""
+        return arrays if self.to_torch is None else jax.tree.map(self.to_torch, arrays)
 
     @property
     def arrays(self) -> list[Any]:
@@ -85,7 +89,5 @@ def call(
         ) from None
     names = list(bound.arguments)
     places = tuple(names[path[0].idx] + jax.tree_util.keystr(path[1:]) for path, _ in paths)
-    leaves = [leaf for _, leaf in paths]
-    is_torch = any(of_torch(leaf) for leaf in leaves)
-    arrays = tuple(from_torch(leaf) if of_torch(leaf) else leaf for leaf in leaves)
-    return Call(bound, arrays, structure, places, is_torch)
+    arrays, to_torch = without_torch([leaf for _, leaf in paths])
+    return Call(bound, arrays, structure, places, to_torch)

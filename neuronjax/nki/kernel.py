@@ -118,18 +118,18 @@ class Kernel(Generic[R]):
                 f"{self.function.__name__} writes to {called.place_of(position)} and does not "
                 "return it; JAX arrays are immutable, so return the tensor."
             )
-        results = jax.tree.map(
+        memory = jax.tree.map(
             lambda tensor: jax.ShapeDtypeStruct(
                 tensor.storage.shape, numpy_dtype(tensor.storage.dtype)
             ),
             traced.returned,
         )
-        types, form = jax.tree.flatten(results)
+        types, form = jax.tree.flatten(memory)
         given = [arrays.stored(array) for array in called.arrays]
         values = jax.tree.unflatten(form, kernel_calls.call(traced.native, given, types))
         seen = jax.tree.map(arrays.seen_as, traced.returned, values)
-        varying = varying_as(called.arrays, seen)
-        return jax.tree.map(arrays.to_torch, varying) if called.is_torch else varying
+        results: R = called.results(varying_as(called.arrays, seen))
+        return results
 
     def trace(self, *arguments: object, target: str | None = None, **keywords: object) -> Compiled:
         """The program for arrays of those shapes and dtypes, and the tensors it returns; `target`
@@ -338,7 +338,7 @@ def simulate(
             returned, written = jax.tree.map(lambda *values: np.stack(values), *results)
         for position, value in written.items():
             passed[position][...] = value
-        return jax.tree.map(arrays.to_torch, returned) if called.is_torch else returned
+        return called.results(returned)
 
     return simulated
 

@@ -33,6 +33,7 @@ from neuronjax.planning.measure import (
 from neuronjax.planning.memory import advice, memory_of
 from neuronjax.planning.prices import price_for
 from neuronjax.planning.record import Estimate, KernelShare, Price, Remark
+from neuronjax.planning.splits import mesh_of
 from neuronjax.planning.tracing import abstract_mesh, mesh_size, trace
 from neuronjax.planning.traffic import CORES, traffic_of
 from neuronjax.planning.trust import traits_of
@@ -73,7 +74,8 @@ def estimate(
       arguments: trees of ``jax.ShapeDtypeStruct``, or of arrays, of which only the types matter;
         with a sharding where they are split.
       target: an instance or UltraServer; a mesh of more cores than it has spans several of them.
-      mesh: sizes by axis (``{"data": 4, "model": 8}``, ``"data=4,model=8"``), for `in_specs`.
+      mesh: sizes by axis (``{"data": 4, "model": 8}``, ``"data=4,model=8"``), for `in_specs`;
+        default: the mesh over which arguments are split.
       in_specs: a tree of PartitionSpec for each argument, or for parts of its tree.
       lnc: physical cores per logical one; default: the chip's.
       machine: a TOML file, or its contents as text or tables, that changes the target's records
@@ -115,7 +117,8 @@ def estimate(
         samples=samples,
         kinds={**converted.kinds, **(kinds or {})},
     )
-    return of_workload(workload, setting, given if mesh is not None else None, price=price)
+    known = mesh_of(arguments) if mesh is None else given
+    return of_workload(workload, setting, known, price=price)
 
 
 def setting_of(

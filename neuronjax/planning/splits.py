@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-from jax.sharding import NamedSharding
+from jax.sharding import AbstractMesh, NamedSharding
 
 from neuronjax.errors import TopologyError
 
@@ -21,6 +21,16 @@ _MESSAGES = (
     ),
 )
 """What JAX says of an array within a program or of a result."""
+
+
+def mesh_of(arguments: Any) -> AbstractMesh | None:
+    """The mesh over which arguments say that they are split; None: none do, or over several."""
+    meshes = {
+        leaf.sharding.mesh.abstract_mesh
+        for leaf in jax.tree.leaves(arguments)
+        if isinstance(getattr(leaf, "sharding", None), NamedSharding)
+    }
+    return meshes.pop() if len(meshes) == 1 else None
 
 
 def check_splits(arguments: Any, paths: Sequence[str]) -> None:

@@ -14,6 +14,8 @@ from torchax.tensor import OperatorNotFound, Tensor
 
 from neuronjax.errors import NeuronError, UnsupportedProgramError, shown_line
 from neuronjax.hlo.location import Frame, user_frame
+from neuronjax.torch.differentiation import own_gradients
+from neuronjax.torch.distributed import without_hooks
 from neuronjax.torch.environment import ModuleEnvironment
 from neuronjax.torch.scopes import Scopes, module_scopes
 from neuronjax.torch.signature import called
@@ -47,10 +49,12 @@ def call(
     held = tensors({**state.parameters, **state.buffers})
     with (
         in_place(module, held) as now,
+        without_hooks(module),
         module_scopes(module) as scopes,
         _reported(scopes),
         _without_64_bits(),
         environment.override_property(prng=key),
+        own_gradients(environment),
         torch.no_grad(),
         torch.compiler._compile_session_context(),  # what modules remember would be traced values
         environment,

@@ -25,7 +25,7 @@ def specs(program: Program, *rules: Rule | Mapping[str, PartitionSpec]) -> State
     Args:
       rules: mappings from patterns of paths, such as ``{"*.q_proj.weight": P("model", None)}``, or
         what `tensor_parallel` and `fully_sharded` return. The first that knows a tensor counts;
-        others are whole on every core.
+        others are split as their DTensors say, or whole on every core.
 
     ConfigurationError: a pattern of a mapping matches no tensor.
     """
@@ -35,7 +35,8 @@ def specs(program: Program, *rules: Rule | Mapping[str, PartitionSpec]) -> State
 
     def spec(path: str, leaf: Any) -> PartitionSpec:
         chosen = (rule(path, leaf.shape) for rule in known)
-        return next((split for split in chosen if split is not None), PartitionSpec())
+        own = PartitionSpec() if leaf.sharding is None else leaf.sharding.spec
+        return next((split for split in chosen if split is not None), own)
 
     return State(*({path: spec(path, leaf) for path, leaf in part.items()} for part in state))
 

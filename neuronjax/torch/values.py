@@ -15,6 +15,7 @@ import torch
 from torchax.ops import mappings
 
 from neuronjax.errors import ArgumentMismatchError
+from neuronjax.torch.distributed import sharding_of, whole
 
 _HERE = ("cpu", "meta")
 _CACHES = {"Cache", "CacheLayerMixin", "LinearAttentionCacheLayerMixin"}
@@ -29,12 +30,15 @@ def is_array(leaf: object) -> bool:
 
 
 def type_of(leaf: Any) -> jax.ShapeDtypeStruct:
-    """The type of a tensor or an array as JAX has it: 64 bits only if JAX is told to use them."""
+    """The type of a tensor or an array as JAX has it: 64 bits only if JAX is told to use them.
+
+    That of a DTensor says how it is split.
+    """
     dtype = leaf.dtype
+    sharding = leaf.sharding if isinstance(leaf, jax.ShapeDtypeStruct) else None
     if isinstance(leaf, torch.Tensor):
         _check(leaf)
-        dtype = mappings.t2j_dtype(dtype)
-    sharding = leaf.sharding if isinstance(leaf, jax.ShapeDtypeStruct) else None
+        dtype, sharding = mappings.t2j_dtype(dtype), sharding_of(leaf)
     canonical = jax.dtypes.canonicalize_dtype(dtype, allow_extended_dtype=True)
     return jax.ShapeDtypeStruct(tuple(leaf.shape), canonical, sharding=sharding)
 
@@ -49,7 +53,7 @@ def array(leaf: Any) -> jax.Array | jax.ShapeDtypeStruct:
 def numpy_of(tensor: torch.Tensor) -> np.ndarray:
     """A view of a tensor of the host, or a copy where its strides are not NumPy's."""
     _check(tensor)
-    dense = tensor.detach().to_dense().resolve_conj().resolve_neg()
+    dense = whole(tensor.detach()).to_dense().resolve_conj().resolve_neg()
     try:
         return dense.numpy()
     except TypeError:
