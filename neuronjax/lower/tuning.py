@@ -128,8 +128,7 @@ class Tuning:
         "more are added up column by column", "running sums")
     # sort/.
     sort_piece: int = choice(4 * KIB, "to pairs of a partition that are compared at once",
-        "fewer, down to a 64th, or a 4th of rows over several partitions, leave room for more",
-        "sorts")
+        "fewer, down to a 4th, leave room for more", "sorts")
     selected_elements: int = choice(512, "to elements that are chosen of a row",
         "beyond, rounds of eight are no faster than a network", "sampling of the best words")
     selection_trip: int = choice(12_000, "elements that an instruction goes through",

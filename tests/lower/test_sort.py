@@ -38,6 +38,10 @@ MIXED = RNG.permuted(np.tile(SPECIAL, (9, 4)), axis=1)
 SUBNORMAL = RNG.integers(-4, 5, (5, 33)).astype(np.float32) * np.float32(1e-45)
 
 
+FEW_ELEMENTS = Tuning(large_tile_share=0.005, sort_piece=16)
+"""Numbers that leave so little room that a partition has 64 elements of a row at most."""
+
+
 def _pairs(x: jax.Array) -> Any:
     """Two operands, and the first alone decides."""
     return lax.sort((x, jnp.arange(x.size, dtype=np.int32).reshape(x.shape)), dimension=1)
@@ -115,23 +119,36 @@ def test_sort(name: str) -> None:
 
 
 IN_PIECES = {
-    "pieces of steps within partitions": (lambda x: jnp.sort(jnp.tile(x[:, :300], (40, 1)), 1)),
-    "pieces of steps over partitions": (lambda x: jnp.argsort(x[0, :8_200])),
-}
-"""Functions of which a step has more pairs than `COMPARED`."""
-COMPARED = Tuning(sort_piece=16)
+    "pieces of steps within partitions": (
+        lambda x: jnp.sort(jnp.tile(x[:, :300], (40, 1)), 1), Tuning(sort_piece=16),
+    ),
+    "pieces of steps over partitions": (
+        lambda x: jnp.argsort(x[0, :8_200]), Tuning(sort_piece=16),
+    ),
+    "many rows over several partitions": (
+        lambda x: jnp.argsort(x[:, :8_250].reshape(150, 110), 1), FEW_ELEMENTS,
+    ),
+    "many rows that fill their partitions": (
+        lambda x: jnp.sort(x[:, :8_192].reshape(2, 64, 128), 2), FEW_ELEMENTS,
+    ),
+    "many columns over several partitions": (
+        lambda x: _pairs(jnp.round(x[:, :8_250]).reshape(3, 110, 50)), FEW_ELEMENTS,
+    ),
+}  # fmt: skip
+"""Functions with numbers by which a step has more pairs, or a box fewer rows, than there are."""
 
 
 @pytest.mark.parametrize("name", IN_PIECES)
-def test_steps_are_done_in_pieces(name: str) -> None:
-    program = check(IN_PIECES[name], LONG, tuning=COMPARED)
+def test_steps_and_boxes_are_done_in_loops(name: str) -> None:
+    function, tuning = IN_PIECES[name]
+    program = check(function, LONG, tuning=tuning)
     assert verify(program) == ()
     assert any(isinstance(node, Loop) for _, node in walk(program))
 
 
 def test_more_rows_and_longer_rows_take_no_less_time() -> None:
     """Rows of their own partitions and rows over several cost what their steps do."""
-    sizes = [(1, 512), (1, 4_096), (1, 65_536), (8, 65_536)]
+    sizes = [(1, 512), (1, 4_096), (64, 16_384), (100, 16_384), (200, 16_384)]
     times = [
         neuronjax.estimate(
             lambda x: jnp.sort(x, 1), jax.ShapeDtypeStruct(size, jnp.float32), target="trn1.2xlarge"
@@ -142,12 +159,13 @@ def test_more_rows_and_longer_rows_take_no_less_time() -> None:
 
 
 BEYOND = {
-    "sort": lambda x: jnp.sort(jnp.tile(x, (128, 2)), 1),
-    "approximate top k": lambda x: jax.lax.approx_max_k(jnp.tile(x, (128, 2)), 3),
+    "sort": lambda x: jnp.sort(jnp.tile(x, (1, 2)), 1),
+    "approximate top k": lambda x: jax.lax.approx_max_k(jnp.tile(x, (1, 2)), 3),
 }
-"""Functions that sort rows longer than the partitions that each could have."""
+"""Functions that sort rows longer than all partitions have room for."""
 
 
 @pytest.mark.parametrize("name", BEYOND)
-def test_rows_beyond_their_partitions_are_left_to_the_host(name: str) -> None:
-    assert host_operations(check(BEYOND[name], LONG, host=True)) == ["sort"]
+def test_rows_beyond_all_partitions_are_left_to_the_host(name: str) -> None:
+    program = check(BEYOND[name], LONG, host=True, tuning=FEW_ELEMENTS)
+    assert host_operations(program) == ["sort"]

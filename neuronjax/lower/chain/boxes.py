@@ -130,22 +130,26 @@ def pieces(axes: list[Axis], base: tuple[tuple[int, int], ...], most: int) -> It
 
 
 def boxes(
-    kept: Sequence[Axis], room: int, free_axes: int, base: tuple[tuple[int, int], ...]
+    kept: Sequence[Axis],
+    room: int,
+    free_axes: int,
+    base: tuple[tuple[int, int], ...],
+    most: int = PARTITIONS,
 ) -> Iterator[Region]:
-    """Boxes over the kept dimensions: innermost ones free while others fill the partitions."""
+    """Boxes over the kept dimensions: innermost ones free while others fill `most` partitions."""
     rest = list(kept)
     free: list[Axis] = []
     while rest and len(free) < free_axes and room > 1:
         axis = rest[-1]
         others = math.prod(axis.size for axis in rest[:-1])
-        if axis.size <= room and others >= min(PARTITIONS, axis.size):
+        if axis.size <= room and others >= min(most, axis.size):
             free.insert(0, rest.pop())
             room //= axis.size
             continue
-        part = min(room, max(1, axis.size * others // PARTITIONS), axis.size)
+        part = min(room, max(1, axis.size * others // most), axis.size)
         part = _good_part(axis.size, part)
         if part > 1:
-            yield from _tail(rest, free, part, room, free_axes, base, axis)
+            yield from _tail(rest, free, part, room, free_axes, base, axis, most)
             main = axis.size // part
             rest[-1] = Axis(axis.dim, main, axis.step * part)
             free.insert(0, Axis(axis.dim, part, axis.step))
@@ -155,16 +159,18 @@ def boxes(
     count = 1
     while rest:
         axis = rest[-1]
-        if count * axis.size <= PARTITIONS:
+        if count * axis.size <= most:
             partitions.insert(0, rest.pop())
             count *= axis.size
             continue
-        part = PARTITIONS // count
+        part = most // count
         if part > 1:
             if axis.size % part:
                 tail = Axis(axis.dim, axis.size % part, axis.step)
                 start = (axis.dim, (axis.size - axis.size % part) * axis.step)
-                yield from _partition_boxes([*rest[:-1], tail, *partitions], free, (*base, start))
+                yield from _partition_boxes(
+                    [*rest[:-1], tail, *partitions], free, (*base, start), most
+                )
             rest[-1] = Axis(axis.dim, axis.size // part, axis.step * part)
             partitions.insert(0, Axis(axis.dim, part, axis.step))
         break
@@ -187,18 +193,19 @@ def _tail(
     free_axes: int,
     base: tuple[tuple[int, int], ...],
     axis: Axis,
+    most: int,
 ) -> Iterator[Region]:
     left = axis.size % part
     if left:
         tail = Axis(axis.dim, left, axis.step)
         start = (axis.dim, (axis.size - left) * axis.step)
-        yield from boxes([*rest[:-1], tail, *free], room, free_axes, (*base, start))
+        yield from boxes([*rest[:-1], tail, *free], room, free_axes, (*base, start), most)
 
 
 def _partition_boxes(
-    rest: list[Axis], free: list[Axis], base: tuple[tuple[int, int], ...]
+    rest: list[Axis], free: list[Axis], base: tuple[tuple[int, int], ...], most: int
 ) -> Iterator[Region]:
-    for region in boxes(rest, 1, 0, base):
+    for region in boxes(rest, 1, 0, base, most):
         yield replace(region, free=tuple(free))
 
 

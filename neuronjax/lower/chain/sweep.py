@@ -17,6 +17,7 @@ from neuronjax.lower.chain.boxes import Axis, Region, boxes, regions
 from neuronjax.lower.chain.tile_program import Input, Node, TileProgram, simplified
 from neuronjax.lower.values.view import View, dense_strides, walk
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
+from neuronjax.machine.specs import PARTITIONS
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType
@@ -73,10 +74,11 @@ class Sweep:
         """The boxes of the domain."""
         return regions(self.program, self.builder.tuning, rows_whole=self.whole)
 
-    def lanes(self) -> list[Region]:
-        """Boxes with nothing but partitions, within loops."""
-        kept = [Axis(dim, size) for dim, size in enumerate(self.program.domain)]
-        return list(boxes(kept, 1, 0, ()))
+    def lanes(self, most: int = PARTITIONS) -> list[Region]:
+        """Boxes of what is not in rows, up to `most` on partitions, within loops."""
+        domain, rows = self.program.domain, self.program.reduced
+        kept = [Axis(dim, size) for dim, size in enumerate(domain) if dim not in rows]
+        return list(boxes(kept, 1, 0, (), most))
 
     def start(self, base: Sequence[tuple[int, int]]) -> Position:
         """Where a box begins."""

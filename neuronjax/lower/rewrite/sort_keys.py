@@ -7,7 +7,6 @@ and whose sorted elements nobody reads, are left out.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,7 +57,7 @@ def _keyed(op: Op, uses: Counter[Value], core: CoreSpec, tuning: Tuning) -> list
         tuple(side for pair in pairs for side in pair), keys.writer.operations, (answer,)
     )
     dtypes = [storage_of(pair[0].dtype).dtype for pair in pairs]
-    if size > longest_row(core, tuning, dtypes, region, math.prod(shape) // max(size, 1)):
+    if size > longest_row(core, tuning, dtypes, region):
         return [op]
     writer = Writer(op.source, op.scope)
     made = [_whole(writer, op, value, ordered) for _, (value, ordered) in keys.made.values()]

@@ -37,8 +37,8 @@ class Network:
 
     A partition has `rows` times `width` elements of each tile, where `width` is a power of two;
     a row lies over `spread` partitions side by side, a power of two as well, and then `rows` is 1.
-    At most `piece` pairs are compared at once. `exchanges` are buffers in HBM as large as the tiles
-    and as the places in a row, which are float32, if `spread` is not 1.
+    At most `piece` pairs are compared at once. If `spread` is not 1, `exchanges` are buffers in HBM
+    with room from `first` on for each tile, and for the places in a row, which are float32.
     """
 
     builder: KernelBuilder
@@ -50,6 +50,7 @@ class Network:
     piece: int
     spread: int = 1
     exchanges: Sequence[Buffer] = ()
+    first: Affine = ZERO
     _places: Access = field(init=False)
 
     def __post_init__(self) -> None:
@@ -105,7 +106,7 @@ class Network:
         the later one there; mirrored, in blocks of twice as many partitions."""
         mine = (*self.tiles, self._places)
         for tile, exchange in zip(mine, self.exchanges, strict=True):
-            everything = walk(exchange, ZERO, (self._partitions * self.width,), (1,))
+            everything = walk(exchange, self.first, (self._partitions * self.width,), (1,))
             self.builder.emit(DmaCopy(dst=everything, src=tile))
         count = min(self.piece, max(1, self.width // 2))
         with self.builder.recycling(), self.builder.loop(self.width // count) as part:
@@ -133,7 +134,7 @@ class Network:
         sizes, steps = zip((self._partitions // block, block), *partners, strict=True)
         far = scratch(self.builder, near)
         strides = (*(step * self.width for step in steps), 1)
-        src = walk(exchange, first + start * self.width, (*sizes, count), strides)
+        src = walk(exchange, self.first + first + start * self.width, (*sizes, count), strides)
         self.builder.emit(DmaCopy(dst=far, src=src))
         return _columns(far, Affine(count - 1), count, -1) if mirrored else far
 

@@ -1,10 +1,11 @@
-"""`sort`: rows lie within partitions, or few long ones over several, and a network sorts them."""
+"""`sort`: rows lie within partitions, or long ones over several, and a network sorts them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -12,16 +13,17 @@ from neuronjax.formats import FLOAT32
 from neuronjax.hlo.graph import Graph, Op
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.boxes import Axis, Region
-from neuronjax.lower.chain.sweep import Position, Sweep, Swept
+from neuronjax.lower.chain.sweep import Position, Sweep, Swept, lanes
 from neuronjax.lower.control import host
 from neuronjax.lower.rates import Rates
 from neuronjax.lower.region import fingerprint, is_emittable
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.sort.network import Network
 from neuronjax.lower.tuning import Tuning
-from neuronjax.lower.values.view import View, walk, whole_view
+from neuronjax.lower.values.view import View, dense_strides, whole_view
 from neuronjax.lower.write.builder import KernelBuilder, room_of, tile_access
 from neuronjax.machine.specs import PARTITIONS, WORD_BYTES, CoreSpec
+from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType, bytes_of
 from neuronjax.program.operand import Access, Buffer, Immediate
@@ -38,45 +40,31 @@ def sort(scope: Scope, op: Op) -> None:
     axis = op.attributes.get("dimension", -1) % len(op.operands[0].shape)
     views = [scope.view(value) for value in op.operands]
     core, dtypes = scope.unit.target.core, [view.buffer.dtype for view in views]
-    size, rows = _row_size(views[0], axis)
-    if not is_emittable(comparator) or size > longest_row(
-        core, scope.tuning, dtypes, comparator, rows
-    ):
+    longest = longest_row(core, scope.tuning, dtypes, comparator)
+    if not is_emittable(comparator) or views[0].shape[axis] > longest:
         host.lower(scope, op)
         return
     results = [whole_view(scope.result(value), value.shape) for value in op.results]
     sort_views(scope, op, comparator, views, axis, results)
 
 
-def _row_size(view: View, axis: int) -> tuple[int, int]:
-    """The number of elements of a row along `axis`, and the number of rows."""
-    return view.shape[axis], math.prod(view.shape) // view.shape[axis]
-
-
 def longest_row(
-    core: CoreSpec, tuning: Tuning, dtypes: Sequence[ElementType], comparator: Graph, rows: int
+    core: CoreSpec,
+    tuning: Tuning,
+    dtypes: Sequence[ElementType],
+    comparator: Graph,
+    spread: int = PARTITIONS,
 ) -> int:
-    """The greatest number of elements of each of `rows` rows that can be sorted on engines."""
-    return max(
-        spread * _widest(core, tuning, dtypes, comparator, _pieces(tuning, spread)[-1])
-        for spread in _spreads(rows)
-    )
+    """The greatest number of elements of a row over up to `spread` partitions that engines sort."""
+    return spread * _widest(core, tuning, dtypes, comparator, _pieces(tuning)[-1])
 
 
-def _pieces(tuning: Tuning, spread: int) -> Sequence[int]:
+def _pieces(tuning: Tuning) -> Sequence[int]:
     """Returns how many pairs may be compared at once, the most first.
 
-    Rows over several partitions take no small pieces: an order for loops over many of them takes
-    a minute to find.
+    They are no smaller than a 4th: an order for loops over many pieces takes a minute to find.
     """
-    fractions = (1, 2, 4, 8, 16, 32, 64) if spread == 1 else (1, 2, 4)
-    return [tuning.sort_piece // fraction for fraction in fractions]
-
-
-def _spreads(rows: int) -> Sequence[int]:
-    """Returns over how many partitions each of so many rows may lie."""
-    most = PARTITIONS >> (rows - 1).bit_length()
-    return [1 << power for power in range(max(most, 1).bit_length())]
+    return [tuning.sort_piece // fraction for fraction in (1, 2, 4)]
 
 
 def _widest(
@@ -98,8 +86,9 @@ class _Plan:
     width: int
     piece: int
 
-    def time(self, rates: Rates, tiles: int, operations: int) -> float:
-        """The time in ns for tiles of operands and places, by a comparator of so many operations.
+    def time(self, rates: Rates, rows: int, tiles: int, operations: int) -> float:
+        """The time in ns for rows in tiles of operands and places, by a comparator of so many
+        operations.
 
         Of each step all instructions wait for another; partners in other partitions are on their
         way to and from HBM.
@@ -108,7 +97,8 @@ class _Plan:
         far = math.comb(self.spread.bit_length(), 2)
         all_steps = math.comb((self.spread * self.width).bit_length(), 2)
         step = instructions * rates.step_ns(max(1, self.width // 2))
-        return all_steps * step + far * (2 * tiles * rates.transfer_ns + step)
+        turns = -(-rows * self.spread // (PARTITIONS * rates.cores))
+        return turns * (all_steps * step + far * (2 * tiles * rates.transfer_ns + step))
 
 
 _INSTRUCTIONS = 5
@@ -118,19 +108,23 @@ _INSTRUCTIONS = 5
 def _best_plan(scope: Scope, views: Sequence[View], axis: int, comparator: Graph) -> _Plan:
     """The fastest plan of those that fit."""
     core, dtypes = scope.unit.target.core, [view.buffer.dtype for view in views]
-    size, rows = _row_size(views[0], axis)
-    padded = 1 << (size - 1).bit_length()
+    size = views[0].shape[axis]
+    rows, padded = math.prod(views[0].shape) // size, 1 << (size - 1).bit_length()
     plans: list[_Plan] = []
-    for spread in _spreads(rows):
+    for spread in _SPREADS:
         width = -(-padded // spread)
         fitting = (
             piece
-            for piece in _pieces(scope.tuning, spread)
+            for piece in _pieces(scope.tuning)
             if width <= _widest(core, scope.tuning, dtypes, comparator, piece)
         )
         plans += [_Plan(spread, width, piece) for piece in [next(fitting, 0)] if piece]
     operations, tiles = len(comparator.operations), len(views) + 1
-    return min(plans, key=lambda plan: plan.time(scope.unit.rates, tiles, operations))
+    return min(plans, key=lambda plan: plan.time(scope.unit.rates, rows, tiles, operations))
+
+
+_SPREADS = tuple(1 << power for power in range(PARTITIONS.bit_length()))
+"""Partitions that a row may lie over."""
 
 
 def sort_views(
@@ -146,19 +140,15 @@ def sort_views(
     kept = results[0].shape[axis]
     dims = tuple(range(len(shape)))
     plan = _best_plan(scope, views, axis, comparator)
-    size, rows = _row_size(views[0], axis)
     dtypes = [*(view.buffer.dtype for view in views), FLOAT32]
+    rows = math.prod(shape) // shape[axis]
     elements = (rows * plan.spread * plan.width,)
     exchanges = [scope.scratch(elements, dtype) for dtype in dtypes] if plan.spread > 1 else []
 
     def write(builder: KernelBuilder, seen: list[View], buffers: list[Buffer]) -> None:
-        if plan.spread > 1:
-            last = [view.transposed([*dims[:axis], *dims[axis + 1 :], axis]) for view in seen]
-            _sort_spread_rows(builder, comparator, last[:count], last[count:], plan, buffers)
-            return
         swept = [Swept(view, dims) for view in seen]
         sweep = Sweep(builder, shape, frozenset({axis}), swept, words=2, whole=True)
-        _Sort(sweep, comparator, count, size, kept, plan).run()
+        _Sort(sweep, comparator, count, shape[axis], kept, plan, buffers).run()
 
     key = ("sort", fingerprint(comparator), axis, kept, plan)
     scope.kernel(op.name.rpartition(".")[2], [op], key, [*views, *results], exchanges, write)
@@ -174,13 +164,23 @@ class _Sort:
     size: int
     kept: int
     plan: _Plan
+    exchanges: Sequence[Buffer]
 
     @property
     def builder(self) -> KernelBuilder:
         return self.sweep.builder
 
     def run(self) -> None:
-        self.sweep.run(self._box)
+        """Sorts box by box; where a row has several partitions, boxes are of fewer rows."""
+        if self.plan.spread == 1:
+            self.sweep.run(self._box)
+            return
+        for region in self.sweep.lanes(PARTITIONS // self.plan.spread):
+            self.sweep.nest(
+                region.loops, self.sweep.start(region.base), partial(self._spread_box, region)
+            )
+
+    # Rows within partitions
 
     def _box(self, region: Region, position: Position) -> None:
         (chunk,) = region.chunks
@@ -206,56 +206,65 @@ class _Sort:
             elementwise.fill(self.builder, elementwise.as_bits(rest), Immediate(0))
         return tile
 
+    # Rows over several partitions
+
+    def _spread_box(self, region: Region, position: Position) -> None:
+        plan = self.plan
+        tiles = [self._load_spread(number, region, position) for number in range(self.count)]
+        domain, (inner,) = self.sweep.program.domain, self.sweep.program.reduced
+        outer = [dim for dim in range(len(domain)) if dim != inner]
+        first = ZERO
+        for dim, stride in zip(outer, dense_strides([domain[dim] for dim in outer]), strict=True):
+            first = first + position[dim] * (stride * plan.spread * plan.width)
+        Network(
+            self.builder, self.comparator, tiles, 1, plan.width, self.size, plan.piece,
+            plan.spread, self.exchanges, first,
+        ).sort()  # fmt: skip
+        for number, tile in enumerate(tiles):
+            for part, dst in self._parts(self.count + number, self.kept, tile, region, position):
+                self.builder.emit(DmaCopy(dst=dst, src=part))
+
+    def _load_spread(self, number: int, region: Region, position: Position) -> Access:
+        plan = self.plan
+        dtype = self.sweep.values[number].view.buffer.dtype
+        buffer = self.builder.tile((lanes(region) * plan.spread, plan.width), dtype)
+        tile = tile_access(buffer, (plan.width,), (1,))
+        if self.size < plan.spread * plan.width:
+            elementwise.fill(self.builder, elementwise.as_bits(tile), Immediate(0))
+        for part, src in self._parts(number, self.size, tile, region, position):
+            self.builder.emit(DmaCopy(dst=part, src=src))
+        return tile
+
+    def _parts(
+        self, number: int, size: int, tile: Access, region: Region, position: Position
+    ) -> Iterator[tuple[Access, Access]]:
+        """Where the first elements of rows lie in a tile and in HBM: all at once if they fill their
+        partitions, else the full partitions of each row, and then the rest."""
+        spread, width = self.plan.spread, self.plan.width
+        axes, (inner,) = region.partitions, self.sweep.program.reduced
+        full, rest = divmod(size, width)
+        if full == spread:
+            row = (Axis(inner, spread, width), Axis(inner, width))
+            yield tile, self.sweep.hbm(number, (*axes, *row), position)
+            return
+        for count, index in enumerate(np.ndindex(*(axis.size for axis in axes))):
+            at = dict(position)
+            for axis, step in zip(axes, index, strict=True):
+                at[axis.dim] = at[axis.dim] + step * axis.step
+            for first, shape in ((0, (full, width)), (full, (1, rest))):
+                if math.prod(shape):
+                    part = tile_access(
+                        tile.buffer, shape[1:], (1,),
+                        partition=count * spread + first, partitions=shape[0],
+                    )  # fmt: skip
+                    row = (Axis(inner, shape[0], width), Axis(inner, shape[1]))
+                    begin = {**at, inner: Affine(first * width)}
+                    yield part, self.sweep.hbm(number, row, begin)
+
 
 def _columns(tile: Access, rows: int, size: int, first: int, count: int) -> Access:
     """`count` elements of each row of `size`, from `first` on."""
     return tile_access(tile.buffer, (rows, count), (size, 1), offset=first)
-
-
-def _sort_spread_rows(
-    builder: KernelBuilder,
-    comparator: Graph,
-    views: Sequence[View],
-    results: Sequence[View],
-    plan: _Plan,
-    exchanges: Sequence[Buffer],
-) -> None:
-    """Sorts all rows at once, each over partitions of its own; rows are the last dimension."""
-    size, rows = _row_size(views[0], -1)
-    tiles: list[Access] = []
-    for view in views:
-        buffer = builder.tile((rows * plan.spread, plan.width), view.buffer.dtype)
-        tile = tile_access(buffer, (plan.width,), (1,))
-        if size < plan.spread * plan.width:
-            elementwise.fill(builder, elementwise.as_bits(tile), Immediate(0))
-        for part, src in _parts_of_rows(tile, view, plan):
-            builder.emit(DmaCopy(dst=part, src=src))
-        tiles.append(tile)
-    Network(
-        builder, comparator, tiles, 1, plan.width, size, plan.piece, plan.spread, exchanges
-    ).sort()
-    for tile, result in zip(tiles, results, strict=True):
-        for part, dst in _parts_of_rows(tile, result, plan):
-            builder.emit(DmaCopy(dst=dst, src=part))
-
-
-def _parts_of_rows(tile: Access, view: View, plan: _Plan) -> Iterator[tuple[Access, Access]]:
-    """Where the elements of rows lie in a tile and in HBM: full partitions, then the rest."""
-    *outer, size = view.shape
-    full, rest = divmod(size, plan.width)
-    stride = view.strides[-1]
-    for number, index in enumerate(np.ndindex(*outer)):
-        start = view.offset + sum(map(int.__mul__, index, view.strides))
-        first = number * plan.spread
-        for partition, shape in ((first, (full, plan.width)), (first + full, (1, rest))):
-            if math.prod(shape):
-                where = start + (partition - first) * plan.width * stride
-                yield (
-                    tile_access(
-                        tile.buffer, shape[1:], (1,), partition=partition, partitions=shape[0]
-                    ),
-                    walk(view.buffer, where, shape, (plan.width * stride, stride)),
-                )
 
 
 RULES = {"sort": sort}

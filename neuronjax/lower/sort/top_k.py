@@ -39,11 +39,10 @@ def top_k(scope: Scope, op: Op) -> None:
     comparator = _greater(operand.dtype)
     dtypes = [view.buffer.dtype for view in views]
     core, tuning = scope.unit.target.core, scope.tuning
-    within = longest_row(core, tuning, dtypes, comparator, PARTITIONS)
+    within = longest_row(core, tuning, dtypes, comparator, spread=1)
     if size > within:
         views = _best_of_parts(scope, op, comparator, views, within)
-    rows = math.prod(operand.shape[:-1])
-    if views[0].shape[axis] > longest_row(core, tuning, dtypes, comparator, rows):
+    if views[0].shape[axis] > longest_row(core, tuning, dtypes, comparator):
         host.lower(scope, op)
         return
     sort_views(scope, op, comparator, views, axis, results)
