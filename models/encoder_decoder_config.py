@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-from models.common_settings import common
 from models.layers.blocks import BlockShape
 from models.layers.encoder_decoder import CacheShape
-from models.settings import ModelConfig, check_multiple
+from models.settings import ModelConfig, check_multiple, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,16 +12,16 @@ class EncoderDecoderConfig(ModelConfig):
     """The dimensions of both sides; the defaults are BART's."""
 
     max_seq_len: int
-    vocab_size: int = common("vocab_size", default=50_265)
-    num_layers: int = common("encoder_layers", default=12)
-    num_decoder_layers: int = common("decoder_layers", default=12)
-    dim: int = common("d_model", default=1024)
-    hidden_dim: int = common("encoder_ffn_dim", default=4096)
-    decoder_hidden_dim: int = common("decoder_ffn_dim", default=4096)
-    num_heads: int = common("encoder_attention_heads", default=16)
-    num_decoder_heads: int = common("decoder_attention_heads", default=16)
-    act: str = common("activation_function", default="gelu")
-    initializer_range: float = common("init_std", default=0.02)
+    vocab_size: int = setting("vocab_size", default=50_265)
+    num_layers: int = setting("encoder_layers", default=12)
+    num_decoder_layers: int = setting("decoder_layers", default=12)
+    dim: int = setting("d_model", default=1024)
+    hidden_dim: int = setting("encoder_ffn_dim", default=4096)
+    decoder_hidden_dim: int = setting("decoder_ffn_dim", default=4096)
+    num_heads: int = setting("encoder_attention_heads", default=16)
+    num_decoder_heads: int = setting("decoder_attention_heads", default=16)
+    act: str = setting("activation_function", default="gelu")
+    initializer_range: float = setting("init_std", default=0.02)
     norm_eps: float = 1e-5
     pre_norm: bool = False  # norms stand before the parts of a block; otherwise behind
     key_bias: bool = True  # of the keys in attention

@@ -1,11 +1,14 @@
 """Fields of model configs: each declares its name in config.json, its meaning and its range.
 
-Reading and writing config.json follow from the fields; a family's table says which of the names it
-knows and the reference library's default for a missing one.
+settings.json has the names of config.json with their meanings, by the range of their values.
+Reading and writing config.json follow from the fields; defaults.json says which of the names a
+family knows.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -47,6 +50,24 @@ DEVIATION = Range(0, 1e6)  # of initial weights
 FINITE = Range(-1e30, 1e30)
 POSITIVE = Range(1e-30, 1e30)
 ACTIVATION = OneOf(sorted(ACTIVATIONS))
+_RANGES: Mapping[str, Range | OneOf | None] = {
+    "tokens": TOKENS,
+    "width": WIDTH,
+    "layers": LAYERS,
+    "count": COUNT,
+    "eps": EPS,
+    "deviation": DEVIATION,
+    "finite": FINITE,
+    "positive": POSITIVE,
+    "stride": OneOf((8, 16, 32)),
+    "activation": ACTIVATION,
+    "any": None,
+}
+_KNOWN = {
+    key: (meaning, _RANGES[kind])
+    for kind, keys in json.loads(Path(__file__).with_suffix(".json").read_text()).items()
+    for key, meaning in keys.items()
+}
 
 
 @dataclass(frozen=True)
@@ -60,9 +81,16 @@ class Setting:
 
 
 def setting(
-    key: str | None, meaning: str, within: Range | OneOf | None = None, *, default: Any = MISSING
+    key: str | None,
+    meaning: str | None = None,
+    within: Range | OneOf | None = None,
+    *,
+    default: Any = MISSING,
 ) -> Any:
-    """A field of a frozen dataclass. Every number of a tuple must lie within the range."""
+    """A field of a frozen dataclass, with the meaning and the range of its key unless others are
+    given. Every number of a tuple must lie within the range."""
+    if meaning is None:
+        meaning, within = _KNOWN[key or ""]
     return field(default=default, metadata={SETTING: Setting(key, meaning, within)})
 
 

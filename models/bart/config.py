@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from models.common_settings import common
 from models.encoder_decoder_config import EncoderDecoderConfig
 from models.settings import setting
 
@@ -14,10 +13,6 @@ class BartConfig(EncoderDecoderConfig):
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    start_token: int = setting(
-        "decoder_start_token_id", "first token of the decoder's input", default=2
-    )
-    max_seq_len: int = common("max_position_embeddings", default=1024)
-    scale_embedding: bool = setting(
-        "scale_embedding", "whether token embeddings are multiplied by sqrt(dim)", default=False
-    )
+    start_token: int = setting("decoder_start_token_id", default=2)
+    max_seq_len: int = setting("max_position_embeddings", default=1024)
+    scale_embedding: bool = setting("scale_embedding", default=False)

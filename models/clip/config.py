@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from models.common_settings import common
 from models.errors import ConfigError
 from models.layers.blocks import BlockShape
 from models.settings import WIDTH, Range, check_multiple, check_settings, setting
@@ -12,13 +11,13 @@ from models.settings import WIDTH, Range, check_multiple, check_settings, settin
 class Tower:
     """The blocks of one tower. Raises ConfigError if the dimensions do not fit together."""
 
-    dim: int = common("hidden_size")
-    hidden_dim: int = common("intermediate_size")
-    num_layers: int = common("num_hidden_layers")
-    num_heads: int = common("num_attention_heads")
-    act: str = common("hidden_act", default="quick_gelu")
-    norm_eps: float = common("layer_norm_eps", default=1e-5)
-    initializer_range: float = common("initializer_range", default=0.02)
+    dim: int = setting("hidden_size")
+    hidden_dim: int = setting("intermediate_size")
+    num_layers: int = setting("num_hidden_layers")
+    num_heads: int = setting("num_attention_heads")
+    act: str = setting("hidden_act", default="quick_gelu")
+    norm_eps: float = setting("layer_norm_eps", default=1e-5)
+    initializer_range: float = setting("initializer_range", default=0.02)
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -33,8 +32,8 @@ class TextConfig:
     """The text tower."""
 
     tower: Tower
-    vocab_size: int = common("vocab_size", default=49408)
-    max_seq_len: int = common("max_position_embeddings", default=77)
+    vocab_size: int = setting("vocab_size", default=49408)
+    max_seq_len: int = setting("max_position_embeddings", default=77)
     end_token: int | None = 49407  # the first one is where the text is pooled; None = the highest
 
     def __post_init__(self) -> None:
@@ -46,9 +45,9 @@ class VisionConfig:
     """The vision tower. Raises ConfigError if the image holds no patch."""
 
     tower: Tower
-    image_size: int = common("image_size", default=224)
-    patch_size: int = common("patch_size", default=32)
-    num_channels: int = common("num_channels", default=3)
+    image_size: int = setting("image_size", default=224)
+    patch_size: int = setting("patch_size", default=32)
+    num_channels: int = setting("num_channels", default=3)
 
     def __post_init__(self) -> None:
         check_settings(self)

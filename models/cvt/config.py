@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, fields
 
-from models.common_settings import NormalConfig, common
+from models.common_settings import NormalConfig
 from models.errors import ConfigError
 from models.image_config import ImageConfig
 from models.layers.blocks import BlockShape
-from models.settings import COUNT, LAYERS, WIDTH, check_multiple, setting
+from models.settings import WIDTH, check_multiple, setting
 
 NORM_EPS = 1e-5  # of all norms, whatever config.json says
 DEPTHWISE = "dw_bn"  # the way to queries, keys and values that is supported
@@ -20,45 +20,22 @@ class CvtConfig(ImageConfig, NormalConfig):
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    patch_sizes: tuple[int, ...] = setting(
-        "patch_sizes", "kernel size of each stage's token embedding", WIDTH, default=(7, 3, 3)
-    )
+    patch_sizes: tuple[int, ...] = setting("patch_sizes", default=(7, 3, 3))
     patch_strides: tuple[int, ...] = setting(
         "patch_stride", "stride of each stage's token embedding", WIDTH, default=(4, 2, 2)
     )
-    patch_paddings: tuple[int, ...] = setting(
-        "patch_padding", "zero padding of each stage's token embedding", COUNT, default=(2, 1, 1)
-    )
-    dims: tuple[int, ...] = setting(
-        "embed_dim", "width of the residual stream", WIDTH, default=(64, 192, 384)
-    )
-    num_heads: tuple[int, ...] = common("num_heads", default=(1, 3, 6))
-    depths: tuple[int, ...] = setting(
-        "depth", "number of blocks in each stage", LAYERS, default=(1, 2, 10)
-    )
-    mlp_ratios: tuple[float, ...] = common("mlp_ratio", default=(4.0, 4.0, 4.0))
-    qkv_biases: tuple[bool, ...] = common("qkv_bias", default=(True, True, True))
-    class_tokens: tuple[bool, ...] = setting(
-        "cls_token", "whether a stage has a class token", default=(False, False, True)
-    )
-    windows: tuple[int, ...] = setting(
-        "kernel_qkv",
-        "kernel size of the convolutional projections in attention",
-        WIDTH,
-        default=(3, 3, 3),
-    )
-    key_paddings: tuple[int, ...] = setting(
-        "padding_kv", "zero padding of the key and value projections", COUNT, default=(1, 1, 1)
-    )
-    key_strides: tuple[int, ...] = setting(
-        "stride_kv", "stride of the key and value projections", WIDTH, default=(2, 2, 2)
-    )
-    query_paddings: tuple[int, ...] = setting(
-        "padding_q", "zero padding of the query projection", COUNT, default=(1, 1, 1)
-    )
-    query_strides: tuple[int, ...] = setting(
-        "stride_q", "stride of the query projection", WIDTH, default=(1, 1, 1)
-    )
+    patch_paddings: tuple[int, ...] = setting("patch_padding", default=(2, 1, 1))
+    dims: tuple[int, ...] = setting("embed_dim", default=(64, 192, 384))
+    num_heads: tuple[int, ...] = setting("num_heads", default=(1, 3, 6))
+    depths: tuple[int, ...] = setting("depth", default=(1, 2, 10))
+    mlp_ratios: tuple[float, ...] = setting("mlp_ratio", default=(4.0, 4.0, 4.0))
+    qkv_biases: tuple[bool, ...] = setting("qkv_bias", default=(True, True, True))
+    class_tokens: tuple[bool, ...] = setting("cls_token", default=(False, False, True))
+    windows: tuple[int, ...] = setting("kernel_qkv", default=(3, 3, 3))
+    key_paddings: tuple[int, ...] = setting("padding_kv", default=(1, 1, 1))
+    key_strides: tuple[int, ...] = setting("stride_kv", default=(2, 2, 2))
+    query_paddings: tuple[int, ...] = setting("padding_q", default=(1, 1, 1))
+    query_strides: tuple[int, ...] = setting("stride_q", default=(1, 1, 1))
 
     def __post_init__(self) -> None:
         super().__post_init__()

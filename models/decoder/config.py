@@ -2,14 +2,20 @@
 
 from dataclasses import dataclass, field
 
-from models.common_settings import NormalConfig, common
+from models.common_settings import NormalConfig
 from models.errors import ConfigError
 from models.layers.masks import Chunks, Reach
 from models.layers.moe import Experts
 from models.layers.rotary import Rotary
 from models.layers.temperature import Temperature
 from models.layers.text_heads import TextHeadConfig
-from models.settings import EPS, FINITE, POSITIVE, TOKENS, WIDTH, check_multiple, setting
+from models.settings import (
+    POSITIVE,
+    TOKENS,
+    WIDTH,
+    check_multiple,
+    setting,
+)
 
 
 @dataclass(frozen=True)
@@ -19,35 +25,23 @@ class DecoderConfig(NormalConfig):
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    vocab_size: int = common("vocab_size", default=256)
-    num_layers: int = common("num_hidden_layers", default=4)
-    dim: int = common("hidden_size", default=192)
-    hidden_dim: int = common("intermediate_size", default=512)
+    vocab_size: int = setting("vocab_size", default=256)
+    num_layers: int = setting("num_hidden_layers", default=4)
+    dim: int = setting("hidden_size", default=192)
+    hidden_dim: int = setting("intermediate_size", default=512)
     num_heads: int = setting("num_attention_heads", "number of query heads", WIDTH, default=4)
-    num_kv_heads: int = setting(
-        "num_key_value_heads",
-        "number of key/value heads; each serves num_heads / num_kv_heads query heads",
-        WIDTH,
-        default=2,
-    )
-    head_dim: int = setting(
-        "head_dim",
-        "width of one head; even if it has rotary positions",
-        WIDTH,
-        default=48,
-    )
-    max_seq_len: int = common("max_position_embeddings", default=128)
+    num_kv_heads: int = setting("num_key_value_heads", default=2)
+    head_dim: int = setting("head_dim", default=48)
+    max_seq_len: int = setting("max_position_embeddings", default=128)
     rotary: Rotary = field(default_factory=Rotary)
-    norm_eps: float = setting("rms_norm_eps", "norm epsilon", EPS, default=1e-5)
-    tie_embeddings: bool = setting(
-        "tie_word_embeddings", "whether the output layer shares the embedding table", default=True
-    )
+    norm_eps: float = setting("rms_norm_eps", default=1e-5)
+    tie_embeddings: bool = setting("tie_word_embeddings", default=True)
 
     # What only some families have; the defaults are Llama's.
-    act: str = common("hidden_act", default="silu")
-    attention_bias: bool = common("attention_bias", default=False)
-    attention_out_bias: bool = common("attention_bias", default=False)
-    mlp_bias: bool = common("mlp_bias", default=False)
+    act: str = setting("hidden_act", default="silu")
+    attention_bias: bool = setting("attention_bias", default=False)
+    attention_out_bias: bool = setting("attention_bias", default=False)
+    mlp_bias: bool = setting("mlp_bias", default=False)
     gated_mlp: bool = True  # a product of two projections; otherwise one projection
     layer_norm: bool = False  # LayerNorm with biases in place of RMSNorm
     qk_norm: bool = False  # a norm over each head of queries and keys
@@ -62,43 +56,20 @@ class DecoderConfig(NormalConfig):
     )
     sliding_layers: tuple[int, ...] = ()  # layers with a sliding window
     sliding_rotary: Rotary | None = None  # of these layers, if it differs
-    attention_chunk_size: int | None = setting(
-        "attention_chunk_size",
-        "size, in tokens, of chunks that do not attend to each other",
-        TOKENS,
-        default=None,
-    )
+    attention_chunk_size: int | None = setting("attention_chunk_size", default=None)
     chunked_layers: tuple[int, ...] = ()  # layers with chunked attention
     no_rotary_layers: tuple[int, ...] = ()  # layers that do not know positions, …
     temperature: Temperature | None = None  # … except by this
-    attention_scale: float | None = setting(
-        "attention_multiplier",
-        "factor on the attention scores; None = 1 / sqrt(head_dim)",
-        FINITE,
-        default=None,
-    )
-    attention_scale_by_layer: bool = setting(
-        "scale_attn_by_inverse_layer_idx",
-        "whether attention scores of layer i are also divided by i + 1",
-        default=False,
-    )
+    attention_scale: float | None = setting("attention_multiplier", default=None)
+    attention_scale_by_layer: bool = setting("scale_attn_by_inverse_layer_idx", default=False)
     attention_sinks: bool = False  # heads have a score of one more key, whose value is zero
     attention_softcap: float | None = setting(
         None, "soft cap on the attention scores", POSITIVE, default=None
     )
-    logit_softcap: float | None = setting(
-        "final_logit_softcapping", "soft cap on the logits", POSITIVE, default=None
-    )
-    embedding_multiplier: float = setting(
-        "embedding_multiplier", "factor on the embeddings", FINITE, default=1.0
-    )
-    residual_multiplier: float = setting(
-        "residual_multiplier",
-        "factor on each block's output before it is added to the residual stream",
-        FINITE,
-        default=1.0,
-    )
-    logit_divisor: float = setting("logits_scaling", "divisor of the logits", POSITIVE, default=1.0)
+    logit_softcap: float | None = setting("final_logit_softcapping", default=None)
+    embedding_multiplier: float = setting("embedding_multiplier", default=1.0)
+    residual_multiplier: float = setting("residual_multiplier", default=1.0)
+    logit_divisor: float = setting("logits_scaling", default=1.0)
     head_bias: bool = False  # of the logits
     vocab_padding: int = 0  # rows behind the vocabulary that tables are filled up with
     head: TextHeadConfig | None = None  # in place of logits of the next token

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from models.errors import ConfigError
-from models.settings import EPS, LAYERS, POSITIVE, WIDTH, check_settings, setting
+from models.settings import LAYERS, WIDTH, ModelConfig, setting
 
 _IDS = 6  # sizes and places of an image
 
@@ -25,46 +25,35 @@ class ImagePrompts:
 
 
 @dataclass(frozen=True)
-class UNetConfig:
+class UNetConfig(ModelConfig):
     """The denoiser; the default is that of Stable Diffusion 2.1.
 
     Levels are counted from the finest. Raises ConfigError if the dimensions do not fit together.
     """
 
-    sample_size: tuple[int, int] = setting(
-        None, "height and width of the training latents", WIDTH, default=(96, 96)
-    )
-    in_channels: int = setting(None, "channels of the input latents", WIDTH, default=4)
-    out_channels: int = setting(None, "channels of the output latents", WIDTH, default=4)
-    channels: tuple[int, ...] = setting(
-        None, "channels of each level", WIDTH, default=(320, 640, 1280, 1280)
-    )
-    layers: int = setting(
-        None,
-        "residual blocks per down level; an up level has one more",
-        LAYERS,
-        default=2,
-    )
+    sample_size: tuple[int, int] = setting("sample_size", default=(96, 96))
+    in_channels: int = setting("in_channels", default=4)
+    out_channels: int = setting("out_channels", default=4)
+    channels: tuple[int, ...] = setting("block_out_channels", default=(320, 640, 1280, 1280))
+    layers: int = setting("layers_per_block", default=2)
     heads: tuple[int, ...] = (5, 10, 20, 20)  # of each level's attention
     depths: tuple[int, ...] = setting(
         None, "transformer blocks per attention layer, for each level", LAYERS, default=(1, 1, 1, 1)
     )
     down_attention: tuple[bool, ...] = (True, True, True, False)  # levels that have attention …
     up_attention: tuple[bool, ...] = (True, True, True, False)  # … on the way up
-    context_dim: int = 1024  # width of the prompt's embeddings
-    groups: int = setting(None, "number of groups in the group norms", WIDTH, default=32)
-    norm_eps: float = setting(None, "norm epsilon", EPS, default=1e-5)
-    cosine_first: bool = True  # in the embedding of time
-    frequency_shift: float = 0.0  # in the embedding of time
-    linear_projections: bool = True  # how the file stores the maps around attention
+    context_dim: int = setting("cross_attention_dim", default=1024)
+    groups: int = setting("norm_num_groups", default=32)
+    norm_eps: float = setting("norm_eps", default=1e-5)
+    cosine_first: bool = setting("flip_sin_to_cos", default=True)
+    frequency_shift: float = setting("freq_shift", default=0.0)
+    linear_projections: bool = setting("use_linear_projection", default=True)
     time_ids: TimeIds | None = None
-    guidance_dim: int | None = None  # width of the guidance's embedding; None = it is not told
+    guidance_dim: int | None = setting("time_cond_proj_dim", default=None)
     image_prompts: ImagePrompts | None = None
-    dtype: str = "float32"  # of activations and operands
-    param_dtype: str = "float32"  # of the stored weights
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        super().__post_init__()
         if self.guidance_dim is not None and self.guidance_dim < 4:
             raise ConfigError(
                 f"guidance_dim={self.guidance_dim} is too small: it must be at least 4"
@@ -116,37 +105,28 @@ class UNetConfig:
 
 
 @dataclass(frozen=True)
-class AutoencoderConfig:
+class AutoencoderConfig(ModelConfig):
     """The autoencoder; the default is that of Stable Diffusion.
 
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    sample_size: int = setting(None, "side of the training images in pixels", WIDTH, default=512)
-    image_channels: int = setting(None, "channels of the images", WIDTH, default=3)
-    latent_channels: int = setting(None, "channels of the latents", WIDTH, default=4)
-    channels: tuple[int, ...] = setting(
-        None, "channels of each level, from the finest", WIDTH, default=(128, 256, 512, 512)
+    sample_size: int = setting(
+        "sample_size", "side of the training images in pixels", WIDTH, default=512
     )
-    layers: int = setting(
-        None,
-        "residual blocks per encoder level; a decoder level has one more",
-        LAYERS,
-        default=2,
-    )
-    groups: int = setting(None, "number of groups in the group norms", WIDTH, default=32)
-    scaling_factor: float = setting(
-        None, "factor on the latents before the denoiser", POSITIVE, default=0.18215
-    )
-    shift_factor: float = 0.0  # subtracted from latents before that
-    quant_conv: bool = True  # a linear map after the encoder
-    post_quant_conv: bool = True  # a linear map before the decoder
-    attention: bool = True  # in the middle of both halves
-    dtype: str = "float32"  # of activations and operands
-    param_dtype: str = "float32"  # of the stored weights
+    image_channels: int = setting("in_channels", "channels of the images", WIDTH, default=3)
+    latent_channels: int = setting("latent_channels", default=4)
+    channels: tuple[int, ...] = setting("block_out_channels", default=(128, 256, 512, 512))
+    layers: int = setting("layers_per_block", default=2)
+    groups: int = setting("norm_num_groups", default=32)
+    scaling_factor: float = setting("scaling_factor", default=0.18215)
+    shift_factor: float = setting("shift_factor", default=0.0)
+    quant_conv: bool = setting("use_quant_conv", default=True)
+    post_quant_conv: bool = setting("use_post_quant_conv", default=True)
+    attention: bool = setting("mid_block_add_attention", default=True)
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        super().__post_init__()
         _check_channels(self.channels, self.groups)
 
     @property

@@ -17,22 +17,24 @@ from models.diffusion.unet import Context, Control, Descent, skip_channels
 from models.errors import ConfigError, InputError
 from models.layers.convolution import Conv
 from models.layers.pixels import check_pixels
+from models.settings import setting
 
 
 @dataclass(frozen=True)
 class ControlConfig(UNetConfig):
     """The half of the denoiser; the default is that of Stable Diffusion 2.1."""
 
-    image_channels: int = 3  # of the image that it sees
-    image_widths: tuple[int, ...] = (16, 32, 96, 256)  # of convolutions, each half as large
+    image_channels: int = setting("conditioning_channels", default=3)
+    image_widths: tuple[int, ...] = setting(
+        "conditioning_embedding_out_channels", default=(16, 32, 96, 256)
+    )
     blue_first: bool = False  # the image's channels are turned around
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.image_widths or min(self.image_widths) < 1:
+        if not self.image_widths:
             raise ConfigError(
-                f"image_widths={list(self.image_widths)} must not be empty, and all widths must "
-                "be positive"
+                "image_widths is empty: give the channels of at least one convolution"
             )
 
     @property

@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-from models.common_settings import common
 from models.diffusion.blocks import STDDEV
 from models.errors import ConfigError
 from models.layers.blocks import BlockShape
-from models.settings import LAYERS, POSITIVE, WIDTH, ModelConfig, setting
+from models.settings import LAYERS, WIDTH, ModelConfig, setting
 
 ACT = "gelu_pytorch_tanh"
 _PATCH = 2  # of Flux, whose files call the channels of a patch those of its input
@@ -16,8 +15,8 @@ _PATCH = 2  # of Flux, whose files call the channels of a patch those of its inp
 class TokensConfig(ModelConfig):
     """The settings that both kinds of transformers have."""
 
-    head_dim: int = setting("attention_head_dim", "width of one head", WIDTH)
-    num_heads: int = common("num_attention_heads")
+    head_dim: int = setting("attention_head_dim")
+    num_heads: int = setting("num_attention_heads")
     norm_eps: float = 1e-6
     attention_bias: bool = True  # of queries, keys and values
 
@@ -49,26 +48,13 @@ class FluxConfig(TokensConfig):
         "in_channels", "channels of a patch of latents", WIDTH, default=64
     )
     num_layers: int = setting("num_layers", "number of double-stream blocks", LAYERS, default=19)
-    num_single_layers: int = setting(
-        "num_single_layers", "number of single-stream blocks", LAYERS, default=38
-    )
-    head_dim: int = setting("attention_head_dim", "width of one head", WIDTH, default=128)
-    num_heads: int = common("num_attention_heads", default=24)
-    context_dim: int = setting(
-        "joint_attention_dim", "width of the prompt embeddings", WIDTH, default=4096
-    )
-    pooled_dim: int = setting(
-        "pooled_projection_dim", "width of the pooled prompt embedding", WIDTH, default=768
-    )
-    is_told_guidance: bool = setting(
-        "guidance_embeds", "whether the model takes the guidance scale as an input", default=False
-    )
-    rotary_widths: tuple[int, ...] = setting(
-        "axes_dims_rope",
-        "rotary widths in a head for the kind of token, its row and its column",
-        WIDTH,
-        default=(16, 56, 56),
-    )
+    num_single_layers: int = setting("num_single_layers", default=38)
+    head_dim: int = setting("attention_head_dim", default=128)
+    num_heads: int = setting("num_attention_heads", default=24)
+    context_dim: int = setting("joint_attention_dim", default=4096)
+    pooled_dim: int = setting("pooled_projection_dim", default=768)
+    is_told_guidance: bool = setting("guidance_embeds", default=False)
+    rotary_widths: tuple[int, ...] = setting("axes_dims_rope", default=(16, 56, 56))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -116,34 +102,20 @@ class PixArtConfig(TokensConfig):
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    sample_size: int = setting(
-        "sample_size", "height and width of the training latents", WIDTH, default=128
-    )
+    sample_size: int = setting("sample_size", default=128)
     patch_size: int = setting("patch_size", "patch height and width", WIDTH, default=2)
-    in_channels: int = setting("in_channels", "channels of the input latents", WIDTH, default=4)
-    out_channels: int = setting(
-        "out_channels", "channels of the output: noise, and perhaps its variance", WIDTH, default=8
-    )
-    num_layers: int = setting("num_layers", "number of layers", LAYERS, default=28)
-    head_dim: int = setting("attention_head_dim", "width of one head", WIDTH, default=72)
-    num_heads: int = common("num_attention_heads", default=16)
-    attention_bias: bool = setting(
-        "attention_bias", "biases of the query, key and value projections", default=True
-    )
-    context_dim: int = setting(
-        "caption_channels", "width of the prompt embeddings", WIDTH, default=4096
-    )
-    norm_eps: float = common("norm_eps", default=1e-6)
+    in_channels: int = setting("in_channels", default=4)
+    out_channels: int = setting("out_channels", default=8)
+    num_layers: int = setting("num_layers", default=28)
+    head_dim: int = setting("attention_head_dim", default=72)
+    num_heads: int = setting("num_attention_heads", default=16)
+    attention_bias: bool = setting("attention_bias", default=True)
+    context_dim: int = setting("caption_channels", default=4096)
+    norm_eps: float = setting("norm_eps", default=1e-6)
     # None = as many times as 64 goes into the sample's size
-    interpolation_scale: float | None = setting(
-        "interpolation_scale", "divisor of the positions", POSITIVE, default=None
-    )
+    interpolation_scale: float | None = setting("interpolation_scale", default=None)
     # None = only models for samples of 128
-    tells_size: bool | None = setting(
-        "use_additional_conditions",
-        "whether the model takes the image size as an input",
-        default=None,
-    )
+    tells_size: bool | None = setting("use_additional_conditions", default=None)
 
     def __post_init__(self) -> None:
         super().__post_init__()

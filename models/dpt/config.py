@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from models.dpt.stem import STRIDE, StemConfig
 from models.errors import ConfigError
-from models.settings import POSITIVE, WIDTH, ModelConfig, OneOf, Range, setting
+from models.settings import ModelConfig, OneOf, Range, setting
 from models.vit.config import ViTConfig
 
 READOUTS = OneOf(("ignore", "add", "project"))
@@ -27,32 +27,14 @@ class DPTConfig(ModelConfig):
         default=(2, 5, 8, 11),
     )
     readout: str = setting("readout_type", "use of the class token", READOUTS, default="project")
-    factors: tuple[float, ...] = setting(
-        "reassemble_factors", "scale factor of each feature map", POSITIVE, default=(4, 2, 1, 0.5)
-    )
-    neck_dims: tuple[int, ...] = setting(
-        "neck_hidden_sizes", "channels of each feature map", WIDTH, default=(96, 192, 384, 768)
-    )
-    fusion_dim: int = setting(
-        "fusion_hidden_size", "channels of the fused feature maps", WIDTH, default=256
-    )
-    head_index: int = setting(
-        "head_in_index", "index of the fused feature map that the head takes", default=-1
-    )
-    batch_norm: bool = setting(
-        "use_batch_norm_in_fusion_residual",
-        "whether the fusion blocks use batch norm",
-        default=False,
-    )
+    factors: tuple[float, ...] = setting("reassemble_factors", default=(4, 2, 1, 0.5))
+    neck_dims: tuple[int, ...] = setting("neck_hidden_sizes", default=(96, 192, 384, 768))
+    fusion_dim: int = setting("fusion_hidden_size", default=256)
+    head_index: int = setting("head_in_index", default=-1)
+    batch_norm: bool = setting("use_batch_norm_in_fusion_residual", default=False)
     fusion_bias: bool = True  # of these convolutions
-    projection: bool = setting(
-        "add_projection", "whether the depth head starts with a projection", default=False
-    )
-    auxiliary: bool = setting(
-        "use_auxiliary_head",
-        "whether there is an auxiliary segmentation head, for training",
-        default=True,
-    )
+    projection: bool = setting("add_projection", default=False)
+    auxiliary: bool = setting("use_auxiliary_head", default=True)
     num_labels: int | None = None  # classes of places; None = their depth
     # Convolutions that make the "pixels" of the backbone; the first feature maps are theirs.
     stem: StemConfig | None = None

@@ -27,14 +27,10 @@ class StemConfig:
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    num_channels: int = setting("num_channels", "number of channels of images", WIDTH, default=3)
-    first_channels: int = setting(
-        "embedding_size", "channels after the first convolution", WIDTH, default=64
-    )
-    stage_channels: tuple[int, ...] = setting(
-        "hidden_sizes", "channels of each stage", WIDTH, default=(256, 512, 1024)
-    )
-    depths: tuple[int, ...] = setting("depths", "blocks of each stage", WIDTH, default=(3, 4, 9))
+    num_channels: int = setting("num_channels", default=3)
+    first_channels: int = setting("embedding_size", default=64)
+    stage_channels: tuple[int, ...] = setting("hidden_sizes", default=(256, 512, 1024))
+    depths: tuple[int, ...] = setting("depths", default=(3, 4, 9))
     groups: int = setting("num_groups", "groups of channels in norms", WIDTH, default=32)
 
     def __post_init__(self) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from models.common_settings import NormalConfig, common
+from models.common_settings import NormalConfig
 from models.encoder.bottleneck import Bottleneck
 from models.encoder.disentangled import Disentangled
 from models.encoder.ngrams import NGrams
@@ -11,7 +11,7 @@ from models.errors import ConfigError
 from models.layers.blocks import BlockShape
 from models.layers.rotary import Rotary
 from models.layers.text_heads import TextHeadConfig
-from models.settings import COUNT, LAYERS, TOKENS, WIDTH, check_multiple, setting
+from models.settings import TOKENS, WIDTH, check_multiple, setting
 
 
 @dataclass(frozen=True)
@@ -22,19 +22,17 @@ class EncoderConfig(NormalConfig):
     """
 
     head: TextHeadConfig
-    vocab_size: int = common("vocab_size")
-    num_layers: int = common("num_hidden_layers")
-    dim: int = common("hidden_size")
-    hidden_dim: int = common("intermediate_size")
-    num_heads: int = common("num_attention_heads")
+    vocab_size: int = setting("vocab_size")
+    num_layers: int = setting("num_hidden_layers")
+    dim: int = setting("hidden_size")
+    hidden_dim: int = setting("intermediate_size")
+    num_heads: int = setting("num_attention_heads")
     num_positions: int = setting("max_position_embeddings", "number of position embeddings", TOKENS)
     embedding_dim: int = setting(
         "embedding_size", "width of the embeddings, if they are projected to `dim`", WIDTH
     )
     embedding_projection: bool = False
-    type_vocab_size: int = setting(
-        "type_vocab_size", "number of segment types; 0 = no segment embeddings", COUNT, default=0
-    )
+    type_vocab_size: int = setting("type_vocab_size", default=0)
     # RoBERTa: positions count the tokens other than this one, and begin one after it.
     position_pad: int | None = None
     rotary: Rotary | None = None  # RoFormer: heads turn, and there is no table of positions
@@ -44,7 +42,7 @@ class EncoderConfig(NormalConfig):
     bottleneck: Bottleneck | None = None  # MobileBERT: blocks are narrower than what they add to
     span: SpanConvolution | None = None  # ConvBERT: half of the attention is a convolution
     # ConvBERT: parts of the width have feed-forward blocks of their own.
-    mlp_groups: int = setting("num_groups", "groups of the feed-forward block", WIDTH, default=1)
+    mlp_groups: int = setting("num_groups", default=1)
     languages: int = 0  # XLM: vectors of languages, which may be added to those of tokens
     trigrams: bool = False  # MobileBERT: projected are the vectors of a token and its neighbours
     pre_norm: bool = False  # ESM: norms stand before the parts of a block
@@ -55,17 +53,10 @@ class EncoderConfig(NormalConfig):
     contacts: bool = False  # ESM: a head tells which residues touch each other
     relative_buckets: int = 0  # MPNet: buckets of a relative position bias; 0 = no bias
     # ALBERT: consecutive layers are one group of blocks, again and again.
-    num_groups: int | None = setting(
-        "num_hidden_groups",
-        "number of groups of layers that share weights; None = no sharing",
-        LAYERS,
-        default=None,
-    )
-    blocks_per_group: int = setting(
-        "inner_group_num", "number of blocks in a group", LAYERS, default=1
-    )
-    norm_eps: float = common("layer_norm_eps", default=1e-12)
-    act: str = common("hidden_act", default="gelu")
+    num_groups: int | None = setting("num_hidden_groups", default=None)
+    blocks_per_group: int = setting("inner_group_num", default=1)
+    norm_eps: float = setting("layer_norm_eps", default=1e-12)
+    act: str = setting("hidden_act", default="gelu")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from models.common_settings import NormalConfig, common
+from models.common_settings import NormalConfig
 from models.errors import ConfigError
 from models.image_config import ImageConfig
-from models.settings import COUNT, WIDTH, check_counts, setting
+from models.settings import WIDTH, check_counts, setting
 
 STAGES = 3
 NUM_CONVOLUTIONS = 4  # that make tokens
@@ -32,27 +32,19 @@ class LevitConfig(ImageConfig, NormalConfig):
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    image_size: tuple[int, int] = common("image_size", default=(224, 224))
-    window: int = setting(
-        "kernel_size", "kernel size of the patch-embedding convolutions", WIDTH, default=3
-    )
-    stride: int = setting("stride", "stride of the patch-embedding convolutions", WIDTH, default=2)
-    padding: int = setting(
-        "padding", "zero padding of the patch-embedding convolutions", COUNT, default=1
-    )
-    patch_size: int = common("patch_size", default=16)
-    dims: tuple[int, ...] = common("hidden_sizes", default=(128, 256, 384))
-    num_heads: tuple[int, ...] = common("num_attention_heads", default=(4, 8, 12))
-    depths: tuple[int, ...] = common("depths", default=(4, 4, 4))
-    key_dims: tuple[int, ...] = setting(
-        "key_dim", "width of a head's queries and keys", WIDTH, default=(16, 16, 16)
-    )
+    image_size: tuple[int, int] = setting("image_size", default=(224, 224))
+    window: int = setting("kernel_size", default=3)
+    stride: int = setting("stride", default=2)
+    padding: int = setting("padding", default=1)
+    patch_size: int = setting("patch_size", default=16)
+    dims: tuple[int, ...] = setting("hidden_sizes", default=(128, 256, 384))
+    num_heads: tuple[int, ...] = setting("num_attention_heads", default=(4, 8, 12))
+    depths: tuple[int, ...] = setting("depths", default=(4, 4, 4))
+    key_dims: tuple[int, ...] = setting("key_dim", default=(16, 16, 16))
     mlp_ratios: tuple[int, ...] = setting(
         "mlp_ratio", "expansion ratio of the feed-forward block", WIDTH, default=(2, 2, 2)
     )
-    value_ratios: tuple[int, ...] = setting(
-        "attention_ratio", "ratio of value width to key width", WIDTH, default=(2, 2, 2)
-    )
+    value_ratios: tuple[int, ...] = setting("attention_ratio", default=(2, 2, 2))
     distilled: bool = False  # a second classifier, which learns from a teacher
 
     def __post_init__(self) -> None:

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from models.common_settings import NormalConfig, common
+from models.common_settings import NormalConfig
 from models.image_config import ImageConfig
 from models.layers.conv_norm import rounded
-from models.settings import POSITIVE, WIDTH, setting
+from models.settings import setting
 
 # Channels before and after each block of the published network, and the strides.
 _CHANNELS = (16, 24, 24, 32, 32, 32, 64, 64, 64, 64, 96, 96, 96, 160, 160, 160, 320)
@@ -30,35 +30,16 @@ class MobileNetConfig(ImageConfig, NormalConfig):
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    depth_multiplier: float = setting(
-        "depth_multiplier", "factor on the channels of all layers", POSITIVE, default=1.0
-    )
-    multiple: int = setting(
-        "depth_divisible_by",
-        "number that all channel counts must be multiples of",
-        WIDTH,
-        default=8,
-    )
-    least: int = setting("min_depth", "smallest number of channels", WIDTH, default=8)
-    expand_ratio: float = common("expand_ratio", default=6.0)
-    output_stride: int = common("output_stride", default=32)
-    plain_stem: bool = setting(
-        "first_layer_is_expansion",
-        "whether the stem has no 1 x 1 expansion convolution",
-        default=True,
-    )
-    wide_end: bool = setting(
-        "finegrained_output",
-        "whether the last layer keeps its width at a depth_multiplier below 1",
-        default=True,
-    )
-    act: str = common("hidden_act", default="relu6")
-    same_padding: bool = setting(
-        "tf_padding",
-        "whether odd padding goes to the bottom and right, as in TensorFlow",
-        default=True,
-    )
-    norm_eps: float = common("layer_norm_eps", default=0.001)
+    depth_multiplier: float = setting("depth_multiplier", default=1.0)
+    multiple: int = setting("depth_divisible_by", default=8)
+    least: int = setting("min_depth", default=8)
+    expand_ratio: float = setting("expand_ratio", default=6.0)
+    output_stride: int = setting("output_stride", default=32)
+    plain_stem: bool = setting("first_layer_is_expansion", default=True)
+    wide_end: bool = setting("finegrained_output", default=True)
+    act: str = setting("hidden_act", default="relu6")
+    same_padding: bool = setting("tf_padding", default=True)
+    norm_eps: float = setting("layer_norm_eps", default=0.001)
     segments: bool = False  # the head labels every place, not the image
 
     def scaled(self, channels: int) -> int:

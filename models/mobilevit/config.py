@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from models.common_settings import NormalConfig, common
+from models.common_settings import NormalConfig
 from models.errors import ConfigError
 from models.image_config import ImageConfig
 from models.layers.blocks import BlockShape
@@ -23,29 +23,23 @@ class MobileViTConfig(ImageConfig, NormalConfig):
     patch_size: int = setting(
         "patch_size", "patch height and width, in positions of the feature map", WIDTH, default=2
     )
-    dims: tuple[int, ...] = common("hidden_sizes", default=(144, 192, 240))
+    dims: tuple[int, ...] = setting("hidden_sizes", default=(144, 192, 240))
     channels: tuple[int, ...] = setting(
         "neck_hidden_sizes",
         "channels after the first convolution, each stage and the last convolution",
         WIDTH,
         default=(16, 32, 64, 96, 128, 160, 640),
     )
-    num_heads: int = common("num_attention_heads", default=4)
-    mlp_ratio: float = common("mlp_ratio", default=2.0)
-    expand_ratio: float = common("expand_ratio", default=4.0)
-    act: str = common("hidden_act", default="silu")
-    window: int = setting(
-        "conv_kernel_size", "kernel size of the convolutions around a transformer", WIDTH, default=3
-    )
-    output_stride: int = common("output_stride", default=32)
-    norm_eps: float = common("layer_norm_eps", default=1e-5)
-    qkv_bias: bool = common("qkv_bias", default=True)
-    head_channels: int = setting(
-        "aspp_out_channels", "channels of the segmentation head", WIDTH, default=256
-    )
-    dilations: tuple[int, ...] = setting(
-        "atrous_rates", "dilation rates of the segmentation head", WIDTH, default=(6, 12, 18)
-    )
+    num_heads: int = setting("num_attention_heads", default=4)
+    mlp_ratio: float = setting("mlp_ratio", default=2.0)
+    expand_ratio: float = setting("expand_ratio", default=4.0)
+    act: str = setting("hidden_act", default="silu")
+    window: int = setting("conv_kernel_size", default=3)
+    output_stride: int = setting("output_stride", default=32)
+    norm_eps: float = setting("layer_norm_eps", default=1e-5)
+    qkv_bias: bool = setting("qkv_bias", default=True)
+    head_channels: int = setting("aspp_out_channels", default=256)
+    dilations: tuple[int, ...] = setting("atrous_rates", default=(6, 12, 18))
     segments: bool = False  # the head labels every place, not the image
 
     def __post_init__(self) -> None:

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from models.common_settings import TransformerConfig, common
+from models.common_settings import TransformerConfig
 from models.errors import ConfigError
 from models.layers.blocks import BlockShape
 from models.layers.rotary import Rotary
 from models.layers.text_heads import TextHeadConfig
-from models.settings import ACTIVATION, setting
+from models.settings import setting
 
 
 @dataclass(frozen=True)
@@ -22,17 +22,15 @@ class ModernBertConfig(TransformerConfig):
     local_rotary: Rotary = field(default_factory=Rotary)  # of those that see their neighbourhood
     local_layers: tuple[int, ...] = ()
     reach: int = 64  # how many tokens to either side a local layer sees
-    vocab_size: int = common("vocab_size", default=50_368)
-    num_layers: int = common("num_hidden_layers", default=22)
-    hidden_dim: int = common("intermediate_size", default=1152)
-    max_seq_len: int = common("max_position_embeddings", default=8192)
-    norm_eps: float = common("norm_eps", default=1e-5)
-    norm_bias: bool = setting("norm_bias", "biases of the norms", default=False)
-    attention_bias: bool = common("attention_bias", default=False)
-    mlp_bias: bool = common("mlp_bias", default=False)
-    act: str = setting(
-        "hidden_activation", "activation of the feed-forward block", ACTIVATION, default="gelu"
-    )
+    vocab_size: int = setting("vocab_size", default=50_368)
+    num_layers: int = setting("num_hidden_layers", default=22)
+    hidden_dim: int = setting("intermediate_size", default=1152)
+    max_seq_len: int = setting("max_position_embeddings", default=8192)
+    norm_eps: float = setting("norm_eps", default=1e-5)
+    norm_bias: bool = setting("norm_bias", default=False)
+    attention_bias: bool = setting("attention_bias", default=False)
+    mlp_bias: bool = setting("mlp_bias", default=False)
+    act: str = setting("hidden_activation", default="gelu")
 
     def __post_init__(self) -> None:
         super().__post_init__()

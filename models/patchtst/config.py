@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-from models.common_settings import common
 from models.errors import ConfigError
 from models.layers.blocks import BlockShape
-from models.settings import WIDTH, ModelConfig, OneOf, check_multiple, setting
+from models.settings import ModelConfig, OneOf, check_multiple, setting
 
 NORMS = OneOf(("batchnorm", "layernorm"))
 POSITIONS = OneOf(("sincos", "random"))
@@ -20,43 +19,33 @@ class PatchTSTConfig(ModelConfig):
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    num_channels: int = setting("num_input_channels", "number of series", WIDTH, default=1)
-    context: int = setting("context_length", "time steps of the input", WIDTH, default=32)
-    horizon: int = setting("prediction_length", "time steps to forecast", WIDTH, default=24)
-    patch_length: int = setting("patch_length", "time steps per patch", WIDTH, default=1)
-    patch_stride: int = setting(
-        "patch_stride", "time steps between the starts of patches", WIDTH, default=1
-    )
-    dim: int = common("d_model", default=128)
-    hidden_dim: int = setting("ffn_dim", "width of the feed-forward block", WIDTH, default=512)
-    num_layers: int = common("num_hidden_layers", default=3)
-    num_heads: int = common("num_attention_heads", default=4)
-    act: str = common("activation_function", default="gelu")
-    mlp_bias: bool = setting("bias", "biases of the feed-forward block", default=True)
-    channel_attention: bool = setting(
-        "channel_attention", "whether series attend to each other", default=False
-    )
+    num_channels: int = setting("num_input_channels", default=1)
+    context: int = setting("context_length", default=32)
+    horizon: int = setting("prediction_length", default=24)
+    patch_length: int = setting("patch_length", default=1)
+    patch_stride: int = setting("patch_stride", default=1)
+    dim: int = setting("d_model", default=128)
+    hidden_dim: int = setting("ffn_dim", default=512)
+    num_layers: int = setting("num_hidden_layers", default=3)
+    num_heads: int = setting("num_attention_heads", default=4)
+    act: str = setting("activation_function", default="gelu")
+    mlp_bias: bool = setting("bias", default=True)
+    channel_attention: bool = setting("channel_attention", default=False)
     norm: str = setting("norm_type", "kind of norm", NORMS, default="batchnorm")
-    norm_eps: float = common("norm_eps", default=1e-5)
-    pre_norm: bool = setting(
-        "pre_norm", "whether norms come before attention and the feed-forward block", default=True
-    )
+    norm_eps: float = setting("norm_eps", default=1e-5)
+    pre_norm: bool = setting("pre_norm", default=True)
     positions: str = setting(
         "positional_encoding_type", "kind of position embedding", POSITIONS, default="sincos"
     )
-    shared_patches: bool = setting(
-        "share_embedding", "whether all series have one embedding of patches", default=True
-    )
-    class_token: bool = setting(
-        "use_cls_token", "whether a class token precedes the patches", default=False
-    )
+    shared_patches: bool = setting("share_embedding", default=True)
+    class_token: bool = setting("use_cls_token", default=False)
     pooling: str | None = setting(
         "pooling_type", "pooling of the patches for the forecast", POOLINGS, default="mean"
     )
     scaling: str | None = setting(
         None, "scaling of each series over its known times", SCALINGS, default=None
     )
-    initializer_range: float = common("init_std", default=0.02)
+    initializer_range: float = setting("init_std", default=0.02)
 
     def __post_init__(self) -> None:
         super().__post_init__()

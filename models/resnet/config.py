@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-from models.common_settings import common
 from models.errors import ConfigError
 from models.image_config import ImageConfig
-from models.settings import EPS, WIDTH, check_counts, setting
+from models.settings import EPS, check_counts, setting
 
 REDUCTION = 4  # by which a bottleneck's inner convolutions are narrower
 
@@ -17,19 +16,13 @@ class ResNetConfig(ImageConfig):
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    stem_channels: int = setting(
-        "embedding_size", "channels after the first convolution", WIDTH, default=64
-    )
-    stage_channels: tuple[int, ...] = common("hidden_sizes", default=(256, 512, 1024, 2048))
-    depths: tuple[int, ...] = common("depths", default=(3, 4, 6, 3))
+    stem_channels: int = setting("embedding_size", default=64)
+    stage_channels: tuple[int, ...] = setting("hidden_sizes", default=(256, 512, 1024, 2048))
+    depths: tuple[int, ...] = setting("depths", default=(3, 4, 6, 3))
     bottleneck: bool = True  # 1x1, 3x3, 1x1 convolutions; otherwise two 3x3
-    act: str = common("hidden_act", default="relu")
+    act: str = setting("hidden_act", default="relu")
     first_stage_stride: int = 1  # of its first block; that of the later stages is 2
-    early_stride: bool = setting(
-        "downsample_in_bottleneck",
-        "whether a bottleneck's first convolution has the stride, rather than its second",
-        default=False,
-    )
+    early_stride: bool = setting("downsample_in_bottleneck", default=False)
     norm_eps: float = setting(None, "norm epsilon", EPS, default=1e-5)
 
     def __post_init__(self) -> None:

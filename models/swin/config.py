@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from models.common_settings import NormalConfig, common
+from models.common_settings import NormalConfig
 from models.errors import ConfigError
 from models.image_config import ImageConfig
 from models.layers.blocks import BlockShape
@@ -16,21 +16,17 @@ class SwinConfig(ImageConfig, NormalConfig):
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    image_size: tuple[int, int] = common("image_size", default=(224, 224))
-    patch_size: tuple[int, int] = common("patch_size", default=(4, 4))
+    image_size: tuple[int, int] = setting("image_size", default=(224, 224))
+    patch_size: tuple[int, int] = setting("patch_size", default=(4, 4))
     dim: int = setting("embed_dim", "width of the first stage", WIDTH, default=96)
-    depths: tuple[int, ...] = common("depths", default=(2, 2, 6, 2))
-    num_heads: tuple[int, ...] = common("num_heads", default=(3, 6, 12, 24))
-    window_size: int = setting(
-        "window_size", "window height and width, in tokens", WIDTH, default=7
-    )
-    mlp_ratio: float = common("mlp_ratio", default=4.0)
-    qkv_bias: bool = common("qkv_bias", default=True)
-    absolute_positions: bool = setting(
-        "use_absolute_embeddings", "whether absolute position embeddings are added", default=False
-    )
-    act: str = common("hidden_act", default="gelu")
-    norm_eps: float = common("layer_norm_eps", default=1e-5)
+    depths: tuple[int, ...] = setting("depths", default=(2, 2, 6, 2))
+    num_heads: tuple[int, ...] = setting("num_heads", default=(3, 6, 12, 24))
+    window_size: int = setting("window_size", default=7)
+    mlp_ratio: float = setting("mlp_ratio", default=4.0)
+    qkv_bias: bool = setting("qkv_bias", default=True)
+    absolute_positions: bool = setting("use_absolute_embeddings", default=False)
+    act: str = setting("hidden_act", default="gelu")
+    norm_eps: float = setting("layer_norm_eps", default=1e-5)
     final_norm: bool = True  # Donut's encoder has none
 
     def __post_init__(self) -> None:

@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 
-from models.common_settings import common
 from models.errors import ConfigError
 from models.layers.activations import activation
 from models.layers.encoder_decoder import CacheShape
-from models.settings import DEVIATION, EPS, LAYERS, TOKENS, WIDTH, ModelConfig, setting
+from models.settings import (
+    LAYERS,
+    ModelConfig,
+    setting,
+)
 
 
 @dataclass(frozen=True)
@@ -17,40 +20,22 @@ class T5Config(ModelConfig):
     """
 
     start_token: int = 0  # what the decoder's text begins with
-    vocab_size: int = common("vocab_size", default=32_128)
+    vocab_size: int = setting("vocab_size", default=32_128)
     num_layers: int = setting("num_layers", "number of encoder layers", LAYERS, default=6)
-    num_decoder_layers: int = setting(
-        "num_decoder_layers", "number of decoder layers", LAYERS, default=6
-    )
-    dim: int = common("d_model", default=512)
-    hidden_dim: int = setting("d_ff", "width of the feed-forward block", WIDTH, default=2048)
-    num_heads: int = common("num_heads", default=8)
-    head_dim: int = setting(
-        "d_kv", "width of one head; need not be dim / num_heads", WIDTH, default=64
-    )
-    max_seq_len: int = setting(
-        "n_positions",
-        "longest text in training; relative positions set no limit",
-        TOKENS,
-        default=512,
-    )
-    num_buckets: int = setting(
-        "relative_attention_num_buckets", "number of relative position buckets", WIDTH, default=32
-    )
-    max_distance: int = setting(
-        "relative_attention_max_distance",
-        "distance beyond which tokens share a bucket",
-        WIDTH,
-        default=128,
-    )
+    num_decoder_layers: int = setting("num_decoder_layers", default=6)
+    dim: int = setting("d_model", default=512)
+    hidden_dim: int = setting("d_ff", default=2048)
+    num_heads: int = setting("num_heads", default=8)
+    head_dim: int = setting("d_kv", default=64)
+    max_seq_len: int = setting("n_positions", default=512)
+    num_buckets: int = setting("relative_attention_num_buckets", default=32)
+    max_distance: int = setting("relative_attention_max_distance", default=128)
     act: str = "relu"  # of the feed-forward block
     gated: bool = False  # the feed-forward block multiplies two projections
-    norm_eps: float = setting("layer_norm_epsilon", "RMSNorm epsilon", EPS, default=1e-6)
+    norm_eps: float = setting("layer_norm_epsilon", default=1e-6)
     tie_embeddings: bool = True  # the head is the transposed embedding table
     scale_logits: bool = True  # the decoder's output is divided by sqrt(dim) before the head
-    initializer_factor: float = setting(
-        "initializer_factor", "factor on the initial weights", DEVIATION, default=1.0
-    )
+    initializer_factor: float = setting("initializer_factor", default=1.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

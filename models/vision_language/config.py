@@ -4,17 +4,16 @@ from dataclasses import dataclass, replace
 from math import isqrt
 
 from models.clip.config import VisionConfig as ClipVisionConfig
-from models.common_settings import common
 from models.decoder.config import DecoderConfig
 from models.errors import ConfigError
-from models.settings import WIDTH, ModelConfig, Range, setting
+from models.settings import ModelConfig, Range, setting
 
 
 @dataclass(frozen=True)
 class VisionConfig(ClipVisionConfig):
     """SigLIP's vision tower."""
 
-    patch_size: int = common("patch_size", default=16)
+    patch_size: int = setting("patch_size", default=16)
 
 
 @dataclass(frozen=True)
@@ -25,9 +24,7 @@ class VisionLanguageConfig(ModelConfig):
     vision: VisionConfig
     image_token: int = setting(None, "ID of the placeholder for one image token", Range(0, 2**31))
     # One token is made of so many patches in each direction: side by side, …
-    window: int = setting(
-        "scale_factor", "patches per image token, along each side", WIDTH, default=2
-    )
+    window: int = setting("scale_factor", default=2)
     pooled: bool = False  # … or their mean, which is normed; then an image sees itself whole
 
     def __post_init__(self) -> None:

@@ -3,7 +3,6 @@
 import math
 from dataclasses import dataclass
 
-from models.common_settings import common
 from models.errors import ConfigError
 from models.image_config import PatchConfig
 from models.settings import ACTIVATION, setting
@@ -16,8 +15,8 @@ class ViTConfig(PatchConfig):
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    image_size: tuple[int, int] = common("image_size", default=(224, 224))
-    patch_size: tuple[int, int] = common("patch_size", default=(16, 16))
+    image_size: tuple[int, int] = setting("image_size", default=(224, 224))
+    patch_size: tuple[int, int] = setting("patch_size", default=(16, 16))
     stride: tuple[int, int] | None = None  # from patch to patch, in pixels; None = patch_size
     key_bias: bool = True  # of the keys, if queries and values have one
     absolute_positions: bool = True  # a table of positions

@@ -6,10 +6,10 @@ from typing import TypeVar
 
 import jax
 
-from models.common_settings import TransformerConfig, common
+from models.common_settings import TransformerConfig
 from models.errors import ConfigError
 from models.layers.blocks import BlockShape
-from models.settings import ACTIVATION, LAYERS, WIDTH, check_multiple, setting
+from models.settings import check_multiple, setting
 
 CONV_NORMS = ("group", "layer")
 Frames = TypeVar("Frames", int, jax.Array)
@@ -22,96 +22,35 @@ class SpeechConfig(TransformerConfig):
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    conv_channels: tuple[int, ...] = setting(
-        "conv_dim", "channels of each convolution", WIDTH, default=(512,) * 7
-    )
-    conv_windows: tuple[int, ...] = setting(
-        "conv_kernel", "kernel size of each convolution", WIDTH, default=(10, 3, 3, 3, 3, 2, 2)
-    )
-    conv_strides: tuple[int, ...] = setting(
-        "conv_stride", "stride of each convolution", WIDTH, default=(5, 2, 2, 2, 2, 2, 2)
-    )
-    conv_bias: bool = setting("conv_bias", "biases of the feature convolutions", default=False)
-    conv_norm: str = setting(
-        "feat_extract_norm",
-        "norm of the feature convolutions: 'group' (first one only) or 'layer' (all)",
-        default="group",
-    )
-    conv_act: str = setting(
-        "feat_extract_activation",
-        "activation of the feature convolutions",
-        ACTIVATION,
-        default="gelu",
-    )
-    feature_norm: bool = setting(
-        "feat_proj_layer_norm", "whether the features have a LayerNorm", default=True
-    )
-    position_window: int = setting(
-        "num_conv_pos_embeddings", "kernel size of the position convolution", WIDTH, default=128
-    )
-    position_groups: int = setting(
-        "num_conv_pos_embedding_groups", "groups of the position convolution", WIDTH, default=16
-    )
-    position_batch_norm: bool = setting(
-        "conv_pos_batch_norm",
-        "whether a batch norm precedes the position convolution",
-        default=False,
-    )
-    act: str = common("hidden_act", default="gelu")
-    norm_eps: float = common("layer_norm_eps", default=1e-5)
-    pre_norm: bool = setting(
-        "do_stable_layer_norm",
-        "whether norms come before attention and the feed-forward block",
-        default=False,
-    )
-    num_buckets: int | None = setting(
-        "num_buckets",
-        "number of relative position buckets; None = no relative position bias",
-        WIDTH,
-        default=None,
-    )
-    max_distance: int = setting(
-        "max_bucket_distance",
-        "distance, in frames, beyond which frames share a bucket",
-        WIDTH,
-        default=800,
-    )
-    block_adapter_dim: int | None = setting(
-        "adapter_attn_dim", "width of the adapter behind each block", WIDTH, default=None
-    )
-    output_adapter: bool = setting(
-        "add_adapter", "whether convolutions with gates follow the blocks", default=False
-    )
-    adapter_layers: int = setting(
-        "num_adapter_layers", "number of these convolutions", LAYERS, default=3
-    )
-    adapter_window: int = setting("adapter_kernel_size", "their kernel size", WIDTH, default=3)
-    adapter_stride: int = setting("adapter_stride", "their stride", WIDTH, default=2)
-    adapter_dim: int | None = setting(
-        "output_hidden_size", "their width; None = that of the blocks", WIDTH, default=None
-    )
-    weighted_layers: bool = setting(
-        "use_weighted_layer_sum",
-        "whether a head takes a learned weighted mean of all layers",
-        default=False,
-    )
-    vocab_size: int | None = setting("vocab_size", "vocabulary size", WIDTH, default=None)
+    conv_channels: tuple[int, ...] = setting("conv_dim", default=(512,) * 7)
+    conv_windows: tuple[int, ...] = setting("conv_kernel", default=(10, 3, 3, 3, 3, 2, 2))
+    conv_strides: tuple[int, ...] = setting("conv_stride", default=(5, 2, 2, 2, 2, 2, 2))
+    conv_bias: bool = setting("conv_bias", default=False)
+    conv_norm: str = setting("feat_extract_norm", default="group")
+    conv_act: str = setting("feat_extract_activation", default="gelu")
+    feature_norm: bool = setting("feat_proj_layer_norm", default=True)
+    position_window: int = setting("num_conv_pos_embeddings", default=128)
+    position_groups: int = setting("num_conv_pos_embedding_groups", default=16)
+    position_batch_norm: bool = setting("conv_pos_batch_norm", default=False)
+    act: str = setting("hidden_act", default="gelu")
+    norm_eps: float = setting("layer_norm_eps", default=1e-5)
+    pre_norm: bool = setting("do_stable_layer_norm", default=False)
+    num_buckets: int | None = setting("num_buckets", default=None)
+    max_distance: int = setting("max_bucket_distance", default=800)
+    block_adapter_dim: int | None = setting("adapter_attn_dim", default=None)
+    output_adapter: bool = setting("add_adapter", default=False)
+    adapter_layers: int = setting("num_adapter_layers", default=3)
+    adapter_window: int = setting("adapter_kernel_size", default=3)
+    adapter_stride: int = setting("adapter_stride", default=2)
+    adapter_dim: int | None = setting("output_hidden_size", default=None)
+    weighted_layers: bool = setting("use_weighted_layer_sum", default=False)
+    vocab_size: int | None = setting("vocab_size", default=None)
     num_labels: int | None = None  # of sounds, frames or speakers
-    classifier_dim: int | None = setting(
-        "classifier_proj_size", "width of the classifier's projection", WIDTH, default=None
-    )
-    tdnn_channels: tuple[int, ...] = setting(
-        "tdnn_dim", "channels of each x-vector convolution", WIDTH, default=()
-    )
-    tdnn_windows: tuple[int, ...] = setting(
-        "tdnn_kernel", "kernel size of each x-vector convolution", WIDTH, default=()
-    )
-    tdnn_dilations: tuple[int, ...] = setting(
-        "tdnn_dilation", "dilation rate of each x-vector convolution", WIDTH, default=()
-    )
-    xvector_dim: int | None = setting(
-        "xvector_output_dim", "width of an x-vector", WIDTH, default=None
-    )
+    classifier_dim: int | None = setting("classifier_proj_size", default=None)
+    tdnn_channels: tuple[int, ...] = setting("tdnn_dim", default=())
+    tdnn_windows: tuple[int, ...] = setting("tdnn_kernel", default=())
+    tdnn_dilations: tuple[int, ...] = setting("tdnn_dilation", default=())
+    xvector_dim: int | None = setting("xvector_output_dim", default=None)
 
     def __post_init__(self) -> None:
         super().__post_init__()

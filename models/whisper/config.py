@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-from models.common_settings import common
 from models.encoder_decoder_config import EncoderDecoderConfig
 from models.errors import ConfigError
-from models.settings import TOKENS, WIDTH, setting
+from models.settings import setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,26 +14,17 @@ class WhisperConfig(EncoderDecoderConfig):
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    vocab_size: int = common("vocab_size", default=51_865)
-    num_mels: int = setting(
-        "num_mel_bins", "number of mel bands in the spectrogram", WIDTH, default=80
-    )
-    dim: int = common("d_model", default=384)
-    num_layers: int = common("encoder_layers", default=4)
-    num_heads: int = common("encoder_attention_heads", default=6)
-    hidden_dim: int = common("encoder_ffn_dim", default=1536)
-    num_decoder_layers: int = common("decoder_layers", default=4)
-    num_decoder_heads: int = common("decoder_attention_heads", default=6)
-    decoder_hidden_dim: int = common("decoder_ffn_dim", default=1536)
-    max_source_len: int = setting(
-        "max_source_positions",
-        "number of encoder positions: half the number of spectrogram frames",
-        TOKENS,
-        default=1500,
-    )
-    max_seq_len: int = setting(
-        "max_target_positions", "longest text, in tokens", TOKENS, default=448
-    )
+    vocab_size: int = setting("vocab_size", default=51_865)
+    num_mels: int = setting("num_mel_bins", default=80)
+    dim: int = setting("d_model", default=384)
+    num_layers: int = setting("encoder_layers", default=4)
+    num_heads: int = setting("encoder_attention_heads", default=6)
+    hidden_dim: int = setting("encoder_ffn_dim", default=1536)
+    num_decoder_layers: int = setting("decoder_layers", default=4)
+    num_decoder_heads: int = setting("decoder_attention_heads", default=6)
+    decoder_hidden_dim: int = setting("decoder_ffn_dim", default=1536)
+    max_source_len: int = setting("max_source_positions", default=1500)
+    max_seq_len: int = setting("max_target_positions", default=448)
     pre_norm: bool = True
     key_bias: bool = False
 

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from models.common_settings import common
 from models.image_config import PatchConfig
-from models.settings import WIDTH, setting
+from models.settings import setting
 
 
 @dataclass(frozen=True)
@@ -15,16 +14,10 @@ class YolosConfig(PatchConfig):
     Raises ConfigError if the dimensions do not fit together.
     """
 
-    image_size: tuple[int, int] = common("image_size", default=(512, 864))
-    patch_size: int = common("patch_size", default=16)
-    num_detections: int = setting(
-        "num_detection_tokens", "largest number of objects in an image", WIDTH, default=100
-    )
-    mid_positions: bool = setting(
-        "use_mid_position_embeddings",
-        "whether position embeddings are added between all layers",
-        default=True,
-    )
+    image_size: tuple[int, int] = setting("image_size", default=(512, 864))
+    patch_size: int = setting("patch_size", default=16)
+    num_detections: int = setting("num_detection_tokens", default=100)
+    mid_positions: bool = setting("use_mid_position_embeddings", default=True)
 
     @property
     def grid(self) -> tuple[int, int]:
