@@ -9,6 +9,7 @@ class DeviceTime(NamedTuple):
 
     seconds: float
     mfu: float  # share of the device's peak that the model asks for
+    assumed: str = ""  # what the platform says of it, such as work that the host does
 
     def __str__(self) -> str:
         return f"{1e3 * self.seconds:.3g} ms on the device, MFU {100 * self.mfu:.3g}%"
@@ -28,4 +29,4 @@ def device_time(compiled: Any, model_flops: float | None = None) -> DeviceTime |
     program_flops = cost.get("flops", 0.0)
     if model_flops is not None and program_flops > 0:
         percent *= model_flops / program_flops
-    return DeviceTime(seconds, percent / 100)
+    return DeviceTime(seconds, percent / 100, cost.get("assumed", ""))

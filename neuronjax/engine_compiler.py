@@ -81,9 +81,11 @@ def arrange_program(
     """The first half of `lower_program`: kernels, split over the cores of LNC 2 and joined.
 
     Raises:
-      UnsupportedProgramError: an operation that has no lowering.
+      UnsupportedProgramError: an operation that has no lowering, or a chip about which AWS
+        publishes too little.
       FailedPassError: a pass left what no core could run.
     """
+    target.chip_spec.check_published()
     with seldom_collected:
         with hlo.context():
             module = hlo.load(per_core)
@@ -92,7 +94,7 @@ def arrange_program(
                 ranks=ranks,
                 name=hlo.signature(module).name,
                 donations=hlo.donations(module),
-                prices=prices_of if target.core.is_published else None,
+                prices=prices_of,
                 **options,
             )
             program = passes.lower(module, setting)

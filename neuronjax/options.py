@@ -61,9 +61,9 @@ class Options:
     record_to: str | None = None
     """Folder for a record of every run of the executor ``engine``, for ``neuronjax replay``."""
     simulate: bool = True
-    """Whether ``compiled.cost_analysis()`` gives the device's numbers for programs that the host
-    computes (``flops``, ``bytes accessed``, ``optimal_seconds``, ``mfu_estimated_percent``), which
-    lowers and times them on request, and whether traces of ``jax.profiler`` show the device."""
+    """Whether ``compiled.cost_analysis()`` and ``memory_analysis()`` give the device's numbers for
+    programs that the host computes, which lowers and times them on request, and whether traces of
+    ``jax.profiler`` show the device."""
     dump_to: str | None = None
     """Folder for the text of every program after each stage of its compilation."""
     dump_passes: tuple[str, ...] = ()

@@ -45,6 +45,8 @@ class Summary:
         rows["time on the host"] = f"{_text(seconds)}, {tokens / seconds:,.0f} tokens/s overall"
         if self._on_device is not None:
             rows["step on the device"] = str(self._on_device).replace(" on the device", "")
+            if self._on_device.assumed:
+                rows["assumed of it"] = self._on_device.assumed
             rows["steps on the device"] = (
                 f"{_text(count * self._on_device.seconds)}, "
                 f"{self._tokens_per_step / self._on_device.seconds:,.0f} tokens/s"

@@ -67,13 +67,12 @@ def _programs(runtime: Mapping[str, Any]) -> str:
         latency = program["device_latency"]
         rows.append((
             program["name"], str(program["executions"]), str(len(program["neuroncores"])),
-            "not timed yet" if latency is None else duration(latency * 1e9),
+            "not timed" if latency is None else duration(latency * 1e9),
         ))  # fmt: skip
-    return (
-        text.table(("program", "runs", "cores", "time/run"), rows)
-        if rows
-        else "no program has run yet."
-    )
+    if not rows:
+        return "no program has run yet."
+    notes = [f"{program['name']}: {program['note']}" for program in loaded[:12] if program["note"]]
+    return "\n".join([text.table(("program", "runs", "cores", "time/run"), rows), *notes])
 
 
 def run(arguments: argparse.Namespace) -> int:

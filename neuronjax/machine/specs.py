@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from neuronjax.errors import UnsupportedProgramError
+
 KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
@@ -284,6 +286,14 @@ class ChipSpec:
             _check(
                 0.97 <= self.published_tflops[name] / derived <= 1.17,
                 f"{name}: {derived:.1f} TFLOPS from cores, {self.published_tflops[name]} published",
+            )
+
+    def check_published(self) -> None:
+        """UnsupportedProgramError: AWS publishes too little to lower or time a program for it."""
+        if not self.core.is_published:
+            raise UnsupportedProgramError(
+                f"nothing can be lowered or timed for {self.name}: AWS publishes neither its "
+                "memories nor its DMA engines. Choose inf2, trn1 or a newer target."
             )
 
     @property

@@ -47,10 +47,7 @@ class ExecutableState:
     options: bytes
     analysis: Analysis
     simulates: bool
-    """Whether cost analysis has the device's time although the host computes values."""
-    is_ahead: bool = False
-    """Whether it was compiled for a machine that need not be here, so that nothing of the host's
-    code is of interest."""
+    """Whether analyses are of the device although the host computes values."""
     strings: Strings = field(default_factory=Strings)
     """Names of this program alone: a process that compiles for ever must not keep them."""
 
@@ -104,15 +101,21 @@ class ExecutableState:
         orders = [result.layout or row_major(len(result.type.shape)) for result in results]
         return pointer_array([self.plugin.layout(order) for order in orders])
 
-    @cached_property
-    def cost(self) -> tuple[Any, int]:
-        is_timed = self.simulates or not self.host.runs_on_host
-        return self.plugin.named_values(self.analysis.cost(is_timed))
+    @property
+    def _is_of_device(self) -> bool:
+        return self.simulates or not self.host.runs_on_host
 
     @cached_property
-    def full_memory(self) -> ProgramMemory:
-        """Memory with the temporaries that only an analysis finds."""
-        if self.host.holds_values and not (self.is_ahead and self.simulates):
+    def cost(self) -> tuple[Any, int]:
+        return self.plugin.named_values(self.analysis.cost(self._is_of_device))
+
+    @cached_property
+    def analysed_memory(self) -> ProgramMemory:
+        """Memory of the device; of the host's code where the device is not simulated.
+
+        UnsupportedProgramError: what the device needs cannot be estimated.
+        """
+        if not self._is_of_device:
             return self.memory
         return replace(self.memory, temporaries=self.analysis.temporaries(), code=0)
 
@@ -251,7 +254,7 @@ _ON_HOST = tuple(
 
 
 def Executable_GetCompiledMemoryStats(plugin: Plugin, args: Any) -> None:
-    memory = plugin.handles[args.executable].full_memory
+    memory = plugin.handles[args.executable].analysed_memory
     for name in _ON_HOST:
         setattr(args, name, 0)
     args.generated_code_size_in_bytes = memory.code

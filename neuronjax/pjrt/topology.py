@@ -158,7 +158,5 @@ def Compile(plugin: Plugin, args: Any) -> None:
     )
     analysis = Analysis(compiled, compiled.num_devices, topology.machine, host)
     simulates = options.load().simulate
-    state = ExecutableState(
-        plugin, compiled, host, memory, serialized, analysis, simulates, is_ahead=True
-    )
+    state = ExecutableState(plugin, compiled, host, memory, serialized, analysis, simulates)
     args.executable = state.new_handle()

@@ -14,7 +14,7 @@ import jax
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from neuronjax import options
-from neuronjax.errors import ConfigurationError, TopologyError, UnsupportedProgramError
+from neuronjax.errors import ConfigurationError, TopologyError
 from neuronjax.faults import parse_faults
 from neuronjax.jaxlib_api.tracing import TRACED_FOR
 from neuronjax.legalize.report import Finding
@@ -135,11 +135,7 @@ def setting_of(
     UnsupportedProgramError: AWS publishes too little about the chip.
     """
     changed, calibration = what_if.machine_of(target, lnc, machine)
-    if not changed.chip.core.is_published:
-        raise UnsupportedProgramError(
-            f"nothing can be estimated for {changed.target}: AWS publishes neither the memories "
-            f"nor the DMA engines of {changed.chip.name}. Choose inf2, trn1 or a newer target."
-        )
+    changed.chip.check_published()
     slow = parse_faults("faults", faults)
     check_faults(changed, slow)
     return Setting(

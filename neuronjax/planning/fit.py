@@ -183,7 +183,9 @@ def _parts(fits: Sequence[Fit]) -> Iterator[str | Table]:
     yield Table([row for fit in fits for row in _rows(fit)], head=_HEADINGS)
     if any(fit.front for fit in fits):
         yield "*: the cheapest. Rates and costs are those of whole instances."
-        yield table.bases(point.estimate for fit in fits for point in fit.front if point.estimate)
+        best = [point.estimate for fit in fits for point in fit.front if point.estimate]
+        yield table.bases(best)
+        yield from table.assumptions(best)
     places: dict[tuple[Limit, ...], list[str]] = {}
     for fit in fits:
         places.setdefault(fit.limits, []).append(f"{fit.workload} on {fit.target} {fit.verdict}")

@@ -118,7 +118,7 @@ class Sweep(Displayed):
         errors = [f"  {point.label}: {point.error}" for point in self.points if point.error]
         estimates = [point.estimate for point in self.points if point.estimate]
         cost = f"cost: {self.cost_unit}, whole instances. *: no other is both faster and cheaper."
-        bases = [table.bases(estimates)] if estimates else []
+        bases = [table.bases(estimates), *table.assumptions(estimates)] if estimates else []
         note = "\n".join((cost, *bases, *(["impossible:", *errors] if errors else [])))
         yield Table(rows, head=_HEADINGS, title=self.workload, note=note)
 

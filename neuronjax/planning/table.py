@@ -41,8 +41,14 @@ def parts(estimate: Estimate) -> Iterator[str | Table]:
     if not estimate.fits:
         yield "It does not fit. What to change:\n" + _listed(estimate.advice)
     yield Table([*_kernels(estimate)], title="Costliest kernels")
-    if estimate.assumed:
-        yield "Assumed\n" + _listed(estimate.assumed)
+    yield from assumptions([estimate])
+
+
+def assumptions(estimates: Iterable[Estimate]) -> Iterator[str]:
+    """What was extrapolated, assumed, or left to the host, each once; nothing if nothing was."""
+    lines = dict.fromkeys(line for estimate in estimates for line in estimate.assumed)
+    if lines:
+        yield "Assumed\n" + _listed(lines)
 
 
 def traffic(estimate: Estimate) -> Table:

@@ -128,12 +128,11 @@ def trace(profile: Profile, *, with_host: bool = True) -> Trace:
     seen: set[int] = set()
     for number, run in enumerate(profile.runs[:MOST_RUNS]):
         program = profile.programs[run.program]
-        for core in run.cores:
-            result.slices.append(
-                _slice(
-                    core, "programs", program.name, run.start_ns, program.total_ns, {"run": number}
-                )
-            )
+        details = {"run": number} | ({"assumed": program.caveat} if program.caveat else {})
+        result.slices += [
+            _slice(core, "programs", program.name, run.start_ns, program.total_ns, details)
+            for core in run.cores
+        ]
         result.counters.append(Counter(run.cores[0], "HBM tensors", run.start_ns, run.tensor_bytes))
         if run.program not in seen:
             seen.add(run.program)

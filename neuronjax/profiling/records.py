@@ -245,6 +245,11 @@ class ProgramProfile:
     error: str = ""
 
     @property
+    def caveat(self) -> str:
+        """What its time assumes, or why it has none; empty if there is nothing to say."""
+        return self.error or "; ".join(self.assumed)
+
+    @property
     def opcodes(self) -> tuple[Opcode, ...]:
         """Its instructions by engine and opcode, most frequent first."""
         counts: Counter[tuple[str, str]] = Counter()

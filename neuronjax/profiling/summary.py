@@ -133,6 +133,7 @@ def document(profile: Profile) -> Mapping[str, Any]:
             "trace_count": count,
             "total_exec_time": program.total_ns * count * S,
             "error": program.error,
+            "assumed": list(program.assumed),
             **summary(program, profile.machine),
         }
         for name, program, count in zip(names, profile.programs, profile.counts, strict=True)

@@ -44,7 +44,10 @@ def text(profile: Profile) -> str:
     )
     costliest = profile.programs[order[0]]
     head = "\n".join(filter(None, (head, textwrap.fill(sentence(profile), WIDTH))))
-    parts = [head, _programs(profile, order), _kernels(costliest), _findings(profile)]
+    parts = [
+        head, _programs(profile, order), _caveats(profile, order), _kernels(costliest),
+        _findings(profile),
+    ]  # fmt: skip
     return "\n\n".join(filter(None, parts))
 
 
@@ -78,6 +81,16 @@ def _programs(profile: Profile, order: list[int]) -> str:
             f" ({100 * spent / whole:.1f} %), in report.html and summary.json"
         )
     return table(names, rows) + more
+
+
+def _caveats(profile: Profile, order: list[int]) -> str:
+    """What the times of programs assume, and why programs have none."""
+    programs = (profile.programs[number] for number in order)
+    said = dict.fromkeys(
+        f"{program.name}: {program.caveat}" for program in programs if program.caveat
+    )
+    lines = [textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in said]
+    return "\n".join(["Assumed, or not timed:", *lines[:MOST_PROGRAMS]]) if lines else ""
 
 
 @dataclass

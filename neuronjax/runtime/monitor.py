@@ -1,7 +1,8 @@
 """Counters of a running process, served on 127.0.0.1 as neuron-monitor's JSON and for Prometheus.
 
 A thread times new programs one after the other. Until a program is timed, its runs have no
-simulated time, and ``programs_not_timed_yet`` counts it.
+simulated time, and ``programs_not_timed_yet`` counts it. A program's ``note`` says what its time
+leaves out, or why it has none.
 """
 
 from __future__ import annotations
@@ -86,6 +87,8 @@ class _Loaded:
     code: int
     runs: int = 0
     times: _Times | None = None
+    note: str = ""
+    """What its time assumes, or why it has none."""
 
 
 class Monitor:
@@ -191,14 +194,15 @@ class Monitor:
             loaded=[
                 {"name": program.name, "model_id": number, "neuroncores": list(program.cores),
                  "executions": program.runs,
-                 "device_latency": program.times.total_ns * 1e-9 if program.times else None}
+                 "device_latency": program.times.total_ns * 1e-9 if program.times else None,
+                 "note": program.note}
                 for number, program in enumerate(programs)
             ],
             total_latency=tuple(self._latency),
             device_latency=[
                 seconds for seconds, runs in times for _ in range(min(runs, _LATENCIES))
             ],
-            not_timed=sum(program.times is None for program in programs),
+            not_timed=sum(not program.times and not program.note for program in programs),
         )  # fmt: skip
 
     def report(self, period: float) -> dict[str, Any]:
@@ -264,7 +268,7 @@ class Monitor:
                 loaded, analysis = self._new.get(timeout=_POLL_SECONDS)
             except queue.Empty:
                 continue
-            loaded.times = _times(analysis)
+            loaded.times, loaded.note = _times(analysis)
 
 
 def _period(query: str) -> float:
@@ -288,14 +292,15 @@ def _is_own(port: int) -> bool:
     return bool(pid == os.getpid())
 
 
-def _times(analysis: Analysis) -> _Times:
-    """The times of a program; zero if it cannot be timed."""
-    measured = analysis.measured
-    if measured is None:
-        return _Times(0.0, 0.0, 0.0)
+def _times(analysis: Analysis) -> tuple[_Times | None, str]:
+    """The times of a program, and what they assume; None and the reason if it cannot be timed."""
+    measured = analysis.outcome
+    if isinstance(measured, str):
+        return None, measured
     numbers = measured.numbers
     busiest = max(value for name, value in numbers.items() if name.startswith("busy."))
-    return _Times(numbers["total_ns"], busiest, numbers["model_flops"])
+    times = _Times(numbers["total_ns"], busiest, numbers["model_flops"])
+    return times, "; ".join(measured.assumed)
 
 
 def _plus(counters: CoreCounters, times: _Times, runs: int) -> CoreCounters:

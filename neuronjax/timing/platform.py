@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from neuronjax.errors import UnsupportedProgramError
 from neuronjax.machine.instances import INSTANCES
 from neuronjax.machine.machine import Machine
 from neuronjax.machine.specs import ChipSpec, CoreSpec, Engine
@@ -46,11 +45,7 @@ class Platform:
         UnsupportedProgramError: AWS publishes too little about the chip.
         """
         chip = program.target.chip_spec if machine is None else machine.chip
-        if not chip.core.is_published:
-            raise UnsupportedProgramError(
-                f"no program can be timed on {chip.name}: AWS publishes neither its DMA engines"
-                " nor its memories. Choose trainium1, inferentia2 or a newer chip."
-            )
+        chip.check_published()
         return cls(
             chip=chip,
             lnc=program.target.lnc,

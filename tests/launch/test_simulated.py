@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from launch.monitoring.summary import Summary
 from launch.simulated import DeviceTime, device_time
 
 
@@ -21,6 +22,14 @@ def test_a_platform_that_simulates() -> None:
     found = device_time(Compiled(cost))
     assert found == DeviceTime(seconds=0.0125, mfu=0.25)
     assert str(found) == "12.5 ms on the device, MFU 25%"
+
+
+def test_what_the_platform_assumes_is_kept() -> None:
+    cost = {"optimal_seconds": 1.0, "mfu_estimated_percent": 1.0, "assumed": "fft on the host"}
+    found = device_time(Compiled(cost))
+    assert found is not None
+    assert found.assumed == "fft on the host"
+    assert "fft on the host" in str(Summary(0, 10, found))
 
 
 def test_a_model_asks_for_less_than_its_program_computes() -> None:
