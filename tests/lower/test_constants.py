@@ -45,6 +45,9 @@ CASES: dict[str, Callable[..., Any]] = {
     "a sum of equals from a number": lambda x: lax.reduce(
         jnp.full((4, 20), 2.0), x[3], lax.add, (0,)
     ),
+    "inverted twice": lambda x: lax.fori_loop(
+        0, 2, lambda i, state: (~state[0], ~state[1], state[2] + 1), (False, jnp.int32(5), x)
+    ),
     "a remainder": lambda x: (jnp.remainder(jnp.float32(-7.5), 2), lax.rem(jnp.int32(-7), 2), x),
 }  # fmt: skip
 

@@ -221,13 +221,13 @@ def _bits(op: AluOp, function: CustomFunction) -> Rule:
 
 
 def _not(work: Work) -> None:
-    (src,) = work.srcs
-    if work.operand == np.bool_ and isinstance(src, Access):
-        work.emit(
-            TensorScalar(dst=work.dst, data=src, op0=AluOp.BITWISE_XOR, operand0=Immediate(1))
-        )
+    (src,), true = work.srcs, Immediate(1)
+    if work.operand != np.bool_:
+        work.custom(CustomFunction.NOT, src)
+    elif isinstance(src, Access):
+        work.emit(TensorScalar(dst=work.dst, data=src, op0=AluOp.BITWISE_XOR, operand0=true))
     else:
-        work.custom(CustomFunction.NOT, *work.srcs)
+        work.custom(CustomFunction.XOR, src, true)
 
 
 def _shift(op: AluOp, function: CustomFunction) -> Rule:
