@@ -3,6 +3,7 @@
   python -m tests.conformance.random_programs --seeds=2000
   python -m tests.conformance.random_programs --seeds=500 --first=10000 --against=adversarial
   python -m tests.conformance.random_programs --seeds=100 --against=processes --with=mesh
+  python -m tests.conformance.random_programs --seeds=500 --against=ieee --with=cpu
   python -m tests.conformance.random_programs --show=17
 
 `mesh` splits arguments over the eight devices of a process, `processes` over those of two.

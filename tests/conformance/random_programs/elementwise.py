@@ -11,6 +11,7 @@ import numpy as np
 from tests.conformance.random_programs.draw import (
     Draw,
     Line,
+    Unsuitable,
     boolean,
     exact,
     finite,
@@ -144,7 +145,7 @@ def add(draw: Draw) -> Line:
     other, reads, facts = operand(draw, x)
     name = draw.choice(("add", "sub"))
     pair = [x.name, other] if draw.chance(0.7) else [other, x.name]
-    result = added(x.facts, facts)
+    result = replace(added(x.facts, facts), any_zero=True)  # XLA drops a zero whatever its sign
     return line(f"lax.{name}({', '.join(pair)})", [x, *reads], _wrapped(x, result))
 
 
@@ -181,8 +182,9 @@ def extreme(draw: Draw) -> Line:
 
 def clamp(draw: Draw) -> Line:
     x = draw.value(numeric)
-    low, low_facts = draw.scalar(x.dtype)
-    high, high_facts = draw.scalar(x.dtype)
+    (low, low_facts), (high, high_facts) = draw.scalar(x.dtype), draw.scalar(x.dtype)
+    if low_facts.special or high_facts.special:  # functions of constant NaN are wrong on XLA:CPU
+        raise Unsuitable
     facts = replace(joined(x.facts, low_facts, high_facts), any_zero=True)
     return line(f"lax.clamp({low}, {x.name}, {high})", [x], facts)
 
@@ -254,7 +256,10 @@ def logical(draw: Draw) -> Line:
 
 def bit_counts(draw: Draw) -> Line:
     x = draw.value(lambda value: integral(value) or boolean(value), exact)
-    name = draw.choice(("bitwise_not", "bitwise_not", "population_count", "clz"))
+    names = ("bitwise_not", "bitwise_not", "population_count")
+    if x.dtype.name.startswith("uint"):  # XLA counts the zeros of negative constants wrongly
+        names += ("clz",)
+    name = draw.choice(names)
     limit = 1.0 if boolean(x) else float(jnp.iinfo(x.dtype).max) + 1
     return line(f"lax.{name}({x.name})", [x], Facts(limit, 1))
 

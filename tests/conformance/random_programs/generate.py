@@ -19,6 +19,7 @@ from tests.conformance.random_programs import (
     products,
     randomness,
     reductions,
+    structure,
 )
 from tests.conformance.random_programs.draw import MAX_ELEMENTS, Draw, Line, Unsuitable
 from tests.conformance.random_programs.program import (
@@ -37,12 +38,13 @@ FAMILIES: Mapping[str, Mapping[str, Callable[[Draw], Line]]] = {
     "control": control.KINDS,
     "randomness": randomness.KINDS,
     "library": library.KINDS,
+    "structure": structure.KINDS,
 }
 
 _WEIGHTS = {
     "elementwise": 10, "movement": 8, "reductions": 3, "products": 3, "control": 2,
     "randomness": 1,
-    "library": 6,
+    "library": 6, "structure": 4,
 }  # fmt: skip
 
 _NAMES = {

@@ -22,10 +22,12 @@ _CHARACTERS = 600
 
 
 def answer(source: str, arguments: list[np.ndarray]) -> list[np.ndarray] | str:
-    """The results of `program` in `source`, or what it raised, or the law that it breaks."""
+    """The results of `program` in `source`, or what it raised, or the law that it breaks. A third
+    of programs may write to their arguments."""
 
     def run(program: Any) -> list[np.ndarray] | str:
-        compiled = jax.jit(program).lower(*arguments).compile()
+        donated = range(len(arguments)) if len(source) % 3 == 0 else ()
+        compiled = jax.jit(program, donate_argnums=tuple(donated)).lower(*arguments).compile()
         results = [np.asarray(each) for each in compiled(*arguments)]
         return broken_law(compiled) or results
 

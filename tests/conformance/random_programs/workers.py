@@ -19,7 +19,11 @@ from tests.conformance.random_programs.program import RandomProgram
 _EIGHT_CORES = {"NEURONJAX_TARGET": "trn2.3xlarge", "NEURON_LOGICAL_NC_CONFIG": "1"}
 _SETTINGS: Mapping[str, Mapping[str, str]] = {
     "host": {},
-    "cpu": {"JAX_PLATFORMS": "cpu"},
+    "ieee": {"NEURONJAX_NUMERICS": "ieee"},
+    "cpu": {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
+    },
     "verified": {"NEURONJAX_VERIFY_PASSES": "1"},
     "engine": {"NEURONJAX_EXECUTOR": "engine"},
     "dataflow": {"NEURONJAX_EXECUTOR": "engine", "NEURONJAX_ENGINE_ORDER": "dataflow"},
