@@ -28,6 +28,7 @@ class Piece(NamedTuple):
     times: Times | None = None
     stop: str | None = None  # the stop string that has ended it
     scores: Sequence[Logprobs | None] = ()  # of the prompt's tokens, with the first piece
+    waited: float | None = None  # seconds until the first step, with the first piece
 
 
 class Writing(NamedTuple):
@@ -55,7 +56,7 @@ class Answer:
 
     def feed(self, output: Output) -> Piece:
         """The text that an output brings."""
-        _, tokens, entries, finished, cached, error, times, scored, _ = output
+        _, tokens, entries, finished, cached, error, times, scored, waited = output
         if finished == "error":
             return Piece("", (), (), "error", cached, error)
         logprobs = []
@@ -64,7 +65,7 @@ class Answer:
             logprobs = [self._named(token, entry) for token, entry in pairs]
         if self._request.prompt_only:
             ending = finished and "length"
-            return Piece("", (), logprobs, ending, cached, "", times, None, scored)
+            return Piece("", (), logprobs, ending, cached, "", times, None, scored, waited)
         text = ""
         if self._early:
             early, late = tokens[: self._early], tokens[self._early :]
@@ -82,7 +83,7 @@ class Answer:
         if entries:
             pairs = zip(tokens, entries, strict=True)
             logprobs += [self._named(token, entry) for token, entry in pairs]
-        return Piece(text, tokens, logprobs, finished, cached, "", times, stop, scored)
+        return Piece(text, tokens, logprobs, finished, cached, "", times, stop, scored, waited)
 
     def _shown(self, tokens: Sequence[int]) -> Sequence[int]:
         """The tokens without those that end an answer and are no part of it."""

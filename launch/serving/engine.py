@@ -159,6 +159,7 @@ class Engine:
                 raise RequestError(f"the request {request.id!r} is already in progress")
             speculation = self.limits.guesses > 0
             sequence = self._sequences[request.id] = Sequence.of(request, speculation=speculation)
+            sequence.queued = time.perf_counter()
             self._under_way[client] += 1
             self._put(lambda: self._admit(sequence, arrived), at)
 
@@ -299,6 +300,7 @@ class Engine:
                     planning = time.perf_counter() - began
                     ends = None if result.seconds is None else self._clock.begin(result.seconds)
                     under_way.append(UnderWay(step, result, began, planning, ends))
+                    _note_begin(under_way[-1])
                     self._tell_horizon(under_way[0].ends)
                     continue
             if under_way:
@@ -386,7 +388,7 @@ def _output(
         "",
         None if ends is None else Times(sequence.arrived, ends, ends),
         _prompt_logprobs(sequence) if is_first else (),
-        is_first,
+        sequence.waited if is_first else None,
     )
 
 
@@ -406,6 +408,17 @@ def _logprobs(sequence: Sequence, drawn: Drawn, row: int) -> Items[Logprobs]:
             drawn.top_logprobs[row, :count].tolist(),
         )
     ]
+
+
+def _note_begin(begun: UnderWay) -> None:
+    """Keeps how long the texts have waited whose first step this is."""
+    for sequence in () if begun.step.is_decode else begun.step.sequences:
+        if sequence.waited is not None:
+            continue
+        if begun.ends is None or begun.result.seconds is None:
+            sequence.waited = begun.began - sequence.queued
+        else:
+            sequence.waited = begun.ends - begun.result.seconds - sequence.arrived
 
 
 def _note_scores(step: Step, scores: Scores | None) -> None:

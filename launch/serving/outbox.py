@@ -64,7 +64,7 @@ class Outbox:
 
 
 def _is_urgent(output: Output) -> bool:
-    return output.is_first or output.finished is not None
+    return output.waited is not None or output.finished is not None
 
 
 def _joined(steps: Sequence[Sequence[Output]]) -> list[Output]:

@@ -195,7 +195,7 @@ class Output(NamedTuple):
     error: str = ""
     times: Times | None = None  # if the device's time is simulated
     prompt_logprobs: Sequence[Logprobs | None] = ()  # with the first token; None for its first
-    is_first: bool = False  # nothing came for the request before
+    waited: float | None = None  # seconds until the first step; with the first tokens alone
 
     @classmethod
     def joined(cls, parts: Sequence["Output"]) -> "Output":
@@ -215,5 +215,5 @@ class Output(NamedTuple):
             last.error,
             times,
             first.prompt_logprobs or last.prompt_logprobs,
-            first.is_first,
+            first.waited,
         )

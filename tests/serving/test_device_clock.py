@@ -66,6 +66,10 @@ def test_metrics_are_in_the_device_s_seconds(server_told: Any) -> None:
     answers = [seconds["whole"] for seconds in server["texts"]]
     chat = metrics[f"{name}_sum"] - sum(answers)
     assert answers[0] < chat <= 2 * server["chat"]["whole"] * (1 + 1e-9)
+    waited = metrics["vllm:request_queue_time_seconds_sum"]  # of the chat's second answer
+    assert 0 <= waited <= 2 * server["prefill"] * (1 + 1e-9)
+    inference = metrics["vllm:request_inference_time_seconds_sum"]
+    assert waited + inference == pytest.approx(metrics[f"{name}_sum"])
 
 
 def test_a_server_on_this_machine_s_clock_tells_none(server: http_server.Running) -> None:

@@ -236,6 +236,13 @@ def test_plain_pages(server: Running) -> None:
     assert (model["id"], model["object"], model["max_model_len"]) == (NAME, "model", CONTEXT)
 
 
+TIMES = (
+    *(f"request_{name}_time" for name in ("queue", "prefill", "decode", "inference")),
+    "time_to_first_token",
+    "e2e_request_latency",
+)
+
+
 def test_metrics_count_what_was_done(server: Running) -> None:
     def read() -> dict[str, float]:
         text = server.ask("/metrics")[1]
@@ -256,7 +263,16 @@ def test_metrics_count_what_was_done(server: Running) -> None:
     assert grown["vllm:time_to_first_token_seconds_count"] == 1
     assert grown["vllm:inter_token_latency_seconds_count"] == 4
     assert grown["vllm:e2e_request_latency_seconds_count"] == 1
-    assert grown["vllm:request_decode_time_seconds_count"] == 1
+    for name in ("queue", "prefill", "decode", "inference"):
+        assert grown[f"vllm:request_{name}_time_seconds_count"] == 1
+    seconds = {name: grown[f"vllm:{name}_seconds_sum"] for name in TIMES}
+    queue, prefill, decode, inference, first, whole = seconds.values()
+    assert 0 <= queue < first
+    assert 0 < prefill < first
+    assert queue + prefill == pytest.approx(first)
+    assert prefill + decode == pytest.approx(inference)
+    assert queue + inference == pytest.approx(whole)
+    assert grown["vllm:request_params_max_tokens_sum"] == 5
     assert grown["vllm:request_success_total"] == 1
     assert after["vllm:cache_config_info"] == 1
 

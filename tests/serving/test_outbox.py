@@ -27,7 +27,9 @@ def token(
     """One token of an answer."""
     times = Times(1.0, number, number)
     entry = Logprobs(-float(number), [number], [-float(number)])
-    return Output(name, (number,), [entry], finished, 16, times=times, is_first=first)
+    return Output(
+        name, (number,), [entry], finished, 16, times=times, waited=0.5 if first else None
+    )
 
 
 def test_without_an_interval_every_step_goes_alone() -> None:

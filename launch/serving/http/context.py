@@ -153,7 +153,7 @@ class Served:
 @contextmanager
 def measured(metrics: Metrics, requests: Sequence[Request]) -> Iterator[list[Watch]]:
     """Yields, for each request, who must be told of its pieces until the block ends."""
-    timers = [metrics.begin(request.tokens_read) for request in requests]
+    timers = [metrics.begin(request) for request in requests]
     try:
         yield [timer.piece for timer in timers]
     finally:

@@ -17,6 +17,7 @@ from prometheus_client.utils import floatToGoString
 
 from launch.serving.answering import Load
 from launch.serving.answers import Piece
+from launch.serving.requests import Request
 from launch.serving.scheduler.limits import SchedulerLimits
 
 SECONDS = (
@@ -140,7 +141,15 @@ class Metrics:
             "request_time_per_output_token_seconds", "Mean after the first.", SECONDS
         )
         self.whole = histogram("e2e_request_latency_seconds", "Until the end.", SECONDS)
+        self.queued = histogram("request_queue_time_seconds", "Until the first step.", SECONDS)
+        self.prefill = histogram(
+            "request_prefill_time_seconds", "From the first step to the first token.", SECONDS
+        )
         self.decoding = histogram("request_decode_time_seconds", "After the first token.", SECONDS)
+        self.inference = histogram(
+            "request_inference_time_seconds", "From the first step to the end.", SECONDS
+        )
+        self.most_tokens = histogram("request_params_max_tokens", "Asked for at most.", _TOKENS)
         self.prompt_tokens = histogram("request_prompt_tokens", "Of each request.", _TOKENS)
         self.answer_tokens = histogram("request_generation_tokens", "Of each request.", _TOKENS)
         done = Counter(
@@ -151,9 +160,10 @@ class Metrics:
         )
         self.finished = {reason: done.labels(model, text) for reason, text in _REASONS.items()}
 
-    def begin(self, prompt_tokens: int) -> "Timer":
+    def begin(self, request: Request) -> "Timer":
         """The clock of a request starts."""
-        self.prompt_tokens.observe(prompt_tokens)
+        self.prompt_tokens.observe(request.tokens_read)
+        self.most_tokens.observe(request.max_tokens)
         return Timer(self)
 
     def text(self, load: Load) -> bytes:
@@ -168,6 +178,7 @@ class Timer:
 
     metrics: Metrics
     began: float = field(default_factory=time.perf_counter)
+    waited: float = 0.0  # until the first step
     last: float | None = None
     first: float | None = None
     tokens: int = 0
@@ -183,8 +194,10 @@ class Timer:
             self.began, first, now = piece.times
         count = len(piece.tokens)
         if self.last is None:
-            self.first = first
+            self.first, self.waited = first, piece.waited or 0.0
             self.metrics.first_token.observe(first - self.began)
+            self.metrics.queued.observe(self.waited)
+            self.metrics.prefill.observe(first - self.began - self.waited)
             others = max(count - 1, 0)
             self.metrics.between_tokens.observe((now - first) / max(others, 1), others)
         elif count:
@@ -200,5 +213,6 @@ class Timer:
             return
         self.metrics.whole.observe(self.last - self.began)
         self.metrics.decoding.observe(self.last - self.first)
+        self.metrics.inference.observe(self.last - self.began - self.waited)
         if self.tokens > 1:
             self.metrics.per_token.observe((self.last - self.first) / (self.tokens - 1))

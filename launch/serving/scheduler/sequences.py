@@ -42,7 +42,9 @@ class Sequence:
     preemptions: int = 0
     finished: FinishReason | None = None
     prompt_logprobs: dict[int, Logprobs] = field(default_factory=dict)  # by position
+    queued: float = 0.0  # seconds of this machine's clock
     arrived: float = 0.0  # seconds of the device's clock, if its time is simulated
+    waited: float | None = None  # seconds of either until its first step
 
     def __post_init__(self) -> None:
         self.prompt_length = len(self.tokens)
