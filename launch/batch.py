@@ -9,6 +9,7 @@ from pathlib import Path
 from absl import flags
 
 from launch.program import run
+from launch.program_cache import keep_programs
 from launch.serving.kinds import answer_file
 from launch.serving.model_choice import define_model_flags, model_choice_of_flags
 
@@ -18,8 +19,9 @@ _CONCURRENCY = flags.DEFINE_integer("concurrency", 64, "Requests in flight.", lo
 
 
 def main() -> int:
-    files = (Path(_REQUESTS.value), Path(_OUTPUT.value))
-    return answer_file(model_choice_of_flags(), *files, _CONCURRENCY.value)
+    files, choice = (Path(_REQUESTS.value), Path(_OUTPUT.value)), model_choice_of_flags()
+    keep_programs(choice.engine.compilation_cache_dir)
+    return answer_file(choice, *files, _CONCURRENCY.value)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ embeddings or classes.
 from absl import flags
 
 from launch.program import run
+from launch.program_cache import keep_programs
 from launch.serving.config import ServerConfig
 from launch.serving.kinds import serve
 from launch.serving.model_choice import define_model_flags, model_choice_of_flags
@@ -16,7 +17,9 @@ from launch.settings import define_flags, from_flags
 
 
 def main() -> int:
-    return serve(model_choice_of_flags(), from_flags(ServerConfig, flags.FLAGS.flag_values_dict()))
+    choice = model_choice_of_flags()
+    keep_programs(choice.engine.compilation_cache_dir)
+    return serve(choice, from_flags(ServerConfig, flags.FLAGS.flag_values_dict()))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import tokenizers
 from jax.sharding import Mesh
-from scipy.spatial.distance import cdist
 
 from launch.chat_template import reads_token_types
 from launch.errors import DataError, ModelError
@@ -110,6 +109,17 @@ class SentenceEncoder:
         return Text(encoded.ids, encoded.type_ids)
 
 
+def _of_length_1(vectors: np.ndarray) -> np.ndarray:
+    exact = vectors.astype(np.float64)
+    return exact / np.linalg.norm(exact, axis=1, keepdims=True)
+
+
+def _distances(x: np.ndarray, y: np.ndarray, order: int) -> np.ndarray:
+    """The distances of vectors [N, V] from others [M, V], by the norm of an order."""
+    exact = y.astype(np.float64)
+    return np.stack([np.linalg.norm(exact - vector, order, axis=1) for vector in x])
+
+
 def _powers(longest: int) -> tuple[int, ...]:
     sizes = [SHORTEST]
     while sizes[-1] < longest:
@@ -118,9 +128,9 @@ def _powers(longest: int) -> tuple[int, ...]:
 
 
 SIMILARITIES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "cosine": lambda x, y: 1 - cdist(x, y, "cosine"),
+    "cosine": lambda x, y: _of_length_1(x) @ _of_length_1(y).T,
     "dot": lambda x, y: x.astype(np.float64) @ y.T,
-    "euclidean": lambda x, y: -cdist(x, y),
-    "manhattan": lambda x, y: -cdist(x, y, "cityblock"),
+    "euclidean": lambda x, y: -_distances(x, y, 2),
+    "manhattan": lambda x, y: -_distances(x, y, 1),
 }
 """How near vectors [N, V] are to others [M, V]."""

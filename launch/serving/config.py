@@ -118,6 +118,11 @@ class EngineConfig:
         4, "Consecutive prefill steps while other sequences wait to decode.", lowest=1
     )
 
+    compilation_cache_dir: str = setting(
+        "~/.cache/neuronjax",
+        "Folder where compiled programs are kept for the next start, unless "
+        "JAX_COMPILATION_CACHE_DIR names one; empty: none.",
+    )
     warm_up: str = setting(
         "needed",
         "Programs to compile before the first request: all, or those that are needed to "

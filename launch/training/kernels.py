@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping
 
 from flax import nnx
 
-from launch.emulation import provide_nki
-
 COMPILER, NKI = "compiler", "nki"
 
 
@@ -14,8 +12,10 @@ def _leave_to_the_compiler(model: nnx.Module) -> None:
 
 
 def _use_nki(model: nnx.Module) -> None:
+    # Only now: estimates take a second to import, and kernels import `nki`.
+    from launch.emulation import provide_nki
+
     provide_nki()
-    # Only now: kernels import `nki`.
     from models.kernels.layers import use_kernels
 
     use_kernels(model)

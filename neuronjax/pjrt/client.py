@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from neuronjax import __version__, options
+from neuronjax import options
 from neuronjax.errors import ConfigurationError
 from neuronjax.jaxlib_api import PLATFORM, compile_options, coordinator
 from neuronjax.pjrt import abi
@@ -93,7 +93,7 @@ def Client_PlatformName(plugin: Plugin, args: Any) -> None:
 
 def Client_PlatformVersion(plugin: Plugin, args: Any) -> None:
     client = plugin.handles[args.client].client
-    text = platform_version(__version__, client.machine, client.policy)
+    text = platform_version(client.machine, client.policy)
     args.platform_version, args.platform_version_size = plugin.strings(text)
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import cache, lru_cache
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
+from neuronjax import __version__
 from neuronjax.hlo.layouts import row_major
 from neuronjax.legalize.policy import Policy
 from neuronjax.legalize.report import Reporter
@@ -18,6 +21,8 @@ from neuronjax.pjrt.values import SMALL_BYTES, template
 from neuronjax.runtime.client import Client
 from neuronjax.runtime.device import MEMORY_KINDS, Attribute, Device, Memory
 from neuronjax.runtime.value import MOST_SPECS, ShardedValue, ValueSpec
+
+_SOURCES = Path(__file__).parents[1]
 
 
 class DeviceDescription:
@@ -138,10 +143,19 @@ class TopologyState:
 
 
 @cache
-def platform_version(version: str, machine: Machine, policy: Policy) -> str:
+def platform_version(machine: Machine, policy: Policy) -> str:
     """What JAX puts into the keys of its compilation cache beside the program: all that decides
     what a program is compiled to."""
-    return f"neuronjax {version} {machine.target} lnc={machine.lnc} {policy.digest()}"
+    setting = f"{machine.target} lnc={machine.lnc} {policy.digest()}"
+    return f"neuronjax {__version__} {setting} {sources_digest(_SOURCES)}"
+
+
+def sources_digest(folder: Path) -> str:
+    """Tells apart the states of a folder of Python files that somebody edits: by their names, sizes
+    and times of change."""
+    files = ((file, file.stat()) for file in sorted(folder.rglob("*.py")))
+    states = [(str(file), state.st_size, state.st_mtime_ns) for file, state in files]
+    return sha256(repr(states).encode()).hexdigest()[:16]
 
 
 def memory_at(state: ClientState, device: int | None, memory: int | None) -> Memory:

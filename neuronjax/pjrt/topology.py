@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from neuronjax import __version__, options
+from neuronjax import options
 from neuronjax.errors import ConfigurationError, SerializationError, quoted
 from neuronjax.jaxlib_api import PLATFORM, compile_options
 from neuronjax.legalize.policy import policy_of
@@ -85,7 +85,7 @@ def TopologyDescription_PlatformVersion(plugin: Plugin, args: Any) -> None:
     """Never the version of a client: JAX would compile through the client that has the same, with
     the interpreter locked, and here a compile of another thread needs the interpreter."""
     topology = plugin.handles[args.topology]
-    text = platform_version(__version__, topology.machine, topology.policy) + ", ahead of time"
+    text = platform_version(topology.machine, topology.policy) + ", ahead of time"
     args.platform_version, args.platform_version_size = plugin.strings(text)
 
 

@@ -76,6 +76,7 @@ def started(directory: Path) -> Iterator[Started]:
             *(sys.executable, "-m", "launch.serve", f"--model={directory}", "--port=0"),
             *("--max_num_seqs=4", "--num_seqs_buckets=4", "--prefill_rows_buckets=1"),
             *("--prefill_buckets=16", "--max_num_batched_tokens=16", "--warm_up=all"),
+            "--compilation_cache_dir=",
         ],
         stderr=subprocess.PIPE,
         text=True,

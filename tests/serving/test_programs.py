@@ -28,6 +28,7 @@ SMALL = (
     "--prefill_buckets=64",
     "--prefill_rows_buckets=1",
     "--max_num_batched_tokens=64",
+    "--compilation_cache_dir=",
 )
 
 
