@@ -57,8 +57,12 @@ def _comparisons(op: Op) -> int:
 
 def _needed(op: Op) -> list[Value]:
     """The operands, and values from around that regions use."""
-    captured = (value for region in op.regions for value in region.captured())
-    return list(dict.fromkeys((*op.operands, *captured)))
+    return list(dict.fromkeys((*op.operands, *_captured(op))))
+
+
+def _captured(op: Op) -> dict[Value, None]:
+    """Values from around that regions use, each once, in order."""
+    return dict.fromkeys(value for region in op.regions for value in region.captured())
 
 
 def module_text(op: Op) -> str:
@@ -113,8 +117,10 @@ def _placed(op: Op, stands: Mapping[Value, ir.Value]) -> ir.Operation:
         return created(op, [stands[value] for value in op.operands])
     clone = op.mlir.clone()
     _strip(clone)
-    for old, value in zip(_outer_values(op.mlir), _needed(op), strict=True):
+    for old, value in zip(_outer_values(op.mlir), _captured(op), strict=True):
         _replace(clone, old, stands[value])
+    for index, value in enumerate(op.operands):  # two of them may have become one
+        clone.operands[index] = stands[value]
     return clone
 
 
@@ -129,18 +135,18 @@ def _strip(operation: ir.Operation) -> None:
 
 
 def _outer_values(twin: ir.Operation) -> list[ir.Value]:
-    """MLIR values from outside that an operation and its regions use, each once, in order."""
+    """MLIR values from outside that the regions of an operation use, each once, in order."""
     outer_values: list[ir.Value] = []
     inside: set[ir.Value] = set()
 
     def visit(operation: ir.Operation) -> None:
-        for operand in operation.operands:
-            if operand not in inside and operand not in outer_values:
-                outer_values.append(operand)
         for region in operation.regions:
             for block in region.blocks:
                 inside.update(block.arguments)
                 for inner in block.operations:
+                    for operand in inner.operation.operands:
+                        if operand not in inside and operand not in outer_values:
+                            outer_values.append(operand)
                     visit(inner.operation)
                     inside.update(inner.operation.results)
 

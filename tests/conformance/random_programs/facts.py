@@ -67,7 +67,7 @@ class Facts:
         if self.bound > float(info.max):
             facts = replace(facts, bound=float(info.max), special=True)
         if not self.quantum or facts.bound / self.quantum > 2.0 ** (info.nmant + 1):
-            facts = replace(facts, quantum=0.0)
+            facts = replace(facts, quantum=0.0, bound=facts.bound * (1 + float(info.eps)))
             if not self.exact:  # a difference, however small, can change what it is rounded to
                 facts = facts.loosened(relative=float(info.eps))
         return facts
