@@ -11,22 +11,7 @@ from models.encoder.disentangled import Disentangled
 from models.encoder.model import Encoder
 from models.encoder.ngrams import NGrams
 from models.encoder.span import SpanConvolution
-from models.encoder.weights import (
-    ALBERT,
-    BERT,
-    CONVBERT,
-    DEBERTA,
-    DEBERTA_V2,
-    DISTILBERT,
-    ELECTRA,
-    ESM,
-    MOBILEBERT,
-    MPNET,
-    ROBERTA,
-    ROFORMER,
-    XLM,
-    Layout,
-)
+from models.encoder.weights import LAYOUTS
 from models.layers.rotary import Rotary
 from models.layers.text_heads import CLASSES, TextHeadConfig
 from models.settings import read_settings
@@ -311,7 +296,7 @@ class Family:
     classes: str  # what its classes' names begin with
     model_type: str
     read_config: Callable[[Fields, str], EncoderConfig]
-    layout: Layout
+    layout: str | None = None  # in keys.json, if not that of the model type
     tasks: Sequence[str] = tuple(CLASSES)
     class_names: Mapping[str, str] = field(default_factory=dict)  # by task, of unusual ones
 
@@ -328,7 +313,7 @@ class Family:
             task=task,
             read_config=read_config,
             model=Encoder,
-            keys=self.layout.table,
+            keys=LAYOUTS[self.layout or self.model_type].table,
             refine=_refine,
         )
 
@@ -341,21 +326,21 @@ _XLM_CLASSES = {
 }
 
 FAMILIES = (
-    Family("Bert", "bert", _bert, BERT),
-    Family("Roberta", "roberta", _roberta, ROBERTA),
-    Family("Camembert", "camembert", _roberta, ROBERTA),
-    Family("XLMRoberta", "xlm-roberta", _roberta, ROBERTA),
-    Family("DistilBert", "distilbert", _distilbert, DISTILBERT),
-    Family("Albert", "albert", _albert, ALBERT),
-    Family("Electra", "electra", _electra, ELECTRA),
-    Family("MPNet", "mpnet", _mpnet, MPNET),
-    Family("RoFormer", "roformer", _roformer, ROFORMER),
-    Family("DebertaV2", "deberta-v2", _deberta_v2, DEBERTA_V2),
-    Family("Deberta", "deberta", _deberta, DEBERTA, tasks=_DEBERTA_TASKS),
-    Family("XLM", "xlm", _xlm, XLM, class_names=_XLM_CLASSES),
-    Family("Flaubert", "flaubert", _flaubert, XLM, class_names=_XLM_CLASSES),
-    Family("MobileBert", "mobilebert", _mobilebert, MOBILEBERT),
-    Family("ConvBert", "convbert", _convbert, CONVBERT),
-    Family("Esm", "esm", _esm, ESM, tasks=_ESM_TASKS),
+    Family("Bert", "bert", _bert),
+    Family("Roberta", "roberta", _roberta),
+    Family("Camembert", "camembert", _roberta, "roberta"),
+    Family("XLMRoberta", "xlm-roberta", _roberta, "roberta"),
+    Family("DistilBert", "distilbert", _distilbert),
+    Family("Albert", "albert", _albert),
+    Family("Electra", "electra", _electra),
+    Family("MPNet", "mpnet", _mpnet),
+    Family("RoFormer", "roformer", _roformer),
+    Family("DebertaV2", "deberta-v2", _deberta_v2),
+    Family("Deberta", "deberta", _deberta, tasks=_DEBERTA_TASKS),
+    Family("XLM", "xlm", _xlm, class_names=_XLM_CLASSES),
+    Family("Flaubert", "flaubert", _flaubert, "xlm", class_names=_XLM_CLASSES),
+    Family("MobileBert", "mobilebert", _mobilebert),
+    Family("ConvBert", "convbert", _convbert),
+    Family("Esm", "esm", _esm, tasks=_ESM_TASKS),
 )
 ARCHITECTURES = tuple(family.architecture(task) for family in FAMILIES for task in family.tasks)

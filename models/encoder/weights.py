@@ -1,11 +1,14 @@
 """Key tables of encoders: the tensors of Hugging Face checkpoints and their parameters."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from models.encoder.config import EncoderConfig
+from models.published.records import read_records
 from models.weights.rows import dense_rows, norm_rows
 from models.weights.table import KeyTable, Row, row
 from models.weights.text_heads import HeadKeys
@@ -65,6 +68,8 @@ class BlockKeys:
         for name, part in ((self.up, "up"), (self.down, "down")):
             yield from dense_rows(key(name), f"{parameter}.mlp.{part}", kernel, bias)
         yield from norm_rows(key(self.mlp_norm), f"{parameter}.mlp_norm")
+        yield from _bottleneck_rows(key, parameter)
+        yield from _span_rows(key, f"{parameter}.attention.span")
 
     def _apart(self, key: Callable[[str], str], parameter: str) -> Iterator[Row]:
         for part, name in (("query", self.query), ("key", self.key), ("value", self.value)):
@@ -73,15 +78,40 @@ class BlockKeys:
             yield from dense_rows(key(name), f"{parameter}.attention.{part}", kernel, bias)
 
 
+def _bottleneck_rows(key: Callable[[str], str], parameter: str) -> Iterator[Row]:
+    """What MobileBERT's blocks have besides."""
+    for theirs, ours in (
+        ("bottleneck.input", "narrow"),
+        ("bottleneck.attention", "look"),
+        ("output.bottleneck", "wide"),
+    ):
+        yield from dense_rows(key(f"{theirs}.dense"), f"{parameter}.{ours}.dense")
+        yield from norm_rows(key(f"{theirs}.LayerNorm"), f"{parameter}.{ours}.norm")
+    early = "ffn.{{k}}."  # doubled braces: `key` fills in the number of the block
+    for theirs, ours in (("intermediate", "up"), ("output", "down")):
+        yield from dense_rows(key(f"{early}{theirs}.dense"), f"{parameter}.early_mlps.{{k}}.{ours}")
+    yield from norm_rows(key(f"{early}output.LayerNorm"), f"{parameter}.early_norms.{{k}}")
+
+
+def _span_rows(key: Callable[[str], str], span: str) -> Iterator[Row]:
+    """What ConvBERT's attention has besides."""
+    theirs = "attention.self.key_conv_attn_layer"
+    for part in ("depthwise", "pointwise"):
+        yield row(key(f"{theirs}.{part}.weight"), f"{span}_{part}.kernel", CONV_1D)
+    yield row(key(f"{theirs}.bias"), f"{span}_bias")
+    yield from dense_rows(key("attention.self.conv_kernel_layer"), f"{span}_weights", OUTPUT_KERNEL)
+    yield from dense_rows(key("attention.self.conv_out_layer"), f"{span}_value", KERNEL, FLAT)
+
+
 @dataclass(frozen=True)
 class Layout:
     """The keys of a family.
 
     Attributes:
       prefix: of the encoder's keys in checkpoints with a head.
-      block: the key of a part of block number i, or of block l of group g.
       parts: of the keys of a block.
       heads: by task.
+      block: the key of a part of block number i, or of block l of group g.
       pooler: the pooler's key in the encoder; the encoders with some heads have one unused.
       project: the key of the projection of the embeddings.
       embeddings: the keys of the tables of words, positions and types.
@@ -92,12 +122,12 @@ class Layout:
     """
 
     prefix: str
-    block: str
     parts: BlockKeys
     heads: Mapping[str, HeadKeys]
+    block: str = "encoder.layer.{i}."
     pooler: str | None = "pooler"
     project: str = "embeddings_project"
-    embeddings: tuple[str, str, str] = (
+    embeddings: Sequence[str] = (
         "embeddings.word_embeddings",
         "embeddings.position_embeddings",
         "embeddings.token_type_embeddings",
@@ -105,7 +135,7 @@ class Layout:
     embedding_norm: str = "embeddings.LayerNorm"
     relative: str = "encoder.relative_attention_bias.weight"
     inside: str = PARTS
-    others: tuple[str, ...] = ()
+    others: Sequence[str] = ()
 
     def table(self, config: EncoderConfig) -> KeyTable:
         """The key table for one config: encoders alone are stored without the prefix."""
@@ -160,285 +190,12 @@ class Layout:
         return () if self.pooler is None else (re.escape(f"{prefix}{self.pooler}.") + ".*",)
 
 
-_SHARED = {
-    "token-classification": HeadKeys(output="classifier"),
-    "question-answering": HeadKeys(output="qa_outputs"),
+def _layout(record: Mapping[str, Any]) -> Layout:
+    heads = {task: HeadKeys(**keys) for task, keys in record["heads"].items()}
+    return Layout(**{**record, "parts": BlockKeys(**record["parts"]), "heads": heads})
+
+
+LAYOUTS = {
+    name: _layout(record) for name, record in read_records(Path(__file__).with_name("keys.json"))
 }
-
-_BERT_PARTS = BlockKeys(
-    query="attention.self.query",
-    key="attention.self.key",
-    value="attention.self.value",
-    output="attention.output.dense",
-    attention_norm="attention.output.LayerNorm",
-    up="intermediate.dense",
-    down="output.dense",
-    mlp_norm="output.LayerNorm",
-)
-_BERT_POOLER = "{prefix}pooler.dense"
-_POOLED = HeadKeys(transform=_BERT_POOLER, output="classifier")
-_TWO_LAYERS = HeadKeys(transform="classifier.dense", output="classifier.out_proj")
-
-BERT = Layout(
-    prefix="bert",
-    block="encoder.layer.{i}.",
-    parts=_BERT_PARTS,
-    heads={
-        **_SHARED,
-        "feature-extraction": HeadKeys(transform=_BERT_POOLER),
-        "fill-mask": HeadKeys(
-            transform="cls.predictions.transform.dense",
-            norm="cls.predictions.transform.LayerNorm",
-            table="cls.predictions.decoder",
-            vocab_bias="cls.predictions.bias",
-        ),
-        "text-classification": _POOLED,
-        "multiple-choice": _POOLED,
-    },
-    others=(r"cls\.seq_relationship\..*",),
-)
-
-_ROBERTA_HEADS = {
-    **_SHARED,
-    "feature-extraction": HeadKeys(transform=_BERT_POOLER),
-    "fill-mask": HeadKeys(
-        transform="lm_head.dense",
-        norm="lm_head.layer_norm",
-        table="lm_head.decoder",
-        vocab_bias="lm_head.bias",
-    ),
-    "text-classification": _TWO_LAYERS,
-    "multiple-choice": _POOLED,
-}
-ROBERTA = Layout("roberta", "encoder.layer.{i}.", _BERT_PARTS, _ROBERTA_HEADS)
-
-MPNET = Layout(
-    prefix="mpnet",
-    block="encoder.layer.{i}.",
-    parts=BlockKeys(
-        query="attention.attn.q",
-        key="attention.attn.k",
-        value="attention.attn.v",
-        output="attention.attn.o",
-        attention_norm="attention.LayerNorm",
-        up="intermediate.dense",
-        down="output.dense",
-        mlp_norm="output.LayerNorm",
-    ),
-    heads=_ROBERTA_HEADS,
-)
-
-_DISTILBERT_CLASSIFIER = HeadKeys(transform="pre_classifier", output="classifier")
-DISTILBERT = Layout(
-    prefix="distilbert",
-    block="transformer.layer.{i}.",
-    parts=BlockKeys(
-        query="attention.q_lin",
-        key="attention.k_lin",
-        value="attention.v_lin",
-        output="attention.out_lin",
-        attention_norm="sa_layer_norm",
-        up="ffn.lin1",
-        down="ffn.lin2",
-        mlp_norm="output_layer_norm",
-    ),
-    heads={
-        **_SHARED,
-        "feature-extraction": HeadKeys(),
-        "fill-mask": HeadKeys(
-            transform="vocab_transform",
-            norm="vocab_layer_norm",
-            table="vocab_projector",
-            vocab_bias="vocab_projector.bias",
-        ),
-        "text-classification": _DISTILBERT_CLASSIFIER,
-        "multiple-choice": _DISTILBERT_CLASSIFIER,
-    },
-    pooler=None,
-)
-
-_ALBERT_POOLED = HeadKeys(transform="{prefix}pooler", output="classifier")
-ALBERT = Layout(
-    prefix="albert",
-    block="encoder.albert_layer_groups.{g}.albert_layers.{l}.",
-    parts=BlockKeys(
-        query="attention.query",
-        key="attention.key",
-        value="attention.value",
-        output="attention.dense",
-        attention_norm="attention.LayerNorm",
-        up="ffn",
-        down="ffn_output",
-        mlp_norm="full_layer_layer_norm",
-    ),
-    heads={
-        **_SHARED,
-        "feature-extraction": HeadKeys(transform="{prefix}pooler"),
-        "fill-mask": HeadKeys(
-            transform="predictions.dense",
-            norm="predictions.LayerNorm",
-            table="predictions.decoder",
-            vocab_bias="predictions.bias",
-        ),
-        "text-classification": _ALBERT_POOLED,
-        "multiple-choice": _ALBERT_POOLED,
-    },
-    project="encoder.embedding_hidden_mapping_in",
-    others=(r"sop_classifier\..*",),
-)
-
-ELECTRA = Layout(
-    prefix="electra",
-    block="encoder.layer.{i}.",
-    parts=_BERT_PARTS,
-    heads={
-        **_SHARED,
-        "feature-extraction": HeadKeys(),
-        "fill-mask": HeadKeys(
-            transform="generator_predictions.dense",
-            norm="generator_predictions.LayerNorm",
-            table="generator_lm_head",
-            vocab_bias="generator_lm_head.bias",
-        ),
-        "text-classification": _TWO_LAYERS,
-        "multiple-choice": HeadKeys(transform="sequence_summary.summary", output="classifier"),
-    },
-    pooler=None,
-)
-
-ROFORMER = Layout(
-    prefix="roformer",
-    block="encoder.layer.{i}.",
-    parts=replace(_BERT_PARTS, interleaved=True),
-    heads={
-        **BERT.heads,
-        "feature-extraction": HeadKeys(),
-        "text-classification": _TWO_LAYERS,
-        "multiple-choice": HeadKeys(output="classifier"),
-    },
-    pooler=None,
-    others=(r"(roformer\.)?encoder\.embed_positions\.weight",),
-)
-
-_DEBERTA_POOLED = HeadKeys(transform="pooler.dense", output="classifier")
-DEBERTA_V2 = Layout(
-    prefix="deberta",
-    block="encoder.layer.{i}.",
-    parts=replace(
-        _BERT_PARTS,
-        query="attention.self.query_proj",
-        key="attention.self.key_proj",
-        value="attention.self.value_proj",
-    ),
-    heads={
-        **BERT.heads,
-        "feature-extraction": HeadKeys(),
-        "text-classification": _DEBERTA_POOLED,
-        "multiple-choice": _DEBERTA_POOLED,
-    },
-    pooler=None,
-    relative="encoder.rel_embeddings.weight",
-    inside=r"^(embeddings|encoder)\.",
-    others=(r"(lm|mask)_predictions\..*",),
-)
-DEBERTA = replace(
-    DEBERTA_V2,
-    parts=replace(
-        _BERT_PARTS,
-        query="attention.self.q_bias",
-        value="attention.self.v_bias",
-        fused="attention.self.in_proj",
-        position_key="attention.self.pos_proj",
-        position_query="attention.self.pos_q_proj",
-    ),
-)
-
-_XLM_HEAD = HeadKeys(output="sequence_summary.summary")
-XLM = Layout(
-    prefix="transformer",
-    block="",
-    parts=BlockKeys(
-        query="attentions.{i}.q_lin",
-        key="attentions.{i}.k_lin",
-        value="attentions.{i}.v_lin",
-        output="attentions.{i}.out_lin",
-        attention_norm="layer_norm1.{i}",
-        up="ffns.{i}.lin1",
-        down="ffns.{i}.lin2",
-        mlp_norm="layer_norm2.{i}",
-    ),
-    heads={
-        **_SHARED,
-        "feature-extraction": HeadKeys(),
-        "fill-mask": HeadKeys(table="pred_layer.proj", vocab_bias="pred_layer.proj.bias"),
-        "text-classification": _XLM_HEAD,
-        "multiple-choice": HeadKeys(transform="sequence_summary.summary", output="logits_proj"),
-    },
-    pooler=None,
-    embeddings=("embeddings", "position_embeddings", "token_type_embeddings"),
-    embedding_norm="layer_norm_emb",
-    inside=r"^((position_|lang_)?embeddings|layer_norm_emb|attentions|layer_norm[12]|ffns)\.",
-)
-
-ESM = Layout(
-    prefix="esm",
-    block="encoder.layer.{i}.",
-    parts=replace(_BERT_PARTS, attention_norm="attention.LayerNorm", mlp_norm="LayerNorm"),
-    heads=_ROBERTA_HEADS,
-    embedding_norm="embeddings.layer_norm",
-    others=(r"(.*\.)?inv_freq",),
-)
-
-
-class _BottleneckKeys(BlockKeys):
-    """Keys of MobileBERT's blocks."""
-
-    def rows(self, key: Callable[[str], str], parameter: str) -> Iterator[Row]:
-        yield from super().rows(key, parameter)
-        for theirs, ours in (
-            ("bottleneck.input", "narrow"),
-            ("bottleneck.attention", "look"),
-            ("output.bottleneck", "wide"),
-        ):
-            yield from dense_rows(key(f"{theirs}.dense"), f"{parameter}.{ours}.dense")
-            yield from norm_rows(key(f"{theirs}.LayerNorm"), f"{parameter}.{ours}.norm")
-        early = "ffn.{{k}}."  # doubled braces: `key` fills in the number of the block
-        for theirs, ours in (("intermediate", "up"), ("output", "down")):
-            yield from dense_rows(
-                key(f"{early}{theirs}.dense"), f"{parameter}.early_mlps.{{k}}.{ours}"
-            )
-        yield from norm_rows(key(f"{early}output.LayerNorm"), f"{parameter}.early_norms.{{k}}")
-
-
-MOBILEBERT = replace(
-    BERT,
-    prefix="mobilebert",
-    parts=_BottleneckKeys(**vars(_BERT_PARTS)),
-    heads={
-        **BERT.heads,
-        "fill-mask": replace(BERT.heads["fill-mask"], vocab_rest="cls.predictions.dense"),
-    },
-    project="embeddings.embedding_transformation",
-)
-
-
-class _SpanKeys(BlockKeys):
-    """Keys of ConvBERT's blocks."""
-
-    def rows(self, key: Callable[[str], str], parameter: str) -> Iterator[Row]:
-        yield from super().rows(key, parameter)
-        theirs, ours = "attention.self.key_conv_attn_layer", f"{parameter}.attention.span"
-        for part in ("depthwise", "pointwise"):
-            yield row(key(f"{theirs}.{part}.weight"), f"{ours}_{part}.kernel", CONV_1D)
-        yield row(key(f"{theirs}.bias"), f"{ours}_bias")
-        weights = key("attention.self.conv_kernel_layer")
-        yield from dense_rows(weights, f"{ours}_weights", OUTPUT_KERNEL)
-        yield from dense_rows(key("attention.self.conv_out_layer"), f"{ours}_value", KERNEL, FLAT)
-
-
-CONVBERT = replace(
-    ELECTRA,
-    prefix="convbert",
-    parts=_SpanKeys(**vars(_BERT_PARTS)),
-    heads={**ELECTRA.heads, "multiple-choice": HeadKeys(output="classifier")},
-)
+"""The layouts of keys.json by name: of a family, or of several whose keys are the same."""

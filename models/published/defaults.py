@@ -5,6 +5,7 @@ A record is for a `model_type`, for a class of diffusers, which has none, or for
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from models.published.records import read_records
@@ -26,5 +27,5 @@ class Defaults:
 
 
 DEFAULTS: Mapping[str, Defaults] = {
-    name: Defaults(**record) for name, record in read_records("defaults").items()
+    name: Defaults(**record) for name, record in read_records(Path(__file__).with_suffix(".json"))
 }

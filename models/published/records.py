@@ -1,16 +1,17 @@
-"""Records of the JSON files beside this one."""
+"""Records of JSON files, which may be like one another."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 
-def read_records(file: str) -> dict[str, dict[str, Any]]:
-    """The records of a file by name. The objects of a record stand on top of those of the record
-    that `like` names; everything else is its own."""
-    records = json.loads((Path(__file__).parent / f"{file}.json").read_text())
-    return {name: _whole(records, name) for name in records}
+def read_records(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The records of a file with their names. The objects of a record stand on top of those of the
+    record that `like` names; everything else is its own."""
+    records = json.loads(file.read_text())
+    for name in records:
+        yield name, _whole(records, name)
 
 
 def _whole(records: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ how many weights the publisher counts, and `refused` why the model cannot be bui
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from models.published.records import read_records
@@ -26,7 +27,9 @@ class Published:
 
 
 RECORDS: Mapping[str, Published] = {
-    name: Published(**record) for file in FILES for name, record in read_records(file).items()
+    name: Published(**record)
+    for file in FILES
+    for name, record in read_records(Path(__file__).with_name(f"{file}.json"))
 }
 """Name -> what is published of it."""
 
