@@ -28,7 +28,7 @@ class TextDecoder(TextReader):
             )
         self.config = config
         self.decoder = Decoder(config, rngs=rngs)
-        self.head = TextHead.of(config, rngs)
+        self.head = TextHead(config, rngs=rngs)
 
     @property
     def words(self) -> Embedding:

@@ -10,7 +10,7 @@ from flax import nnx
 
 from models.layers.blocks import BlockShape
 from models.layers.cache import KVCache
-from models.layers.linear import Linear
+from models.layers.factory import LayerFactory
 from models.layers.norms import Affine
 from models.layers.rotary import Turn
 
@@ -28,14 +28,8 @@ class Resize(nnx.Module):
 
     def __init__(self, shape: BlockShape, axes: dict[str, int], *, rngs: nnx.Rngs) -> None:
         start, end = axes
-        self.dense = Linear(
-            {start: axes[start]},
-            {end: axes[end]},
-            bias=True,
-            stddev=shape.initializer_range,
-            param_dtype=shape.param_dtype,
-            rngs=rngs,
-        )
+        make = LayerFactory.of(shape, rngs)
+        self.dense = make.linear(axes[start], axes[end], axes=(start, end))
         self.norm = Affine(axes[end], param_dtype=shape.param_dtype)
 
     def __call__(self, x: jax.Array, residual: jax.Array | None = None) -> jax.Array:

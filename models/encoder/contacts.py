@@ -7,9 +7,8 @@ Axis names: B proteins, T tokens, R = T - 2 residues, C heads of all layers.
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.typing import DTypeLike
 
-from models.layers.linear import Linear
+from models.layers.factory import LayerFactory
 
 _END = 2  # the token after a protein
 
@@ -17,17 +16,8 @@ _END = 2  # the token after a protein
 class Contacts(nnx.Module):
     """A logistic regression on every head's attention between two residues."""
 
-    def __init__(
-        self, heads: int, *, stddev: float, param_dtype: DTypeLike, rngs: nnx.Rngs
-    ) -> None:
-        self.regression = Linear(
-            {"maps": heads},
-            {"contact": 1},
-            bias=True,
-            stddev=stddev,
-            param_dtype=param_dtype,
-            rngs=rngs,
-        )
+    def __init__(self, heads: int, make: LayerFactory) -> None:
+        self.regression = make.dense({"maps": heads}, {"contact": 1})
 
     def __call__(
         self, attentions: jax.Array, tokens: jax.Array, real: jax.Array | None

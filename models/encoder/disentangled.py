@@ -15,8 +15,8 @@ from jax.typing import DTypeLike
 from models.errors import ConfigError
 from models.layers.attention import Attention
 from models.layers.cache import KVCache
+from models.layers.factory import LayerFactory
 from models.layers.linear import Linear
-from models.layers.norms import LayerNorm
 from models.layers.products import einsum_fp32
 
 CONTENT_TO_POSITION, POSITION_TO_CONTENT = "c2p", "p2c"
@@ -74,19 +74,11 @@ class DistanceVectors(nnx.Module):
     """A vector for each distance."""
 
     def __init__(
-        self,
-        config: Disentangled,
-        dim: int,
-        *,
-        norm_eps: float,
-        stddev: float,
-        param_dtype: DTypeLike,
-        rngs: nnx.Rngs,
+        self, config: Disentangled, dim: int, make: LayerFactory, *, norm_eps: float
     ) -> None:
         self.config = config
-        vectors = stddev * jax.random.normal(rngs.params(), (2 * config.span, dim), param_dtype)
-        self.table = nnx.Param(vectors, axes=("positions", "features"))
-        self.norm = LayerNorm(dim, eps=norm_eps, param_dtype=param_dtype) if config.normed else None
+        self.table = make.table(positions=2 * config.span, features=dim)
+        self.norm = make.layer_norm(dim, norm_eps) if config.normed else None
 
     def __call__(self, length: int, dtype: DTypeLike) -> jax.Array:
         """[2T - 1, D], from the farthest key before a query to the farthest behind it."""
@@ -99,16 +91,7 @@ class DisentangledAttention(Attention):
     """Self-attention whose scores are sums: of tokens, of a query and the distance of a key, and of
     a key and the distance of a query."""
 
-    def __init__(
-        self,
-        config: Disentangled,
-        dim: int,
-        num_heads: int,
-        *,
-        stddev: float,
-        param_dtype: DTypeLike,
-        rngs: nnx.Rngs,
-    ) -> None:
+    def __init__(self, config: Disentangled, dim: int, num_heads: int, make: LayerFactory) -> None:
         head_dim = dim // num_heads
         super().__init__(
             dim,
@@ -119,23 +102,16 @@ class DisentangledAttention(Attention):
             key_bias=config.biases,
             out_bias=True,
             scale=(head_dim * (1 + len(config.scores))) ** -0.5,
-            stddev=stddev,
-            out_stddev=stddev,
-            param_dtype=param_dtype,
-            rngs=rngs,
+            stddev=make.stddev,
+            out_stddev=make.stddev,
+            param_dtype=make.param_dtype,
+            rngs=make.rngs,
         )
 
         def project(score: str, bias: bool) -> Linear | None:
             if config.shared or score not in config.scores:
                 return None
-            return Linear(
-                {"dim": dim},
-                {"heads": num_heads, "head_dim": head_dim},
-                bias=bias,
-                stddev=stddev,
-                param_dtype=param_dtype,
-                rngs=rngs,
-            )
+            return make.dense({"dim": dim}, {"heads": num_heads, "head_dim": head_dim}, bias=bias)
 
         self.config = config
         self.position_key = project(CONTENT_TO_POSITION, config.biases)

@@ -10,6 +10,7 @@ from flax import nnx
 from models.layers.activations import activation
 from models.layers.axes import make_bias
 from models.layers.blocks import BlockShape
+from models.layers.factory import LayerFactory
 
 
 class GroupedLinear(nnx.Module):
@@ -19,9 +20,7 @@ class GroupedLinear(nnx.Module):
         self, shape: BlockShape, groups: int, axes: dict[str, int], *, rngs: nnx.Rngs
     ) -> None:
         (_, outside) = axes
-        sizes = (groups, *axes.values())
-        values = jax.random.normal(rngs.params(), sizes, shape.param_dtype)
-        self.kernel = nnx.Param(shape.initializer_range * values, axes=("groups", *axes))
+        self.kernel = LayerFactory.of(shape, rngs).table(groups=groups, **axes)
         self.bias = make_bias({"groups": groups, outside: axes[outside]}, shape.param_dtype)
 
     def __call__(self, x: jax.Array) -> jax.Array:

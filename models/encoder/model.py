@@ -4,8 +4,6 @@ attention and a feed-forward block. What the families have beyond it is switched
 Axis names: B texts, C choices, T tokens, D model width.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -21,7 +19,7 @@ from models.errors import InputError
 from models.layers.attention import Attention
 from models.layers.blocks import residual
 from models.layers.embedding import Embedding, check_length
-from models.layers.linear import Linear
+from models.layers.factory import LayerFactory
 from models.layers.masks import text_mask
 from models.layers.norms import Affine, LayerNorm
 from models.layers.relative import RelativeBias
@@ -42,32 +40,20 @@ class Embeddings(nnx.Module):
         # Not split by vocabulary: RoBERTa has 50,265 tokens, which few meshes divide.
         # Projected words are what position and type are added to, if they are trigrams.
         width = config.dim if config.trigrams else config.embedding_dim
+        make = LayerFactory.of(config, rngs)
 
-        def embedding(size: int, dim: int = width) -> Embedding:
-            return Embedding(
-                size,
-                dim,
-                axis="tokens",
-                stddev=config.initializer_range,
-                param_dtype=config.param_dtype,
-                rngs=rngs,
-            )
+        def table(size: int, dim: int = width) -> Embedding:
+            return make.embedding(size, dim, "tokens")
 
         self.config = config
-        self.word = embedding(config.vocab_size, config.embedding_dim)
-        self.position = embedding(config.num_positions) if config.has_position_table else None
-        self.type = embedding(config.type_vocab_size) if config.type_vocab_size else None
-        self.language = embedding(config.languages) if config.languages else None
+        self.word = table(config.vocab_size, config.embedding_dim)
+        self.position = table(config.num_positions) if config.has_position_table else None
+        self.type = table(config.type_vocab_size) if config.type_vocab_size else None
+        self.language = table(config.languages) if config.languages else None
         self.norm = _embedding_norm(config, width)
+        joined = (3 if config.trigrams else 1) * config.embedding_dim
         self.project = (
-            Linear(
-                {"features": (3 if config.trigrams else 1) * config.embedding_dim},
-                {"dim": config.dim},
-                bias=True,
-                stddev=config.initializer_range,
-                param_dtype=config.param_dtype,
-                rngs=rngs,
-            )
+            make.linear(joined, config.dim, axes=("features", "dim"))
             if config.embedding_projection
             else None
         )
@@ -143,15 +129,11 @@ def _trigrams(x: jax.Array, segments: jax.Array | None) -> jax.Array:
 
 
 def _attention(config: EncoderConfig, rngs: nnx.Rngs) -> Attention:
-    made: dict[str, Any] = {
-        "stddev": config.initializer_range,
-        "param_dtype": config.param_dtype,
-        "rngs": rngs,
-    }
+    make = LayerFactory.of(config, rngs)
     if config.disentangled is not None:
-        return DisentangledAttention(config.disentangled, config.dim, config.num_heads, **made)
+        return DisentangledAttention(config.disentangled, config.dim, config.num_heads, make)
     if config.span is not None:
-        return SpanAttention(config.span, config.dim, **made)
+        return SpanAttention(config.span, config.dim, make)
     return config.block.attention(rngs)
 
 
@@ -206,24 +188,17 @@ class Encoder(TextReader):
         self.config = config
         self.embeddings = Embeddings(config, rngs=rngs)
         self.blocks = nnx.List([_block(config, rngs) for _ in range(config.num_blocks)])
-        self.norm = (
-            LayerNorm(config.dim, eps=config.norm_eps, param_dtype=config.param_dtype)
-            if config.last_norm
-            else None
+        make, eps = LayerFactory.of(config, rngs), config.norm_eps
+        self.norm = make.layer_norm(config.dim, eps) if config.last_norm else None
+        self.ngrams = (
+            None
+            if config.ngrams is None
+            else NGramConvolution(config.ngrams, config.dim, make, norm_eps=eps)
         )
-        self.ngrams = _ngrams(config, rngs)
-        self.relative = _relative(config, rngs)
-        self.contact_head = (
-            Contacts(
-                config.num_layers * config.num_heads,
-                stddev=config.initializer_range,
-                param_dtype=config.param_dtype,
-                rngs=rngs,
-            )
-            if config.contacts
-            else None
-        )
-        self.head = TextHead.of(config, rngs)
+        self.relative = _relative(config, make)
+        maps = config.num_layers * config.num_heads
+        self.contact_head = Contacts(maps, make) if config.contacts else None
+        self.head = TextHead(config, rngs=rngs)
 
     @property
     def words(self) -> Embedding:
@@ -279,38 +254,16 @@ class Encoder(TextReader):
         return None if self.relative is None else self.relative(slots, slots)
 
 
-def _ngrams(config: EncoderConfig, rngs: nnx.Rngs) -> NGramConvolution | None:
-    if config.ngrams is None:
-        return None
-    return NGramConvolution(
-        config.ngrams,
-        config.dim,
-        norm_eps=config.norm_eps,
-        stddev=config.initializer_range,
-        param_dtype=config.param_dtype,
-        rngs=rngs,
-    )
-
-
-def _relative(config: EncoderConfig, rngs: nnx.Rngs) -> RelativeBias | DistanceVectors | None:
+def _relative(config: EncoderConfig, make: LayerFactory) -> RelativeBias | DistanceVectors | None:
     """What blocks know of how far tokens are apart."""
     if config.disentangled is not None:
-        return DistanceVectors(
-            config.disentangled,
-            config.dim,
-            norm_eps=config.norm_eps,
-            stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
+        return DistanceVectors(config.disentangled, config.dim, make, norm_eps=config.norm_eps)
     if not config.relative_buckets:
         return None
     return RelativeBias(
         config.num_heads,
+        make,
         num_buckets=config.relative_buckets,
         max_distance=RELATIVE_DISTANCE,
         bidirectional=True,
-        stddev=config.initializer_range,
-        param_dtype=config.param_dtype,
-        rngs=rngs,
     )

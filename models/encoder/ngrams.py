@@ -8,12 +8,10 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.typing import DTypeLike
 
 from models.errors import ConfigError
 from models.layers.activations import activation
-from models.layers.convolution import Conv
-from models.layers.norms import LayerNorm
+from models.layers.factory import LayerFactory
 
 
 @dataclass(frozen=True)
@@ -35,28 +33,11 @@ class NGrams:
 class NGramConvolution(nnx.Module):
     """norm(output + act(conv(input))) of the first block's input and output."""
 
-    def __init__(
-        self,
-        config: NGrams,
-        dim: int,
-        *,
-        norm_eps: float,
-        stddev: float,
-        param_dtype: DTypeLike,
-        rngs: nnx.Rngs,
-    ) -> None:
+    def __init__(self, config: NGrams, dim: int, make: LayerFactory, *, norm_eps: float) -> None:
         self.act = config.act
-        self.conv = Conv(
-            dim,
-            dim,
-            (config.window,),
-            padding=config.window // 2,
-            axes=("channels", "residual"),
-            stddev=stddev,
-            param_dtype=param_dtype,
-            rngs=rngs,
-        )
-        self.norm = LayerNorm(dim, eps=norm_eps, param_dtype=param_dtype)
+        window, axes = config.window, ("channels", "residual")
+        self.conv = make.conv(dim, dim, (window,), padding=window // 2, axes=axes)
+        self.norm = make.layer_norm(dim, norm_eps)
 
     def __call__(self, x: jax.Array, output: jax.Array, real: jax.Array | None) -> jax.Array:
         """x and output [B, T, D] -> [B, T, D]; padding, where real [B, T] is False, counts as

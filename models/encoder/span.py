@@ -4,16 +4,14 @@ Axis names: B texts, T tokens, D model width, N heads, H head_dim, K window.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
-from jax.typing import DTypeLike
 
 from models.layers.attention import Attention
 from models.layers.axes import fill_up
-from models.layers.convolution import Conv
-from models.layers.linear import Linear
+from models.layers.factory import LayerFactory
 
 
 @dataclass(frozen=True)
@@ -28,15 +26,7 @@ class SpanAttention(Attention):
     """Heads that look at all tokens, and as many that sum up their neighbourhood, with weights that
     are made of a query and the keys of the neighbourhood."""
 
-    def __init__(
-        self,
-        config: SpanConvolution,
-        dim: int,
-        *,
-        stddev: float,
-        param_dtype: DTypeLike,
-        rngs: nnx.Rngs,
-    ) -> None:
+    def __init__(self, config: SpanConvolution, dim: int, make: LayerFactory) -> None:
         count, width = config.num_heads, dim // config.num_heads // 2
         super().__init__(
             dim,
@@ -44,41 +34,21 @@ class SpanAttention(Attention):
             num_kv_heads=count,
             head_dim=width,
             bias=True,
-            stddev=stddev,
-            out_stddev=stddev,
-            param_dtype=param_dtype,
-            rngs=rngs,
+            stddev=make.stddev,
+            out_stddev=make.stddev,
+            param_dtype=make.param_dtype,
+            rngs=make.rngs,
         )
-
-        def linear(in_axes: dict[str, int], out_axes: dict[str, int]) -> Linear:
-            return Linear(
-                in_axes, out_axes, bias=True, stddev=stddev, param_dtype=param_dtype, rngs=rngs
-            )
-
-        def conv(out_channels: int, window: int, groups: int) -> Conv:
-            return Conv(
-                dim,
-                out_channels,
-                (window,),
-                padding=window // 2,
-                groups=groups,
-                bias=False,
-                axes=("channels", "residual"),
-                stddev=stddev,
-                param_dtype=param_dtype,
-                rngs=rngs,
-            )
+        conv = partial(make.conv, dim, bias=False, axes=("channels", "residual"))
 
         self.window, self.count = config.window, count
         heads = {"heads": count, "head_dim": width}
-        self.output = linear({"heads": 2 * count, "head_dim": width}, {"dim": dim})
-        self.span_depthwise = conv(dim, config.window, dim)
-        self.span_pointwise = conv(count * width, 1, 1)
-        self.span_bias = nnx.Param(
-            jnp.zeros((count * width, 1), param_dtype), axes=("residual", "scale")
-        )
-        self.span_weights = linear(heads, {"features": count * config.window})
-        self.span_value = linear({"dim": dim}, heads)
+        self.output = make.dense({"heads": 2 * count, "head_dim": width}, {"dim": dim})
+        self.span_depthwise = conv(dim, (config.window,), padding=config.window // 2, groups=dim)
+        self.span_pointwise = conv(count * width, (1,))
+        self.span_bias = make.constant(residual=count * width, scale=1)
+        self.span_weights = make.dense(heads, {"features": count * config.window})
+        self.span_value = make.dense({"dim": dim}, heads)
 
     def look(self, x: jax.Array, mask: jax.Array | None) -> jax.Array:
         """x [B, T, D], mask as in `dot_product_attention` -> [B, T, D]."""

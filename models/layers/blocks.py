@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from models.layers.attention import Attention
+from models.layers.factory import LayerFactory
 from models.layers.mlp import MLP, GatedMLP
 from models.layers.norms import LayerNorm
 from models.layers.relative import WindowBias
@@ -71,14 +72,8 @@ class BlockShape:
         self, rngs: nnx.Rngs, window: tuple[int, int], *, class_token: bool
     ) -> WindowBias:
         """What attention knows of distances in a window."""
-        return WindowBias(
-            self.num_heads,
-            window,
-            class_token=class_token,
-            stddev=self.initializer_range,
-            param_dtype=self.param_dtype,
-            rngs=rngs,
-        )
+        make = LayerFactory.of(self, rngs)
+        return WindowBias(self.num_heads, window, make, class_token=class_token)
 
     def scale(self) -> nnx.Param[jax.Array] | None:
         """A factor for each number of the residual stream (Touvron et al., "CaiT", 2021)."""

@@ -1,6 +1,6 @@
 """Layers of one model, whose weights are drawn and stored alike."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,13 @@ class LayerFactory:
         axes: tuple[str, str] = ("channels", "dim"),
         bias: bool = True,
     ) -> Linear:
-        return Linear({axes[0]: before}, {axes[1]: after}, bias=bias, **self._weights)
+        return self.dense({axes[0]: before}, {axes[1]: after}, bias=bias)
+
+    def dense(
+        self, in_axes: Mapping[str, int], out_axes: Mapping[str, int], *, bias: bool = True
+    ) -> Linear:
+        """Between tensors whose axes have these names and sizes."""
+        return Linear(in_axes, out_axes, bias=bias, **self._weights)
 
     def conv(self, before: int, after: int, window: int | Sequence[int], **settings: Any) -> Conv:
         """Over images; a number is the size of a square window."""
@@ -50,8 +56,8 @@ class LayerFactory:
     def linear_norm(self, before: int, after: int, **settings: Any) -> LinearNorm:
         return LinearNorm(before, after, **settings, **self._weights)
 
-    def layer_norm(self, dim: int, eps: float) -> LayerNorm:
-        return LayerNorm(dim, eps=eps, param_dtype=self.param_dtype)
+    def layer_norm(self, dim: int, eps: float, *, bias: bool = True) -> LayerNorm:
+        return LayerNorm(dim, eps=eps, bias=bias, param_dtype=self.param_dtype)
 
     def batch_norm(self, dim: int, axis: str = "residual") -> BatchNorm:
         return BatchNorm(dim, axis=axis, param_dtype=self.param_dtype)

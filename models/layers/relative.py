@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.typing import DTypeLike
+
+from models.layers.factory import LayerFactory
 
 
 def buckets_of_distances(num_buckets: int, max_distance: int, *, bidirectional: bool) -> np.ndarray:
@@ -35,20 +36,15 @@ class RelativeBias(nnx.Module):
     def __init__(
         self,
         num_heads: int,
+        make: LayerFactory,
         *,
         num_buckets: int,
         max_distance: int,
         bidirectional: bool,
-        stddev: float,
-        param_dtype: DTypeLike,
-        rngs: nnx.Rngs,
     ) -> None:
         self.num_buckets, self.max_distance = num_buckets, max_distance
         self.bidirectional = bidirectional
-        self.table = nnx.Param(
-            stddev * jax.random.normal(rngs.params(), (num_buckets, num_heads), param_dtype),
-            axes=("buckets", "heads"),
-        )
+        self.table = make.table(buckets=num_buckets, heads=num_heads)
 
     def __call__(self, query_slots: jax.Array, key_slots: jax.Array) -> jax.Array:
         """The bias [N, T, S], FP32, of queries in slots [T] and keys in slots [S]; with slots of
@@ -91,22 +87,12 @@ class WindowBias(nnx.Module):
     """A bias per head and distance of two patches of a window. Bao et al., "BEiT", 2022."""
 
     def __init__(
-        self,
-        num_heads: int,
-        window: tuple[int, int],
-        *,
-        class_token: bool,
-        stddev: float,
-        param_dtype: DTypeLike,
-        rngs: nnx.Rngs,
+        self, num_heads: int, window: tuple[int, int], make: LayerFactory, *, class_token: bool
     ) -> None:
         self.window, self.class_token = window, class_token
         height, width = window
         size = (2 * height - 1) * (2 * width - 1) + (3 if class_token else 0)
-        self.table = nnx.Param(
-            stddev * jax.random.normal(rngs.params(), (size, num_heads), param_dtype),
-            axes=("buckets", "heads"),
-        )
+        self.table = make.table(buckets=size, heads=num_heads)
 
     def __call__(self) -> jax.Array:
         """[N, T, T], FP32, of the tokens of the window."""

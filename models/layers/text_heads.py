@@ -10,14 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.typing import DTypeLike
 
 from models.errors import ConfigError
 from models.layers.activations import activation
-from models.layers.axes import make_bias
 from models.layers.embedding import Embedding
-from models.layers.linear import Linear
-from models.layers.norms import LayerNorm
+from models.layers.factory import LayerFactory
 
 Outputs = Mapping[str, jax.Array]
 
@@ -67,26 +64,15 @@ class Transform(nnx.Module):
         dim: int,
         out_dim: int,
         config: TextHeadConfig,
+        make: LayerFactory,
         *,
         norm_eps: float,
         norm_bias: bool,
-        stddev: float,
-        param_dtype: DTypeLike,
-        rngs: nnx.Rngs,
     ) -> None:
         self.act = config.act
-        self.dense = Linear(
-            {"dim": dim},
-            {"features": out_dim},
-            bias=config.transform_bias,
-            stddev=stddev,
-            param_dtype=param_dtype,
-            rngs=rngs,
-        )
+        self.dense = make.dense({"dim": dim}, {"features": out_dim}, bias=config.transform_bias)
         self.norm = (
-            LayerNorm(out_dim, eps=norm_eps, bias=norm_bias, param_dtype=param_dtype)
-            if config.transform_norm
-            else None
+            make.layer_norm(out_dim, norm_eps, bias=norm_bias) if config.transform_norm else None
         )
 
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -95,80 +81,39 @@ class Transform(nnx.Module):
 
 
 class TextHead(nnx.Module):
-    """Maps the encoder's vectors to the outputs of a task; see TASKS for their names."""
+    """Maps the encoder's vectors to the outputs of a task; see TASKS for their names.
 
-    def __init__(
-        self,
-        dim: int,
-        config: TextHeadConfig,
-        *,
-        vocab_size: int,
-        embedding_dim: int,
-        norm_eps: float,
-        norm_bias: bool = True,
-        stddev: float,
-        param_dtype: DTypeLike,
-        rngs: nnx.Rngs,
-    ) -> None:
+    It is that of an encoder's config, which has its own config as `head`.
+    """
+
+    def __init__(self, encoder: Any, *, norm_bias: bool = True, rngs: nnx.Rngs) -> None:
+        make, dim = LayerFactory.of(encoder, rngs), encoder.dim
+        config: TextHeadConfig = encoder.head
+        embedding_dim = getattr(encoder, "embedding_dim", dim)
         fills = config.task == "fill-mask"
         transform_dim = config.transform_dim or (embedding_dim if fills else dim)
+        norm = {"norm_eps": encoder.norm_eps, "norm_bias": norm_bias}
         self.config = config
         self.transform = (
-            Transform(
-                dim,
-                transform_dim,
-                config,
-                norm_eps=norm_eps,
-                norm_bias=norm_bias,
-                stddev=stddev,
-                param_dtype=param_dtype,
-                rngs=rngs,
-            )
-            if config.transform
-            else None
+            Transform(dim, transform_dim, config, make, **norm) if config.transform else None
         )
         self.output = (
-            Linear(
+            make.dense(
                 {"dim": transform_dim if config.transform else dim},
                 {"labels": NUM_OUTPUTS.get(config.task, config.num_labels)},
                 bias=config.output_bias,
-                stddev=stddev,
-                param_dtype=param_dtype,
-                rngs=rngs,
             )
             if config.task not in ("fill-mask", "feature-extraction")
             else None
         )
         # MobileBERT: the vectors of the output vocabulary are longer than the embedding's.
+        words, rest = {"tokens": encoder.vocab_size}, transform_dim - embedding_dim
         self.vocab_rest = (
-            Linear(
-                {"features": transform_dim - embedding_dim},
-                {"tokens": vocab_size},
-                stddev=stddev,
-                param_dtype=param_dtype,
-                rngs=rngs,
-            )
-            if fills and config.transform_dim is not None and transform_dim > embedding_dim
+            make.dense({"features": rest}, words, bias=False)
+            if fills and config.transform_dim is not None and rest > 0
             else None
         )
-        self.vocab_bias = (
-            make_bias({"tokens": vocab_size}, param_dtype) if fills and config.output_bias else None
-        )
-
-    @classmethod
-    def of(cls, config: Any, rngs: nnx.Rngs, *, norm_bias: bool = True) -> "TextHead":
-        """The head for the fields of an encoder's config."""
-        return cls(
-            config.dim,
-            config.head,
-            vocab_size=config.vocab_size,
-            embedding_dim=getattr(config, "embedding_dim", config.dim),
-            norm_eps=config.norm_eps,
-            norm_bias=norm_bias,
-            stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
+        self.vocab_bias = make.constant(**words) if fills and config.output_bias else None
 
     def __call__(self, hidden: jax.Array, real: jax.Array | None, embedding: Embedding) -> Outputs:
         """Outputs, FP32, of hidden [B, T, D] (with choices, B counts them all); real [B, T] is

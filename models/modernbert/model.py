@@ -51,7 +51,7 @@ class ModernBert(TextReader):
             [RotaryBlock(config, i, rngs=rngs) for i in range(config.num_layers)]
         )
         self.norm = config.block.norm()
-        self.head = TextHead.of(config, rngs, norm_bias=config.norm_bias)
+        self.head = TextHead(config, norm_bias=config.norm_bias, rngs=rngs)
 
     @property
     def words(self) -> Embedding:

@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from models.layers.attention import Attention, CacheType
 from models.layers.embedding import Embedding
 from models.layers.encoder_decoder import Slots, Source, TextToText, run_blocks
+from models.layers.factory import LayerFactory
 from models.layers.masks import padding_mask
 from models.layers.mlp import MLP, GatedMLP
 from models.layers.norms import RMSNorm
@@ -68,14 +69,13 @@ class Stack(nnx.Module):
 
     def __init__(self, config: T5Config, *, is_decoder: bool, rngs: nnx.Rngs) -> None:
         count = config.num_decoder_layers if is_decoder else config.num_layers
+        stddev = config.initializer_factor * config.dim**-0.5
         self.relative = RelativeBias(
             config.num_heads,
+            LayerFactory(stddev, config.param_dtype, rngs),
             num_buckets=config.num_buckets,
             max_distance=config.max_distance,
             bidirectional=not is_decoder,
-            stddev=config.initializer_factor * config.dim**-0.5,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
         )
         make = Layers(config)
         blocks = (SourceBlock(make, is_decoder=is_decoder, rngs=rngs) for _ in range(count))
@@ -146,6 +146,4 @@ class T5(Reader, TextToText):
 
 
 def _table(config: T5Config, stddev: float, rngs: nnx.Rngs) -> Embedding:
-    return Embedding(
-        config.vocab_size, config.dim, stddev=stddev, param_dtype=config.param_dtype, rngs=rngs
-    )
+    return LayerFactory(stddev, config.param_dtype, rngs).embedding(config.vocab_size, config.dim)

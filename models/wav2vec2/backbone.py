@@ -15,7 +15,6 @@ from models.layers.axes import fill_up
 from models.layers.blocks import Block
 from models.layers.convolution import LAYOUTS, Conv
 from models.layers.factory import LayerFactory
-from models.layers.linear import Linear
 from models.layers.masks import padding_mask
 from models.layers.norms import GroupNorm, LayerNorm
 from models.layers.relative import RelativeBias
@@ -32,16 +31,13 @@ class ConvLayer(nnx.Module):
     def __init__(self, config: SpeechConfig, number: int, *, rngs: nnx.Rngs) -> None:
         channels = config.conv_channels[number]
         self.act = config.conv_act
-        self.conv = Conv(
+        self.conv = LayerFactory.of(config, rngs).conv(
             config.conv_channels[number - 1] if number else 1,
             channels,
             (config.conv_windows[number],),
             stride=config.conv_strides[number],
             bias=config.conv_bias,
             axes=("channels", "residual"),
-            stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
         )
         self.norm = _conv_norm(config, number)
 
@@ -123,15 +119,9 @@ class DistanceGate(nnx.Module):
 
     def __init__(self, config: SpeechConfig, *, rngs: nnx.Rngs) -> None:
         self.num_heads = config.num_heads
-        self.linear = Linear(
-            {"head_dim": config.dim // config.num_heads},
-            {"gates": _GATES * _OF_EACH},
-            bias=True,
-            stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
-        self.scale = nnx.Param(jnp.ones((config.num_heads,), config.param_dtype), axes=("heads",))
+        make, head_dim = LayerFactory.of(config, rngs), config.dim // config.num_heads
+        self.linear = make.linear(head_dim, _GATES * _OF_EACH, axes=("head_dim", "gates"))
+        self.scale = make.constant(1.0, heads=config.num_heads)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """x [B, T, D] -> factors FP32 [B, K, T, 1]."""
@@ -188,12 +178,10 @@ class SpeechBackbone(nnx.Module):
             if config.num_buckets is None
             else RelativeBias(
                 config.num_heads,
+                make,
                 num_buckets=config.num_buckets,
                 max_distance=config.max_distance,
                 bidirectional=True,
-                stddev=config.initializer_range,
-                param_dtype=config.param_dtype,
-                rngs=rngs,
             )
         )
         self.blocks = nnx.List([SpeechBlock(config, rngs=rngs) for _ in range(config.num_layers)])

@@ -3,6 +3,7 @@
 Axis names: B batch, N samples, T frames, D model width, V letters, L labels, X numbers of a vector.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax
@@ -43,14 +44,7 @@ class SpeechModel(nnx.Module):
         return SpeechFeatures(self.backbone(sounds))
 
     def _linear(self, in_dim: int, out_axes: dict[str, int], rngs: nnx.Rngs) -> Linear:
-        return Linear(
-            {"dim": in_dim},
-            out_axes,
-            bias=True,
-            stddev=self.config.initializer_range,
-            param_dtype=self.config.param_dtype,
-            rngs=rngs,
-        )
+        return LayerFactory.of(self.config, rngs).dense({"dim": in_dim}, out_axes)
 
 
 class SpeechRecognizer(SpeechModel):
@@ -73,10 +67,9 @@ class _FrameReader(SpeechModel):
     def __init__(self, config: SpeechConfig, *, rngs: nnx.Rngs) -> None:
         super().__init__(config, rngs=rngs)
         count = config.num_layers + 1
+        make = LayerFactory.of(config, rngs)
         self.layer_scores = (
-            nnx.Param(jnp.full((count,), 1 / count, config.param_dtype), axes=("states",))
-            if config.weighted_layers
-            else None
+            make.constant(1 / count, states=count) if config.weighted_layers else None
         )
 
     def _frames(self, sounds: jax.Array, frames: jax.Array | None = None) -> jax.Array:
@@ -143,13 +136,8 @@ class SpeakerModel(_FrameReader):
         )
         self.embedding = self._linear(2 * channels[-1], {"features": size}, rngs)
         self.classifier = self._linear(size, {"features": size}, rngs)
-        self.speakers = Linear(
-            {"features": size},
-            {"label": _needed(config.num_labels)},
-            stddev=1.0,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
+        speakers = {"label": _needed(config.num_labels)}
+        self.speakers = replace(make, stddev=1.0).dense({"features": size}, speakers, bias=False)
 
     def __call__(self, sounds: jax.Array) -> SpeakerFeatures:
         """Of sounds [B, N]."""
