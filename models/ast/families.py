@@ -8,7 +8,7 @@ from models.errors import ConfigError
 from models.image_heads import Head, image_architectures
 from models.settings import read_model
 from models.vit.config import ViTConfig
-from models.vit.weights import body_rows
+from models.vit.families import body_rows
 from models.weights.backbone import Backbone
 from models.weights.fields import Fields
 from models.weights.rows import dense_rows, norm_rows

@@ -1,7 +1,7 @@
 """YOLOS: from its config.json and its tensors to the model. Defaults are those of transformers."""
 
 from models.image_heads import Head, image_architectures
-from models.vit.weights import body_rows
+from models.vit.families import body_rows
 from models.weights.backbone import Backbone
 from models.weights.rows import dense_rows
 from models.weights.table import row
