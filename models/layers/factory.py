@@ -42,7 +42,7 @@ class LayerFactory:
     def dense(
         self, in_axes: Mapping[str, int], out_axes: Mapping[str, int], *, bias: bool = True
     ) -> Linear:
-        """Between tensors whose axes have these names and sizes."""
+        """Makes a map between tensors whose axes have these names and sizes."""
         return Linear(in_axes, out_axes, bias=bias, **self._weights)
 
     def conv(self, before: int, after: int, window: int | Sequence[int], **settings: Any) -> Conv:
