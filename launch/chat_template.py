@@ -66,6 +66,7 @@ class ChatTemplate:
                 f"the chat template of {where} is not a Jinja template: line {error.lineno}: "
                 f"{reason}. Correct it, or give another with --chat_template."
             ) from error
+        self.source = source
         self.marks_answers = "endgeneration" in source
         self.names = frozenset(meta.find_undeclared_variables(environment.parse(source)))
         """Variables that the template reads."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.serving.errors import ServingError
+from launch.serving.parsers import REASONING_PARSERS, TOOL_PARSERS
 from launch.settings import check_settings, setting
 
 CACHE_DTYPES: Mapping[str, str | None] = {
@@ -171,6 +172,16 @@ class ModelNames:
     )
     chat_template: str | None = setting(
         None, "File or name of a chat template; default: the model's own, else chatml."
+    )
+    tool_call_parser: str = setting(
+        "auto",
+        "How the model writes calls of tools; auto: as its chat template shows.",
+        choices=("auto", "none", *TOOL_PARSERS),
+    )
+    reasoning_parser: str = setting(
+        "auto",
+        "How the model writes thoughts; auto: as its chat template shows; none: they are text.",
+        choices=("auto", "none", *REASONING_PARSERS),
     )
     runner: str = setting(
         "auto",

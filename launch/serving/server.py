@@ -132,6 +132,8 @@ def engine_of(loaded: Loaded, config: EngineConfig, names: ModelNames) -> Iterat
         adapters=config.adapters(),
         adapter_folders=[Path(name) for name in split_names("lora_folders", config.lora_folders)],
         opening=loaded.opening,
+        tool_call_parser=names.tool_call_parser,
+        reasoning_parser=names.reasoning_parser,
     )
     grammars = Grammars(loaded.files, vocab_size, stop_tokens)
     make = partial(make_engine, loaded.runners, loaded.limits, config)

@@ -1,26 +1,17 @@
-"""Calls of tools: what a client offers, what a grammar forces, what an answer's text contains."""
+"""The tools that a client offers, and the form of the calls that it forces."""
 
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from launch.serving.errors import RequestError
 from launch.serving.grammar import enclosed_json_grammar
+from launch.serving.parsers import Parser, Segment, json_calls
 
-# How Hermes, Qwen and others write calls that nobody forces.
-_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # OpenAI's
-OPENING = "<tool_call>"
 _MODES = ("auto", "none", "required")
-
-
-class Call(NamedTuple):
-    """One call of a tool."""
-
-    name: str
-    arguments: str  # JSON
 
 
 @dataclass(frozen=True)
@@ -44,15 +35,11 @@ class Tools:
         ]
         return enclosed_json_grammar(rules, "tools")
 
-    def calls(self, text: str) -> tuple[str, list[Call]]:
-        """The text without calls, and the calls in it."""
+    def segments(self, parser: Parser) -> Sequence[Segment]:
+        """What answers hold of calls, if the model writes them as a parser reads them."""
         if self.forced:
-            call = _call(text)
-            return ("", [call]) if call else (text, [])
-        if not self.offered:
-            return text, []
-        calls = [call for match in _CALL.finditer(text) if (call := _call(match.group(1)))]
-        return (_CALL.sub("", text).strip(), calls) if calls else (text, [])
+            return [Segment("", None, json_calls, only_first=True)]
+        return parser.segments if self.offered else ()
 
 
 def read_tools(tools: Sequence[Any], choice: Any) -> Tools:
@@ -127,14 +114,3 @@ def _function(tool: Any) -> Mapping[str, Any]:
             "tools",
         )
     return function
-
-
-def _call(text: str) -> Call | None:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return None
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        return None
-    arguments = value.get("arguments", {})
-    return Call(value["name"], json.dumps(arguments, ensure_ascii=False))

@@ -113,7 +113,10 @@ def test_a_class_and_logarithms(client: OpenAI) -> None:
         ({"background": True}, "background is not supported: ask for a stream"),
         ({"truncation": "auto"}, "shorten the input"),
         ({"input": []}, r"input is \[\]; a string, or a list with at least one item"),
-        ({"input": [{"type": "reasoning"}]}, r"input\[0\] must be an object of the type message"),
+        (
+            {"input": [{"type": "web_search_call"}]},
+            r"input\[0\] must be an object of the type message",
+        ),
         (
             {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
             r"parts of the types",

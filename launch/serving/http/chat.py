@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from launch.chat_template import Rendered
@@ -15,8 +15,9 @@ from launch.serving.http.events import Chunks, EventSource
 from launch.serving.http.parameters import Wanted, read_wanted
 from launch.serving.http.site import Stream
 from launch.serving.http.structure import read_structure
+from launch.serving.parsers import Call, Parser, Reader, Segment, Told
 from launch.serving.requests import MOST_LOGPROBS, Request
-from launch.serving.tools import OPENING, Call, Tools, read_tools
+from launch.serving.tools import Tools, read_tools
 
 VARIABLES = ("documents", "reasoning_effort")
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
@@ -31,7 +32,8 @@ class Chat:
     id: str
     wanted: Wanted
     requests: Sequence[Request]
-    tools: Tools
+    segments: Sequence[Segment]  # of answers, beside their text
+    prompt: str  # that answers go on with, perhaps within a thought
     echo: str = ""  # text before each answer
 
     @classmethod
@@ -40,6 +42,8 @@ class Chat:
         choice = served.choose(body)
         tools, messages = _tools(body), _messages(body)
         prompt = _render(served, body, messages, tools).text
+        form = _form(served, body, tools)
+        segments = [*tools.segments(served.tool_parser), *served.reasoning_parser.segments]
         wanted = read_wanted(
             served,
             body,
@@ -50,9 +54,20 @@ class Chat:
         marks = body.flag("add_special_tokens")
         tokens = served.service.tokenizer.encode(prompt, marks=marks).tolist()
         tokens = wanted.shorten(tokens, served.longest)
-        requests = wanted.requests(served, choice, [tokens], _form(served, body, tools))
-        request_id = f"chatcmpl-{served.service.new_id()}"
-        return cls(served, choice, request_id, wanted, requests, tools, _echo(body, messages))
+        if form is None and any(p.has_special for p in _parsers(served, tools)):
+            writing = wanted.writing._replace(skip_special_tokens=False)
+            wanted = replace(wanted, writing=writing)
+        requests = wanted.requests(served, choice, [tokens], form)
+        return cls(
+            served,
+            choice,
+            f"chatcmpl-{served.service.new_id()}",
+            wanted,
+            requests,
+            segments,
+            prompt.rstrip() if form is None else "",  # a form begins with the answer
+            _echo(body, messages),
+        )
 
     async def whole(self) -> dict[str, Any]:
         """The answer at once."""
@@ -85,11 +100,11 @@ class Chat:
         }
 
     def _choice(self, index: int, reply: Reply) -> dict[str, Any]:
-        content, calls = self.tools.calls(reply.text)
-        content, reason = self.echo + content, reply.finished
-        message: dict[str, Any] = {"role": "assistant", "content": content}
+        thought, text, calls = self.told(reply)
+        content, reason = self.echo + text, reply.finished
+        message: dict[str, Any] = {"role": "assistant", "content": content, **thoughts(thought)}
         if calls:
-            message["content"] = content or None
+            message["content"] = content.strip() or None
             message["tool_calls"] = [
                 {key: value for key, value in call.items() if key != "index"}
                 for call in self.calls(index, calls)
@@ -103,16 +118,25 @@ class Chat:
             **self.wanted.describe_ids(reply.tokens),
         }
 
-    def calls(self, index: int, calls: Sequence[Call]) -> list[dict[str, Any]]:
-        """Calls of tools as a piece of an answer has them."""
+    def reader(self) -> Reader:
+        """What reads an answer as it grows."""
+        return Reader(self.segments, self.prompt)
+
+    def told(self, reply: Reply) -> Told:
+        """What a whole answer says."""
+        return self.reader().feed(reply.text, last=True)
+
+    def calls(self, index: int, calls: Sequence[Call], first: int = 0) -> list[dict[str, Any]]:
+        """Calls of tools as a piece of an answer has them, from the `first` one on."""
+        request_id, short = self.requests[index].id, self.served.tool_parser.short_ids
         return [
             {
                 "index": place,
-                "id": f"call-{self.requests[index].id}-{place}",
+                "id": f"{request_id[:6]}{place:03}" if short else f"call-{request_id}-{place}",
                 "type": "function",
                 "function": {"name": call.name, "arguments": call.arguments},
             }
-            for place, call in enumerate(calls)
+            for place, call in enumerate(calls, first)
         ]
 
     def logprobs(self, entries: Sequence[TokenLogprob]) -> dict[str, Any] | None:
@@ -128,29 +152,29 @@ class _Events:
     def __init__(self, chat: Chat) -> None:
         self._chat, self._usage = chat, chat.usage()
         self._chunks = Chunks(chat.head("chat.completion.chunk"))
-        self._held = [Held(chat.tools) for _ in chat.requests]
+        self._readers = [chat.reader() for _ in chat.requests]
+        self._calls = [0 for _ in chat.requests]
 
     def opening(self) -> list[bytes]:
         chat, delta = self._chat, {"role": "assistant", "content": self._chat.echo}
         prompt = chat.wanted.describe_prompt(chat.served, chat.requests[0])
-        return [self._event(index, delta, prompt=prompt) for index in range(len(self._held))]
+        return [self._event(index, delta, prompt=prompt) for index in range(len(self._readers))]
 
     def piece(self, index: int, piece: Piece) -> Sequence[bytes]:
         self._usage.add(piece)
-        events = []
-        text = self._held[index].feed(piece.text)
+        events, is_last = [], piece.finished is not None
+        thought, text, calls = self._readers[index].feed(piece.text, last=is_last)
         ids = self._chat.wanted.describe_ids(piece.tokens)
-        if text or piece.logprobs or ids:
+        if thought or text or piece.logprobs or ids:
             logprobs = self._chat.logprobs(piece.logprobs) if piece.logprobs else None
-            events.append(self._event(index, {"content": text}, logprobs=logprobs, **ids))
-        if piece.finished is not None:
-            text, calls = self._held[index].finish()
-            if text:
-                events.append(self._event(index, {"content": text}))
-            if calls:
-                told = self._chat.calls(index, calls)
-                events.append(self._event(index, {"tool_calls": told}))
-            reason = "tool_calls" if calls else piece.finished
+            delta = thoughts(thought) | ({} if thought and not text else {"content": text})
+            events.append(self._event(index, delta, logprobs=logprobs, **ids))
+        if calls:
+            told = self._chat.calls(index, calls, self._calls[index])
+            self._calls[index] += len(calls)
+            events.append(self._event(index, {"tool_calls": told}))
+        if is_last:
+            reason = "tool_calls" if self._calls[index] else piece.finished
             events.append(self._event(index, {}, finish_reason=reason))
         return events
 
@@ -165,32 +189,6 @@ class _Events:
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None, **more}
         usage = self._chat.wanted.describe_usage(self._usage)
         return self._chunks.choice(choice, **usage, **prompt)
-
-
-class Held:
-    """Text of which a part may be a call of a tool."""
-
-    def __init__(self, tools: Tools) -> None:
-        self._tools, self._held = tools, ""
-
-    def feed(self, text: str) -> str:
-        """Returns the text that is certain to be no call."""
-        self._held += text
-        if self._tools.forced:
-            return ""
-        place = self._held.find(OPENING) if self._tools.offered else -1
-        if place < 0 and self._tools.offered:
-            tails = range(1, len(OPENING))
-            kept = max((n for n in tails if self._held.endswith(OPENING[:n])), default=0)
-            place = len(self._held) - kept
-        if place < 0:
-            place = len(self._held)
-        text, self._held = self._held[:place], self._held[place:]
-        return text
-
-    def finish(self) -> tuple[str, list[Call]]:
-        """Returns the text and the calls that are left when the answer is complete."""
-        return self._tools.calls(self._held)
 
 
 def read_conversation(served: Served, body: Body) -> Rendered:
@@ -284,6 +282,16 @@ def _logprobs(body: Body) -> int | None:
     if not 0 <= count <= MOST_LOGPROBS:
         raise body.fail("top_logprobs", f"a number from 0 to {MOST_LOGPROBS}")
     return int(count)
+
+
+def _parsers(served: Served, tools: Tools) -> list[Parser]:
+    """Those that answers are read by."""
+    return [served.reasoning_parser, *([served.tool_parser] if tools.offered else [])]
+
+
+def thoughts(text: str) -> dict[str, Any]:
+    """The thoughts of an answer, by DeepSeek's name, which vLLM has as well, and its newer one."""
+    return dict.fromkeys(("reasoning_content", "reasoning"), text) if text else {}
 
 
 def _form(served: Served, body: Body, tools: Tools) -> str | None:

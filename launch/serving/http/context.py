@@ -11,6 +11,7 @@ from launch.serving.http.bodies import Body
 from launch.serving.http.errors import no_such_model
 from launch.serving.http.metrics import Metrics
 from launch.serving.http.service import Replies, Service, Watch, follow
+from launch.serving.parsers import NO_PARSER, Parser
 from launch.serving.requests import Adapter, Logprobs, Request
 
 
@@ -86,6 +87,8 @@ class Served:
     stop_tokens: Sequence[int]
     created: int  # Unix time of the start
     opening: Sequence[int] = ()  # of every answer, if the prompt is a source that an encoder reads
+    tool_parser: Parser = NO_PARSER
+    reasoning_parser: Parser = NO_PARSER
 
     @property
     def longest(self) -> int:

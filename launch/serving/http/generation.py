@@ -20,6 +20,12 @@ from launch.serving.http.responses import Response
 from launch.serving.http.service import Service
 from launch.serving.http.site import Endpoint, Site, model_entry
 from launch.serving.http.tokens import token_endpoints
+from launch.serving.parsers import (
+    NO_PARSER,
+    REASONING_PARSERS,
+    TOOL_PARSERS,
+    choose_parser,
+)
 from launch.serving.scheduler.limits import SchedulerLimits
 from launch.text import find_tokenizer
 
@@ -39,6 +45,8 @@ class LanguageModel:
     adapters: Mapping[str, Path] | None = None  # those that lie in the first places
     adapter_folders: Sequence[Path] = ()  # from which clients may have others loaded
     opening: Sequence[int] = ()  # of every answer, if an encoder reads the prompts
+    tool_call_parser: str = "auto"
+    reasoning_parser: str = "auto"
 
     def open(self, link: Link) -> Site:
         """Makes the site of a language model."""
@@ -69,15 +77,22 @@ class LanguageModel:
                 pass  # it is there already
         tokenizer = find_tokenizer(self.files, self.vocab_size)
         template = read_chat_template(self.files, self.chat_template)
+        template = template or ChatTemplate(BUNDLED["chatml"], "models without one", {})
         return Served(
             name=self.name,
             service=Service(link, self.limits, tokenizer, registry),
             metrics=Metrics(self.limits, self.name),
-            template=template or ChatTemplate(BUNDLED["chatml"], "models without one", {}),
+            template=template,
             vocab_size=self.vocab_size,
             stop_tokens=self.stop_tokens,
             created=self.created,
             opening=self.opening,
+            tool_parser=choose_parser(
+                TOOL_PARSERS, self.tool_call_parser, template.source, TOOL_PARSERS["hermes"]
+            ),
+            reasoning_parser=choose_parser(
+                REASONING_PARSERS, self.reasoning_parser, template.source, NO_PARSER
+            ),
         )
 
 

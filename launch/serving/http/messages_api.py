@@ -9,13 +9,14 @@ import orjson
 
 from launch.serving.answers import Piece
 from launch.serving.http.bodies import Body
-from launch.serving.http.chat import Chat, Held
+from launch.serving.http.chat import Chat
 from launch.serving.http.context import Served, Usage
 from launch.serving.http.events import EventSource
 from launch.serving.http.messages_input import as_chat
 from launch.serving.http.site import Stream
-from launch.serving.tools import Call
+from launch.serving.parsers import Call
 
+_BESIDE = {"thinking": {"signature": ""}}  # fields of a kind of block beside what it says
 _REASONS = {"stop": "end_turn", "length": "max_tokens"}
 
 
@@ -34,10 +35,12 @@ class Message:
         """The answer at once."""
         chat, usage = self.chat, self.chat.usage()
         (reply,) = await chat.served.whole_replies(chat.requests, chat.wanted.writing, usage)
-        text, calls = chat.tools.calls(reply.text)
+        thought, text, calls = chat.told(reply)
         blocks = [self.call(place, call) for place, call in enumerate(calls)]
-        if text or not calls:
+        if text.strip() or not calls:
             blocks.insert(0, {"type": "text", "text": text})
+        if thought:
+            blocks.insert(0, {"type": "thinking", "thinking": thought, "signature": ""})
         return {**self.head(usage), "content": blocks, **ending(reply.finished, reply.stop, calls)}
 
     def stream(self) -> Stream | None:
@@ -74,9 +77,10 @@ class _Events:
 
     def __init__(self, message: Message) -> None:
         self._message, self._usage = message, message.chat.usage()
-        self._held = Held(message.chat.tools)
+        self._reader = message.chat.reader()
+        self._calls: list[Call] = []
         self._blocks = 0  # that are complete
-        self._has_text = False  # a block of text is open
+        self._open = ""  # the kind of the block that grows, if any does
         self._ending: dict[str, Any] = {}
 
     def opening(self) -> list[bytes]:
@@ -85,28 +89,31 @@ class _Events:
 
     def piece(self, index: int, piece: Piece) -> Sequence[bytes]:
         self._usage.add(piece)
-        events = list(self._write(self._held.feed(piece.text)))
-        if piece.finished is not None:
-            text, calls = self._held.finish()
-            events += self._write(text)
-            if self._has_text:
+        is_last = piece.finished is not None
+        thought, text, calls = self._reader.feed(piece.text, last=is_last)
+        self._calls += calls
+        events = [*self._write("thinking", thought), *self._write("text", text)]
+        if is_last:
+            if self._open:
                 events.append(self._end_block())
-            for place, call in enumerate(calls):
+            for place, call in enumerate(self._calls):
                 events += self._call(place, call)
-            self._ending = ending(piece.finished, piece.stop, calls)
+            self._ending = ending(piece.finished, piece.stop, self._calls)
         return events
 
     def closing(self) -> Sequence[bytes]:
         delta, usage = self._ending, _usage(self._usage)
         return (_event("message_delta", delta=delta, usage=usage), _event("message_stop"))
 
-    def _write(self, text: str) -> Iterator[bytes]:
+    def _write(self, kind: str, text: str) -> Iterator[bytes]:
         if not text:
             return
-        if not self._has_text:
-            self._has_text = True
-            yield self._begin_block({"type": "text", "text": ""})
-        yield self._grow_block({"type": "text_delta", "text": text})
+        if self._open != kind:
+            if self._open:
+                yield self._end_block()
+            self._open = kind
+            yield self._begin_block({"type": kind, kind: "", **_BESIDE.get(kind, {})})
+        yield self._grow_block({"type": f"{kind}_delta", kind: text})
 
     def _call(self, place: int, call: Call) -> Iterator[bytes]:
         yield self._begin_block({**self._message.call(place, call), "input": {}})
@@ -120,7 +127,7 @@ class _Events:
         return _event("content_block_delta", index=self._blocks, delta=delta)
 
     def _end_block(self) -> bytes:
-        self._blocks, self._has_text = self._blocks + 1, False
+        self._blocks, self._open = self._blocks + 1, ""
         return _event("content_block_stop", index=self._blocks - 1)
 
 

@@ -20,7 +20,7 @@ def as_chat(body: Body) -> Body:
     thinking = body.object("thinking")
     if thinking.text("type", "disabled") != "disabled":
         raise RequestError(
-            "thinking is not supported: what the model thinks is part of its text", "thinking"
+            "thinking is not supported: the model itself decides whether it thinks", "thinking"
         )
     chat = {name: body.value(name) for name in _KEPT if name in body}
     chat["messages"] = [*_system(body), *_messages(body)]
@@ -62,8 +62,12 @@ def _message(role: str, content: Any, where: str) -> Iterable[dict[str, Any]]:
         raise RequestError(f"{where} must be a string or a list of blocks", "messages")
     results = [made for kind, made in blocks if kind == "tool_result"]
     calls = [made for kind, made in blocks if kind == "tool_use"]
-    text = "".join(made for kind, made in blocks if kind == "text")
+    text, thought = (
+        "".join(made for kind, made in blocks if kind == wanted) for wanted in ("text", "thinking")
+    )
     told: dict[str, Any] = {"role": role, "content": text}
+    if thought:
+        told["reasoning_content"] = thought
     if calls:
         told["tool_calls"] = calls
     return [*results, told] if text or calls else results
@@ -105,6 +109,7 @@ def _text(value: Any, where: str) -> str:
 
 _BLOCKS: Mapping[str, Callable[[Mapping[str, Any], str], Any]] = {
     "text": lambda block, where: _text([block], where),
+    "thinking": lambda block, where: _text([{"text": block.get("thinking")}], where),
     "tool_use": _call,
     "tool_result": _result,
 }

@@ -10,12 +10,12 @@ import orjson
 
 from launch.serving.answers import Piece, TokenLogprob
 from launch.serving.http.bodies import Body
-from launch.serving.http.chat import Chat, Held, token_entries
+from launch.serving.http.chat import Chat, token_entries
 from launch.serving.http.context import Served, Usage
 from launch.serving.http.events import EventSource
 from launch.serving.http.responses_input import as_chat
 from launch.serving.http.site import Stream
-from launch.serving.tools import Call
+from launch.serving.parsers import Call
 
 _INCOMPLETE = {"length": "max_output_tokens"}  # why an answer is not complete
 _NAMED = b"event: %b\ndata: %b\n\n"
@@ -40,10 +40,12 @@ class Response:
         """The answer at once."""
         chat, usage = self.chat, self.chat.usage()
         (reply,) = await chat.served.whole_replies(chat.requests, chat.wanted.writing, usage)
-        text, calls = chat.tools.calls(reply.text)
+        thought, text, calls = chat.told(reply)
         items = [self.call(place, call) for place, call in enumerate(calls)]
-        if text or not calls:
+        if text.strip() or not calls:
             items.insert(0, self.message(text, reply.logprobs))
+        if thought:
+            items.insert(0, self.reasoning(thought))
         return self.json(items, reply.finished, usage)
 
     def stream(self) -> Stream | None:
@@ -79,7 +81,7 @@ class Response:
             "output": list(items),
             "parallel_tool_calls": values.get("parallel_tool_calls", True),
             "previous_response_id": None,
-            "reasoning": {"effort": None, "summary": None},
+            "reasoning": {"effort": None, "summary": None, **(values.get("reasoning") or {})},
             "store": False,
             "temperature": sampling.temperature,
             "text": values.get("text") or {"format": {"type": "text"}},
@@ -88,7 +90,7 @@ class Response:
             "top_logprobs": sampling.logprobs or 0,
             "top_p": sampling.top_p,
             "truncation": "disabled",
-            "usage": None if usage is None else _usage(usage),
+            "usage": None if usage is None else self._usage(usage, items),
             "user": values.get("user"),
         }
 
@@ -102,6 +104,25 @@ class Response:
             "status": status,
             "role": "assistant",
             "content": [] if text is None else [self.part(text, logprobs)],
+        }
+
+    def reasoning(self, thought: str | None, status: str = "completed") -> dict[str, Any]:
+        """The item of a thought; of one that is yet to come without any."""
+        content = [] if thought is None else [{"type": "reasoning_text", "text": thought}]
+        told = {"type": "reasoning", "status": status, "summary": [], "content": content}
+        return {"id": f"rs_{self.number}", **told}
+
+    def _usage(self, usage: Usage, items: Sequence[Any]) -> dict[str, Any]:
+        told, encode = usage.json(), self.chat.served.service.tokenizer.encode
+        thoughts = [item["content"][0]["text"] for item in items if item["type"] == "reasoning"]
+        thought_tokens = sum(len(encode(thought, marks=False)) for thought in thoughts)
+        return {
+            **{key: told[key] for key in ("device_seconds",) if key in told},
+            "input_tokens": usage.prompt,
+            "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
+            "output_tokens": usage.answer,
+            "output_tokens_details": {"reasoning_tokens": thought_tokens},
+            "total_tokens": usage.prompt + usage.answer,
         }
 
     def part(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> dict[str, Any]:
@@ -126,10 +147,12 @@ class _Events:
 
     def __init__(self, response: Response) -> None:
         self._response, self._usage = response, response.chat.usage()
-        self._held = Held(response.chat.tools)
+        self._reader = response.chat.reader()
+        self._calls: list[Call] = []
         self._numbers = itertools.count()
-        self._text, self._logprobs = "", list[TokenLogprob]()
-        self._has_text = False  # the item of the text has been announced
+        self._thought, self._text = "", ""
+        self._logprobs, self._untold = list[TokenLogprob](), list[TokenLogprob]()
+        self._place: int | None = None  # of the item of the text, once that has been announced
         self._finished: str | None = None
         self._items: list[dict[str, Any]] = []
 
@@ -139,14 +162,16 @@ class _Events:
 
     def piece(self, index: int, piece: Piece) -> Sequence[bytes]:
         self._usage.add(piece)
-        events = list(self._write(self._held.feed(piece.text), piece.logprobs))
-        if piece.finished is not None:
+        is_last = piece.finished is not None
+        thought, text, calls = self._reader.feed(piece.text, last=is_last)
+        self._calls += calls
+        events = [*self._think(thought), *self._write(text, piece.logprobs)]
+        if is_last:
             self._finished = piece.finished
-            text, calls = self._held.finish()
-            events += self._write(text)
-            if self._has_text or not calls:
+            if self._place is not None or not self._calls:
                 events += self._end_text()
-            for place, call in enumerate(calls):
+            events += self._end_thought()
+            for place, call in enumerate(self._calls):
                 events += self._call(place, call)
         return events
 
@@ -154,21 +179,43 @@ class _Events:
         told = self._response.json(self._items, self._finished, self._usage)
         return (self._event(f"response.{told['status']}", response=told),)
 
+    def _think(self, thought: str) -> Iterator[bytes]:
+        if not thought:
+            return
+        if not self._thought:
+            item = self._response.reasoning(None, status="in_progress")
+            yield self._event("response.output_item.added", output_index=0, item=item)
+        self._thought += thought
+        yield self._of_thought("delta", delta=thought)
+
+    def _end_thought(self) -> Iterator[bytes]:
+        if not self._thought or self._items:
+            return
+        yield self._of_thought("done", text=self._thought)
+        self._items.append(self._response.reasoning(self._thought))
+        yield self._event("response.output_item.done", output_index=0, item=self._items[-1])
+
+    def _of_thought(self, what: str, **values: Any) -> bytes:
+        where = {"item_id": f"rs_{self._response.number}", "output_index": 0, "content_index": 0}
+        return self._event(f"response.reasoning_text.{what}", **where, **values)
+
     def _write(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> Iterator[bytes]:
         self._logprobs += logprobs
-        if not (text or logprobs):
+        self._untold += logprobs
+        if not text:
             return
         yield from self._begin_text()
         self._text += text
-        told = token_entries(logprobs)
+        told, self._untold = token_entries(self._untold), []
         yield self._of_text("response.output_text.delta", delta=text, logprobs=told)
 
     def _begin_text(self) -> Iterator[bytes]:
-        if self._has_text:
+        if self._place is not None:
             return
-        self._has_text = True
+        yield from self._end_thought()
+        self._place = len(self._items)
         item = self._response.message(None, status="in_progress")
-        yield self._event("response.output_item.added", output_index=0, item=item)
+        yield self._event("response.output_item.added", output_index=self._place, item=item)
         yield self._of_text("response.content_part.added", part=self._response.part(""))
 
     def _end_text(self) -> Iterator[bytes]:
@@ -178,7 +225,8 @@ class _Events:
         yield self._of_text("response.output_text.done", text=text, logprobs=told)
         yield self._of_text("response.content_part.done", part=part)
         self._items.append(self._response.message(text, logprobs))
-        yield self._event("response.output_item.done", output_index=0, item=self._items[-1])
+        done = {"output_index": self._place, "item": self._items[-1]}
+        yield self._event("response.output_item.done", **done)
 
     def _call(self, place: int, call: Call) -> Iterator[bytes]:
         index, item = len(self._items), self._response.call(place, call)
@@ -193,21 +241,8 @@ class _Events:
 
     def _of_text(self, kind: str, **values: Any) -> bytes:
         item = f"msg_{self._response.number}"
-        return self._event(kind, item_id=item, output_index=0, content_index=0, **values)
+        return self._event(kind, item_id=item, output_index=self._place, content_index=0, **values)
 
     def _event(self, kind: str, **values: Any) -> bytes:
         told = {"type": kind, "sequence_number": next(self._numbers), **values}
         return _NAMED % (kind.encode(), orjson.dumps(told))
-
-
-def _usage(usage: Usage) -> dict[str, Any]:
-    told = usage.json()
-    more = {key: told[key] for key in ("device_seconds",) if key in told}
-    return {
-        **more,
-        "input_tokens": usage.prompt,
-        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
-        "output_tokens": usage.answer,
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": usage.prompt + usage.answer,
-    }

@@ -74,7 +74,11 @@ def _message(messages: list[dict[str, Any]], item: Body) -> None:
         raise item.fail("content", "a string, or a list of texts,")
     if item.value("role") not in ROLES:
         raise item.fail("role", f"one of {', '.join(ROLES)}")
-    messages.append({"role": item.text("role"), "content": content})
+    role = item.text("role")
+    if role == "assistant" and messages and _is_thought(messages[-1]):
+        messages[-1]["content"] = content
+    else:
+        messages.append({"role": role, "content": content})
 
 
 def _part(item: Body, part: Any) -> str:
@@ -83,15 +87,19 @@ def _part(item: Body, part: Any) -> str:
     raise item.fail("content", f"a list of parts of the types {', '.join(_TEXTS)}")
 
 
+def _is_thought(message: Mapping[str, Any]) -> bool:
+    return "reasoning_content" in message and not message["content"]
+
+
 def _call(messages: list[dict[str, Any]], item: Body) -> None:
     call = {
         "id": _string(item, "call_id"),
         "type": "function",
         "function": {"name": _string(item, "name"), "arguments": _string(item, "arguments")},
     }
-    if not (messages and "tool_calls" in messages[-1]):
-        messages.append({"role": "assistant", "content": "", "tool_calls": []})
-    messages[-1]["tool_calls"].append(call)
+    if not (messages and ("tool_calls" in messages[-1] or _is_thought(messages[-1]))):
+        messages.append({"role": "assistant", "content": ""})
+    messages[-1].setdefault("tool_calls", []).append(call)
 
 
 def _result(messages: list[dict[str, Any]], item: Body) -> None:
@@ -104,10 +112,18 @@ def _result(messages: list[dict[str, Any]], item: Body) -> None:
     )
 
 
+def _thought(messages: list[dict[str, Any]], item: Body) -> None:
+    """What the assistant thought before its next message, for templates that show it."""
+    parts = item.objects("content") or item.objects("summary")
+    thought = "".join(_string(part, "text") for part in parts)
+    messages.append({"role": "assistant", "content": "", "reasoning_content": thought})
+
+
 _ITEMS: Mapping[str, Callable[[list[dict[str, Any]], Body], None]] = {
     "message": _message,
     "function_call": _call,
     "function_call_output": _result,
+    "reasoning": _thought,
 }
 
 
