@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from models.layers.attention import Attend, Attention
-from models.layers.masks import Visibility
+from models.layers.attention import Attend, Attention, AttentionCall
 
 BLOCKS = "blocks"  # the attribute of a stack with its blocks, one after the other
 
@@ -97,14 +96,13 @@ def _looked(
     query: jax.Array,
     keys: jax.Array,
     values: jax.Array,
-    mask: jax.Array | Visibility | None,
-    **named: Any,
+    call: AttentionCall,
 ) -> jax.Array:
     """As `mix`, and tells its weights: they are what it makes of unit vectors."""
     count = keys.shape[1]
     units = jnp.broadcast_to(
         jnp.eye(count, dtype=jnp.float32)[:, None], (len(keys), count, keys.shape[2], count)
     )
-    weights = mix(query.astype(jnp.float32), keys.astype(jnp.float32), units, mask, **named)
+    weights = mix(query.astype(jnp.float32), keys.astype(jnp.float32), units, call)
     _note(notes, name, weights.transpose(0, 2, 1, 3))
-    return mix(query, keys, values, mask, **named)
+    return mix(query, keys, values, call)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from models.layers.attention import Attention, dot_product_attention
+from models.layers.attention import Attention, AttentionCall, dot_product_attention
 from models.layers.linear import Linear
 from models.parameters import merge
 from models.pretrained import Pretrained
@@ -37,11 +37,11 @@ class _Observer:
         return jnp.tensordot(x, kernel, axes=axes)
 
     def mix(
-        self, query: jax.Array, keys: jax.Array, values: jax.Array, *rest: Any, **how: Any
-    ) -> Any:
+        self, query: jax.Array, keys: jax.Array, values: jax.Array, call: AttentionCall
+    ) -> jax.Array:
         largest = [jnp.max(jnp.abs(cache)).astype(jnp.float32) for cache in (keys, values)]
         self.seen.caches[self.path] = jnp.stack(largest)
-        return dot_product_attention(query, keys, values, *rest, **how)
+        return dot_product_attention(query, keys, values, call)
 
 
 def observe(model: Pretrained, batches: Iterable[np.ndarray]) -> Seen:

@@ -68,7 +68,7 @@ class BottleneckBlock(nnx.Module):
         relative: jax.Array | None = None,
         turn: Turn | None = None,
     ) -> jax.Array:
-        """x [B, T, D], mask as in `dot_product_attention` -> [B, T, D]."""
+        """x [B, T, D], mask as in `AttentionCall` -> [B, T, D]."""
         narrow, look = self.narrow(x), self.look(x)
         memory = KVCache(self.attention.key(look), self.attention.value(x))
         y = self.attention_norm(narrow + self.attention.attend(look, memory, mask))

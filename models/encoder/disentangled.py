@@ -118,7 +118,7 @@ class DisentangledAttention(Attention):
         self.position_query = project(POSITION_TO_CONTENT, True)
 
     def look(self, x: jax.Array, mask: jax.Array | None, vectors: jax.Array) -> jax.Array:
-        """x [B, T, D], mask as in `dot_product_attention`, vectors of distances [2T - 1, D] ->
+        """x [B, T, D], mask as in `AttentionCall`, vectors of distances [2T - 1, D] ->
         [B, T, D]."""
         query, key = self.query(x), self.key(x)
         scores = jnp.zeros((), jnp.float32)

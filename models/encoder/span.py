@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from models.layers.attention import Attention
 from models.layers.axes import fill_up
+from models.layers.cache import KVCache
 from models.layers.factory import LayerFactory
 
 
@@ -51,9 +52,9 @@ class SpanAttention(Attention):
         self.span_value = make.dense({"dim": dim}, heads)
 
     def look(self, x: jax.Array, mask: jax.Array | None) -> jax.Array:
-        """x [B, T, D], mask as in `dot_product_attention` -> [B, T, D]."""
+        """x [B, T, D], mask as in `AttentionCall` -> [B, T, D]."""
         query, count = self.query(x), self.count
-        attended = self.mix(query, self.key(x), self.value(x), mask, **self.dropping)
+        attended = self._seen(query, KVCache(self.key(x), self.value(x)), mask, None)
         spans = self._spans(x, query[:, :, :count])
         both = jnp.concatenate([attended[:, :, :count], spans], axis=2)
         return self.output(fill_up(both, 2, self.output.kernel.shape[0]))

@@ -11,7 +11,7 @@ from models.kernels.flash_attention import MOST_BYTES, MOST_WIDTH, flash_attenti
 from models.kernels.rms_norm import rms_norm
 from models.kernels.rope import rope
 from models.kernels.swiglu import fits, swiglu
-from models.layers.attention import Attention
+from models.layers.attention import Attention, AttentionCall
 from models.layers.linear import Linear
 from models.layers.masks import Visibility
 from models.layers.mlp import GatedMLP
@@ -34,22 +34,12 @@ def use_kernels(model: nnx.Module) -> None:
             module.normalise = normalise
 
 
-def attend(
-    query: jax.Array,
-    keys: jax.Array,
-    values: jax.Array,
-    mask: jax.Array | Visibility | None,
-    *,
-    bias: jax.Array | None = None,
-    scale: float | None = None,
-    softcap: float | None = None,
-    sinks: jax.Array | None = None,
-) -> jax.Array:
+def attend(query: jax.Array, keys: jax.Array, values: jax.Array, call: AttentionCall) -> jax.Array:
     """`dot_product_attention` of a text with itself, where a position sees all before it.
 
     Raises KernelError for any other attention, and for heads that are wider than 128.
     """
-    sees = mask if isinstance(mask, Visibility) else None
+    sees = call.mask if isinstance(call.mask, Visibility) else None
     asked = {
         "attention that is not that of a text with what is before it": sees is None,
         "a window": sees is not None and sees.window is not None,
@@ -61,9 +51,10 @@ def attend(
             query.shape[1] * query.dtype.itemsize > MOST_BYTES
         ),
         "values of another width than keys": values.shape != keys.shape,
-        "a bias of scores": bias is not None,
-        "a soft cap of scores": softcap is not None,
-        "sinks": sinks is not None,
+        "a bias of scores": call.bias is not None,
+        "a soft cap of scores": call.softcap is not None,
+        "sinks": call.sinks is not None,
+        "dropout of weights": call.dropout is not None,
     }
     for what, is_so in asked.items():
         if is_so:
@@ -71,7 +62,7 @@ def attend(
                 f"the kernel of attention has no way to compute {what}, as this model needs. "
                 "Leave attention to the compiler: --kernels=compiler."
             )
-    return flash_attention(query, keys, values, scale)
+    return flash_attention(query, keys, values, call.scale)
 
 
 def normalise(x: jax.Array, scale: jax.Array | None, eps: float) -> jax.Array:

@@ -5,7 +5,7 @@ key-value head, N = K·G query heads, H = head_dim, D model width.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar, overload
+from typing import NamedTuple, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
@@ -37,34 +37,48 @@ STATISTICS = "attention_statistics"
 """Name of what is worth keeping of attention for its backward pass: all that has no S axis."""
 
 
-def dot_product_attention(
-    query: jax.Array,
-    keys: jax.Array,
-    values: jax.Array,
-    mask: jax.Array | Visibility | None,
-    *,
-    bias: jax.Array | None = None,
-    scale: float | None = None,
-    softcap: float | None = None,
-    sinks: jax.Array | None = None,
-    dropout: Dropout | None = None,
-) -> jax.Array:
-    """softmax(cap(scale · query · keys + bias)) · values, the softmax in FP32.
+class AttentionCall(NamedTuple):
+    """How queries look at keys: with scores cap(scale · query · key + bias).
 
-    query [B, T, N, H], keys [B, S, K, H], values [B, S, K, V] -> [B, T, N, V]. Query head n looks
-    at key-value head n // G. mask [T, S], [B, T, S] or [B, 1, S] is True where a query may look;
-    without one it looks everywhere. bias [N, T, S] or [B, N, T, S] is added to the scores. The
-    scale is 1 / sqrt(H) unless given; cap(x) = softcap · tanh(x / softcap). sinks [N] are scores
-    of one more key of each head, whose value is zero (Xiao et al., "Attention Sinks", 2023).
-    `dropout` is that of the softmax, drawn for [B, T, N, S].
+    Attributes:
+      mask: [T, S], [B, T, S] or [B, 1, S], True where a query may look; None = everywhere.
+      bias: [N, T, S] or [B, N, T, S], which is added to the scores.
+      scale: 1 / sqrt(H) unless given.
+      softcap: cap(x) = softcap · tanh(x / softcap); None = x.
+      sinks: [N], scores of one more key of each head, whose value is zero (Xiao et al., "Attention
+        Sinks", 2023).
+      dropout: that of the softmax, drawn for [B, T, N, S].
     """
+
+    mask: jax.Array | Visibility | None = None
+    bias: jax.Array | None = None
+    scale: float | None = None
+    softcap: float | None = None
+    sinks: jax.Array | None = None
+    dropout: Dropout | None = None
+
+    def factor(self, head_dim: int) -> float:
+        """The scale of heads of that width."""
+        return head_dim**-0.5 if self.scale is None else self.scale
+
+
+Attend = Callable[[jax.Array, jax.Array, jax.Array, AttentionCall], jax.Array]
+"""`dot_product_attention`, or the same where several cores share the positions."""
+
+
+def dot_product_attention(
+    query: jax.Array, keys: jax.Array, values: jax.Array, call: AttentionCall
+) -> jax.Array:
+    """softmax(scores) · values, the softmax in FP32: query [B, T, N, H], keys [B, S, K, H], values
+    [B, S, K, V] -> [B, T, N, V]. Query head n looks at key-value head n // G."""
+    mask, bias, _, softcap, sinks, dropout = call
     batch, length, num_heads, head_dim = query.shape
     num_keys, num_kv_heads = keys.shape[1:3]
     # Batch axes first, and the G queries of one key side by side, make plain batched matmuls.
     grouped = query.reshape(batch, length, num_kv_heads, -1, head_dim).transpose(0, 2, 3, 1, 4)
     grouped = grouped.reshape(batch, num_kv_heads, -1, head_dim)  # [B, K, G·T, H]
     scores = einsum_fp32("bkqh,bskh->bkqs", grouped, keys)  # [B, K, G·T, S]
-    scores = scores * (head_dim**-0.5 if scale is None else scale)
+    scores = scores * call.factor(head_dim)
     if bias is not None:
         bias = jnp.broadcast_to(bias, (batch, num_heads, length, num_keys))
         scores = scores + bias.reshape(batch, num_kv_heads, -1, num_keys)
@@ -96,23 +110,6 @@ def dot_product_attention(
     attended = attended.reshape(batch, num_kv_heads, -1, length, values.shape[-1])
     attended = attended.transpose(0, 3, 1, 2, 4).reshape(*query.shape[:-1], -1)
     return attended.astype(query.dtype)
-
-
-class Attend(Protocol):
-    """`dot_product_attention`, or the same where several cores share the positions."""
-
-    def __call__(
-        self,
-        query: jax.Array,
-        keys: jax.Array,
-        values: jax.Array,
-        mask: jax.Array | Visibility | None,
-        *,
-        bias: jax.Array | None = None,
-        scale: float | None = None,
-        softcap: float | None = None,
-        sinks: jax.Array | None = None,
-    ) -> jax.Array: ...
 
 
 class Attention(nnx.Module):
@@ -233,7 +230,7 @@ class Attention(nnx.Module):
         start: ArrayLike = 0,
         bias: jax.Array | None = None,
     ) -> tuple[jax.Array, Cache | None]:
-        """x [B, T, D], mask and bias as in `dot_product_attention` -> ([B, T, D], the updated
+        """x [B, T, D], mask and bias as in `AttentionCall` -> ([B, T, D], the updated
         cache). Without a turn, positions do not matter. Queries are multiplied by temperature [T]
         or [B, T], if there is any.
 
@@ -299,21 +296,9 @@ class Attention(nnx.Module):
         bias: jax.Array | None,
     ) -> jax.Array:
         """What every head sees, [B, T, N, H]."""
-        return self.mix(
-            query,
-            *memory,
-            mask,
-            bias=bias,
-            scale=self.scale,
-            softcap=self.softcap,
-            sinks=None if self.sinks is None else self.sinks[...],
-            **self.dropping,
-        )
-
-    @property
-    def dropping(self) -> dict[str, Any]:
-        """What `mix` is told where weights are dropped."""
-        return {} if self.dropout is None else {"dropout": self.dropout}
+        sinks = None if self.sinks is None else self.sinks[...]
+        call = AttentionCall(mask, bias, self.scale, self.softcap, sinks, self.dropout)
+        return self.mix(query, *memory, call)
 
 
 def add_cache_scales(model: nnx.Module) -> None:

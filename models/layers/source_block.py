@@ -43,7 +43,7 @@ class SourceBlock(nnx.Module):
         cache: CacheType,
         start: ArrayLike = 0,
     ) -> tuple[jax.Array, CacheType]:
-        """x [B, T, D], mask and bias as in `dot_product_attention` -> [B, T, D], and the updated
+        """x [B, T, D], mask and bias as in `AttentionCall` -> [B, T, D], and the updated
         cache. A source is its keys and values, and which of its positions may be seen."""
 
         def look(x: jax.Array) -> jax.Array:

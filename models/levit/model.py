@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from models.layers.attention import dot_product_attention
+from models.layers.attention import AttentionCall, dot_product_attention
 from models.layers.classifier import classify
 from models.layers.factory import LayerFactory
 from models.layers.feature_map import FeatureMap, mean_of_places
@@ -47,7 +47,7 @@ class Attention(nnx.Module):
             query = self.queries(every, train=train).reshape(batch, -1, heads, key_dim)
         key, value = fused[..., :key_dim], fused[..., key_dim:]
         bias = self.table[...].astype(jnp.float32)[:, distances(self.grid, self.stride)]
-        mixed = dot_product_attention(query, key, value, None, bias=bias)
+        mixed = dot_product_attention(query, key, value, AttentionCall(bias=bias))
         mixed = mixed.reshape(batch, query.shape[1], -1)
         return self.projection(jax.nn.hard_swish(mixed), train=train)
 

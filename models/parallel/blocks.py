@@ -3,7 +3,6 @@ in the backward pass, and blocks that are alike are compiled once."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -11,7 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.extend.core import Primitive
 
-from models.layers.attention import STATISTICS, Attention
+from models.layers.attention import STATISTICS, Attend, Attention, AttentionCall
 from models.layers.cache import StackedCaches
 from models.layers.dropout import fold, set_block_dropout
 from models.layers.mlp import GatedMLP
@@ -177,16 +176,11 @@ def fuse_projections(model: nnx.Module) -> None:
             module.fused = True
 
 
-def _without_scores(mix: Callable[..., jax.Array], policy: Any) -> Callable[..., jax.Array]:
+def _without_scores(mix: Attend, policy: Any) -> Attend:
     def remade(
-        query: jax.Array, keys: jax.Array, values: jax.Array, *others: Any, **settings: Any
+        query: jax.Array, keys: jax.Array, values: jax.Array, call: AttentionCall
     ) -> jax.Array:
-        return jax.checkpoint(partial(_last, mix, others, settings), policy=policy)(
-            query, keys, values
-        )
+        seen = jax.checkpoint(lambda q, k, v: mix(q, k, v, call), policy=policy)
+        return seen(query, keys, values)
 
     return remade
-
-
-def _last(mix: Callable[..., jax.Array], others: Any, settings: Any, *tensors: Any) -> jax.Array:
-    return mix(*tensors, *others, **settings)

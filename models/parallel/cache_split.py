@@ -16,6 +16,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jax.typing import ArrayLike, DTypeLike
 
 from models.errors import ShardingError
+from models.layers.attention import AttentionCall
 from models.layers.cache import KVCache
 from models.layers.masks import Visibility
 from models.layers.paged_cache import SCRATCH_BLOCK, PagedCache, Pages, Rows, places, store
@@ -58,23 +59,15 @@ class CacheSplit:
         query: jax.Array,
         keys: jax.Array,
         values: jax.Array,
-        mask: jax.Array | Visibility | None,
-        *,
-        bias: jax.Array | None = None,
-        scale: float | None = None,
-        softcap: float | None = None,
-        sinks: jax.Array | None = None,
+        call: AttentionCall,
     ) -> jax.Array:
         """`dot_product_attention` to keys whose positions are split: query [R, T, N, H], keys and
         values [R, S, K, H], mask [R, T, S]. Raises ShardingError for another mask, or a bias."""
-        if bias is not None or mask is None or isinstance(mask, Visibility):
+        if call.bias is not None or call.mask is None or isinstance(call.mask, Visibility):
             raise ShardingError(
                 "a cache split by position needs a mask and does not support a bias"
             )
-        scoring = Scoring(
-            scale=query.shape[-1] ** -0.5 if scale is None else scale, softcap=softcap
-        )
-
+        scoring = Scoring(scale=call.factor(query.shape[-1]), softcap=call.softcap)
         return jax.shard_map(
             partial(_attend, scoring),
             mesh=self.mesh,
@@ -86,7 +79,7 @@ class CacheSplit:
                 PartitionSpec(HEADS),
             ),
             out_specs=PartitionSpec(None, None, (HEADS, AXIS), None),
-        )(query, keys, values, mask, sinks)
+        )(query, keys, values, call.mask, call.sinks)
 
 
 def _attend(

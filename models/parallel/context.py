@@ -5,6 +5,7 @@ Functions of one core's part, within a `jax.shard_map` region over the axis.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import jax
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from models.errors import ShardingError
-from models.layers.attention import dot_product_attention
+from models.layers.attention import AttentionCall, dot_product_attention
 from models.layers.masks import Visibility
 from models.parallel.all_to_all import all_to_all_attention
 from models.parallel.blockwise import Scoring
@@ -76,31 +77,26 @@ class ContextParallel:
         query: jax.Array,
         keys: jax.Array,
         values: jax.Array,
-        mask: jax.Array | Visibility | None,
-        *,
-        bias: jax.Array | None = None,
-        scale: float | None = None,
-        softcap: float | None = None,
-        sinks: jax.Array | None = None,
+        call: AttentionCall,
     ) -> jax.Array:
         """A core's positions of `dot_product_attention` of a text with itself.
 
         Raises ShardingError where heads cannot be shared, or for what it cannot do: attention to
-        another text, with a bias or with sinks.
+        another text, with a bias, with sinks or with dropout.
         """
-        if bias is not None or sinks is not None or not isinstance(mask, Visibility):
+        others = (call.bias, call.sinks, call.dropout)
+        if any(other is not None for other in others) or not isinstance(call.mask, Visibility):
             raise ShardingError(
-                "context parallelism supports only self-attention without a bias or sinks. Use a "
-                "mesh without context."
+                "context parallelism supports only self-attention without a bias, sinks or dropout "
+                "of its weights. Use a mesh without context."
             )
         if self.method == "all_to_all" and query.shape[2] % self.size:
             raise ShardingError(
                 f"{self.method!r} cannot split the {query.shape[2]} query heads of a core over "
                 f"context={self.size}. Choose a size that divides them, or ring attention."
             )
-        scale = query.shape[-1] ** -0.5 if scale is None else scale
-        scoring = Scoring(scale=scale, softcap=softcap)
-        return METHODS[self.method].attend(self, scoring, mask, query, keys, values)
+        scoring = Scoring(scale=call.factor(query.shape[-1]), softcap=call.softcap)
+        return METHODS[self.method].attend(self, scoring, call.mask, query, keys, values)
 
 
 @dataclass(frozen=True)
@@ -134,12 +130,10 @@ def _all_to_all(
         segments = jax.lax.all_gather(segments, AXIS, axis=1, tiled=True)
     mask = Visibility(seen.window, segments).mask(query.shape[1] * context.size)
 
-    def attend(query: jax.Array, keys: jax.Array, values: jax.Array) -> jax.Array:
-        return dot_product_attention(
-            query, keys, values, mask, scale=scoring.scale, softcap=scoring.softcap
-        )
-
-    return all_to_all_attention(AXIS, query, keys, values, attend)
+    call = AttentionCall(mask, scale=scoring.scale, softcap=scoring.softcap)
+    return all_to_all_attention(
+        AXIS, query, keys, values, partial(dot_product_attention, call=call)
+    )
 
 
 METHODS: Mapping[str, _Method] = {

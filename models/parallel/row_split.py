@@ -9,7 +9,6 @@ SGLang's "DP attention"). Axis names as in `models.layers.paged_cache`; G groups
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -18,7 +17,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jax.typing import ArrayLike, DTypeLike
 
 from models.errors import ShardingError
-from models.layers.attention import dot_product_attention
+from models.layers.attention import AttentionCall, dot_product_attention
 from models.layers.cache import KVCache
 from models.layers.masks import Visibility
 from models.layers.paged_cache import PagedCache, Pages, Rows
@@ -57,16 +56,11 @@ class RowSplit:
         query: jax.Array,
         keys: jax.Array,
         values: jax.Array,
-        mask: jax.Array | Visibility | None,
-        *,
-        bias: jax.Array | None = None,
-        scale: float | None = None,
-        softcap: float | None = None,
-        sinks: jax.Array | None = None,
+        call: AttentionCall,
     ) -> jax.Array:
         """`dot_product_attention` of rows that are split: query [R, T, N, H], keys and values
         [R, S, K, H], mask [R, T, S]. Raises ShardingError for another mask, or a bias."""
-        if bias is not None or mask is None or isinstance(mask, Visibility):
+        if call.bias is not None or call.mask is None or isinstance(call.mask, Visibility):
             raise ShardingError("attention split by rows needs a mask and does not support a bias")
 
         def own(
@@ -76,15 +70,14 @@ class RowSplit:
             mask: jax.Array,
             sinks: jax.Array | None,
         ) -> jax.Array:
-            attend = partial(dot_product_attention, scale=scale, softcap=softcap, sinks=sinks)
-            return attend(query, keys, values, mask)
+            return dot_product_attention(query, keys, values, call._replace(mask=mask, sinks=sinks))
 
         return jax.shard_map(
             own,
             mesh=self.mesh,
             in_specs=(_HEADS, _HEADS, _HEADS, _ROWS, PartitionSpec(HEADS)),
             out_specs=_HEADS,
-        )(query, keys, values, mask, sinks)
+        )(query, keys, values, call.mask, call.sinks)
 
 
 @dataclass(frozen=True)

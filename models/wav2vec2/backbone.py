@@ -151,7 +151,7 @@ class SpeechBlock(Block):
     def attend(
         self, x: jax.Array, mask: jax.Array | None = None, bias: jax.Array | None = None
     ) -> jax.Array:
-        """Mask and bias as in `dot_product_attention`."""
+        """Mask and bias as in `AttentionCall`."""
         if self.gate is not None and bias is not None:
             bias = self.gate(x) * bias
         return super().attend(x, mask, bias=bias)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 import neuronjax
-from models.layers.attention import dot_product_attention
+from models.layers.attention import AttentionCall, dot_product_attention
 from models.layers.masks import Visibility
 from models.layers.norms import RMSNorm, rms_normalised
 from models.layers.rotary import Turn, apply_rotary
@@ -55,7 +55,7 @@ def plain_rms_norm(x: jax.Array, scale: jax.Array) -> jax.Array:
 
 
 def plain_attention(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
-    return dot_product_attention(query, key, value, Visibility())
+    return dot_product_attention(query, key, value, AttentionCall(Visibility()))
 
 
 def cross_entropy_nats(logits: jax.Array, targets: jax.Array) -> jax.Array:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_softmax
 
-from models.layers.attention import dot_product_attention
+from models.layers.attention import AttentionCall, dot_product_attention
 from models.layers.masks import causal_mask
 from models.layers.norms import RMSNorm
 from models.layers.rotary import Rotary, apply_rotary, turn
@@ -68,7 +68,7 @@ def test_attention_is_the_fp64_formula(
     query = rng.normal(size=(2, 5, num_heads, 8)).astype(np.float32)
     keys, values = rng.normal(size=(2, 2, 7, num_kv_heads, 8)).astype(np.float32)
     mask = causal_mask(jnp.arange(2, 7), jnp.arange(7))
-    arguments = jax.device_put((query, keys, values, mask), devices[0])
+    arguments = jax.device_put((query, keys, values, AttentionCall(mask)), devices[0])
     got = jax.jit(dot_product_attention)(*arguments)
     for b, t, n in np.ndindex(2, 5, num_heads):
         shared = n // (num_heads // num_kv_heads)
@@ -82,9 +82,8 @@ def test_attention_is_the_fp64_formula(
 
 def test_attention_survives_large_scores() -> None:
     query = jnp.full((1, 2, 1, 4), 300.0)  # scores of 180,000 overflow exp in any format
-    got = dot_product_attention(
-        query, query, jnp.ones_like(query), causal_mask(jnp.arange(2), jnp.arange(2))
-    )
+    call = AttentionCall(causal_mask(jnp.arange(2), jnp.arange(2)))
+    got = dot_product_attention(query, query, jnp.ones_like(query), call)
     np.testing.assert_array_equal(got, 1.0)
 
 

@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import jax
@@ -12,7 +11,7 @@ import pytest
 
 from launch.serving.config import EngineConfig
 from launch.serving.server import Loaded, load, make_engine
-from models.layers.attention import dot_product_attention
+from models.layers.attention import AttentionCall, dot_product_attention
 from models.parallel.cache_split import CacheSplit
 from tests.launch.checkpoint_files import VOCAB, write_directory
 from tests.serving.engines import SMALL, Answer, Clients, ask, random_requests
@@ -53,11 +52,9 @@ def test_parts_of_the_softmax_add_up(with_sinks: bool) -> None:
     mesh = jax.make_mesh(
         (2, 2), ("model", "kv_replica"), axis_types=(jax.sharding.AxisType.Auto,) * 2
     )
-    split = jax.jit(partial(CacheSplit(mesh).attend, sinks=sinks))
-    whole = jax.jit(partial(dot_product_attention, sinks=sinks))
-    np.testing.assert_allclose(
-        split(query, keys, values, mask), whole(query, keys, values, mask), rtol=1e-5, atol=1e-6
-    )
+    arguments = (query, keys, values, AttentionCall(mask, sinks=sinks))
+    split, whole = jax.jit(CacheSplit(mesh).attend), jax.jit(dot_product_attention)
+    np.testing.assert_allclose(split(*arguments), whole(*arguments), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow

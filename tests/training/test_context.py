@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import Mesh, PartitionSpec
 
 from models.errors import ShardingError
-from models.layers.attention import dot_product_attention
+from models.layers.attention import AttentionCall, dot_product_attention
 from models.layers.masks import Visibility
 from models.parallel.blockwise import Scoring
 from models.parallel.context import ContextParallel
@@ -85,7 +85,8 @@ def shared_by(
     heads = "model" if "model" in mesh.axis_names else None
 
     def part(query: jax.Array, keys: jax.Array, values: jax.Array, *more: jax.Array) -> jax.Array:
-        return context.attend(query, keys, values, Visibility(window, *more), softcap=softcap)
+        call = AttentionCall(Visibility(window, *more), softcap=softcap)
+        return context.attend(query, keys, values, call)
 
     def shared(*arrays: jax.Array) -> jax.Array:
         order = context.order(arrays[0].shape[1])
@@ -106,7 +107,8 @@ def test_shared_attention_is_attention(
     more = () if segments is None else (jnp.asarray(segments),)
 
     def whole(*arrays: jax.Array) -> jax.Array:
-        return dot_product_attention(*arrays, Visibility(case.window, *more), softcap=case.softcap)
+        call = AttentionCall(Visibility(case.window, *more), softcap=case.softcap)
+        return dot_product_attention(*arrays, call)
 
     arrays = inputs(case.heads, case.kv_heads)
     got = with_gradients(lambda *arrays: attend(*arrays, *more), neuron_devices[0], arrays)
@@ -135,7 +137,8 @@ def test_a_ring_where_all_see_all(
 
     def whole(*arrays: jax.Array) -> jax.Array:
         same = None if segments is None else segments[:, :, None] == segments[:, None, :]
-        return dot_product_attention(*arrays, None if same is None else jnp.asarray(same))
+        call = AttentionCall(None if same is None else jnp.asarray(same))
+        return dot_product_attention(*arrays, call)
 
     arrays = inputs(4, 2)
     got = with_gradients(shared, neuron_devices[0], arrays)
@@ -186,7 +189,7 @@ def test_what_does_not_divide_is_refused(
     def share() -> None:
         context = ContextParallel(8, method)
         context.order(length)
-        context.attend(*map(jnp.asarray, inputs(heads, heads)[:3]), Visibility())
+        context.attend(*map(jnp.asarray, inputs(heads, heads)[:3]), AttentionCall(Visibility()))
 
     with pytest.raises(ShardingError, match=message):
         share()

@@ -21,7 +21,7 @@ from launch.training.parallelism import Parallelism
 from launch.training.step import Training, make_training
 from models.decoder.config import DecoderConfig
 from models.hashed_random import HASHED
-from models.layers.attention import dot_product_attention
+from models.layers.attention import AttentionCall, dot_product_attention
 from models.layers.dropout import Dropout, set_dropout
 from models.layers.masks import Visibility
 from models.layers.moe import Experts
@@ -161,9 +161,8 @@ def test_weights_of_attention_that_are_kept_grow() -> None:
     keys, values = rng.normal(size=(2, batch, length, kv_heads, width))
     layer = Dropout(0.25)
     layer.keys = jax.random.split(jax.random.key(0, impl=HASHED), batch)
-    got = dot_product_attention(
-        *(jnp.asarray(x, jnp.float32) for x in (query, keys, values)), Visibility(), dropout=layer
-    )
+    arrays = (jnp.asarray(x, jnp.float32) for x in (query, keys, values))
+    got = dot_product_attention(*arrays, AttentionCall(Visibility(), dropout=layer))
     mask = np.asarray(layer(jnp.ones((batch, length, heads, length)))) != 0
     assert 0.5 < mask.mean() < 0.95
     shared = [np.repeat(x, heads // kv_heads, axis=2) for x in (keys, values)]
