@@ -22,7 +22,7 @@ from models.decoder.model import Block, Decoder, Positions
 from models.decoder.weights import LLAMA, LLAMA_LAYOUT
 from models.errors import ConfigError
 from models.layers.cache import KVCache
-from models.layers.linear import Linear
+from models.layers.factory import LayerFactory
 from models.layers.masks import causal_mask
 from models.layers.paged_cache import PagedCache, Pages, Rows
 from models.layers.rotary import turn
@@ -71,14 +71,8 @@ class Eagle(nnx.Module):
         self.config = config
         self.ends = Decoder(replace(decoder, num_layers=1), rngs=rngs)  # embedding and head
         self.ends.blocks = nnx.List([])
-        self.fc = Linear(
-            {"residual": 2 * config.dim},
-            {"residual": config.dim},
-            bias=shape.fc_bias,
-            stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
+        wide, narrow = {"residual": 2 * config.dim}, {"residual": config.dim}
+        self.fc = LayerFactory.of(config, rngs).dense(wide, narrow, bias=shape.fc_bias)
         block = Block(config, 0, rngs=rngs)
         if not shape.input_norm:
             del block.attention_norm

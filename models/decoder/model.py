@@ -17,9 +17,9 @@ from models.decoder.cache_groups import CacheGroups
 from models.decoder.config import DecoderConfig
 from models.errors import InputError
 from models.layers.attention import Attention, CacheType
-from models.layers.axes import make_bias
 from models.layers.cache import BlockCache, KVCache, StackedCaches
-from models.layers.embedding import Embedding, check_length
+from models.layers.embedding import check_length
+from models.layers.factory import LayerFactory
 from models.layers.masks import Chunks, Reach, Visibility, causal_mask, segment_mask
 from models.layers.mlp import MLP, GatedMLP
 from models.layers.moe import MoE
@@ -88,7 +88,7 @@ class Block(nnx.Module):
             rngs=rngs,
         )
         self.mlp_norm = None if config.shared_norm else _norm(config)
-        self.mlp = _feed_forward(config, layer, stddev, out_stddev, rngs)
+        self.mlp = _feed_forward(config, layer, out_stddev, LayerFactory.of(config, rngs))
         self.attention_out_norm = _norm(config) if config.sandwich_norms else None
         self.mlp_out_norm = _norm(config) if config.sandwich_norms else None
 
@@ -143,27 +143,17 @@ class Decoder(nnx.Module):
         self.vocabulary_axes, self.cross_entropy = (), None
 
         rows = config.vocab_size + config.vocab_padding
-
-        def embedding(size: int = rows, axis: str = "vocab") -> Embedding:
-            return Embedding(
-                size,
-                config.dim,
-                axis=axis,
-                stddev=config.initializer_range,
-                param_dtype=config.param_dtype,
-                rngs=rngs,
-            )
-
-        self.embedding = embedding()
+        make = LayerFactory.of(config, rngs)
+        self.embedding = make.embedding(rows, config.dim)
         self.position_embedding = (
-            embedding(config.max_seq_len, "positions") if config.learned_positions else None
+            make.embedding(config.max_seq_len, config.dim, "positions")
+            if config.learned_positions
+            else None
         )
         self.blocks = nnx.List([Block(config, i, rngs=rngs) for i in range(config.num_layers)])
         self.norm = _norm(config)
-        self.head = None if config.tie_embeddings else embedding()
-        self.head_bias = (
-            make_bias({"vocab": rows}, config.param_dtype) if config.head_bias else None
-        )
+        self.head = None if config.tie_embeddings else make.embedding(rows, config.dim)
+        self.head_bias = make.constant(vocab=rows) if config.head_bias else None
 
     def __call__(
         self,
@@ -453,28 +443,13 @@ def _head_norm(config: DecoderConfig, layer: int) -> Callable[[], Norm] | None:
 
 
 def _feed_forward(
-    config: DecoderConfig, layer: int, stddev: float, out_stddev: float, rngs: nnx.Rngs
+    config: DecoderConfig, layer: int, out_stddev: float, make: LayerFactory
 ) -> GatedMLP | MLP | MoE:
+    settings = {"act": config.act, "out_stddev": out_stddev, **make.weights}
     if config.experts is not None and layer not in config.dense_layers:
-        return MoE(
-            config.dim,
-            config.experts,
-            act=config.act,
-            stddev=stddev,
-            out_stddev=out_stddev,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
-    return (GatedMLP if config.gated_mlp else MLP)(
-        config.dim,
-        config.hidden_dim,
-        act=config.act,
-        bias=config.mlp_bias,
-        stddev=stddev,
-        out_stddev=out_stddev,
-        param_dtype=config.param_dtype,
-        rngs=rngs,
-    )
+        return MoE(config.dim, config.experts, **settings)
+    kind = GatedMLP if config.gated_mlp else MLP
+    return kind(config.dim, config.hidden_dim, bias=config.mlp_bias, **settings)
 
 
 def _scaled(x: jax.Array, multiplier: float) -> jax.Array:

@@ -14,8 +14,7 @@ from models.detector.boxes import anchors, clipped, greatest, longer_than, suppr
 from models.detector.config import RATIOS, DetectorConfig
 from models.detector.regions import pooled
 from models.errors import InputError
-from models.layers.convolution import Conv
-from models.layers.linear import Linear
+from models.layers.factory import LayerFactory
 from models.layers.pixels import check_pixels
 from models.resnet.model import ResNet
 
@@ -44,10 +43,10 @@ class Pyramid(nnx.Module):
     """The stages' feature maps with the same channels, each with what the coarser ones see; and one
     more, of every second place of the coarsest."""
 
-    def __init__(self, config: DetectorConfig, *, rngs: nnx.Rngs) -> None:
+    def __init__(self, config: DetectorConfig, make: LayerFactory) -> None:
         widths = config.backbone.stage_channels
-        self.inwards = nnx.List([_conv(config, width, config.dim, 1, rngs) for width in widths])
-        self.outwards = nnx.List([_conv(config, config.dim, config.dim, 3, rngs) for _ in widths])
+        self.inwards = nnx.List([make.conv(width, config.dim, 1) for width in widths])
+        self.outwards = nnx.List([make.conv(config.dim, config.dim, 3, padding=1) for _ in widths])
 
     def __call__(self, maps: list[jax.Array]) -> list[jax.Array]:
         x = self.inwards[-1](maps[-1])
@@ -62,10 +61,10 @@ class Pyramid(nnx.Module):
 class Proposer(nnx.Module):
     """The first stage: for every anchor, how likely it is an object, and how it should move."""
 
-    def __init__(self, config: DetectorConfig, *, rngs: nnx.Rngs) -> None:
-        self.conv = _conv(config, config.dim, config.dim, 3, rngs)
-        self.score = _conv(config, config.dim, len(RATIOS), 1, rngs)
-        self.step = _conv(config, config.dim, 4 * len(RATIOS), 1, rngs)
+    def __init__(self, config: DetectorConfig, make: LayerFactory) -> None:
+        self.conv = make.conv(config.dim, config.dim, 3, padding=1)
+        self.score = make.conv(config.dim, len(RATIOS), 1)
+        self.step = make.conv(config.dim, 4 * len(RATIOS), 1)
 
     def __call__(self, level: jax.Array) -> tuple[jax.Array, jax.Array]:
         """A level [B, H, W, C] -> scores [B, A] and steps [B, A, 4]."""
@@ -80,13 +79,14 @@ class Detector(nnx.Module):
     def __init__(self, config: DetectorConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
         self.backbone = ResNet(config.backbone, rngs=rngs)
-        self.pyramid = Pyramid(config, rngs=rngs)
-        self.proposer = Proposer(config, rngs=rngs)
+        make = LayerFactory(_STDDEV, config.backbone.param_dtype, rngs)
+        self.pyramid = Pyramid(config, make)
+        self.proposer = Proposer(config, make)
         region, hidden = config.dim * config.pooled_size**2, config.hidden_dim
-        self.hidden_1 = _linear(config, {"dim": region}, {"hidden_dim": hidden}, rngs)
-        self.hidden_2 = _linear(config, {"hidden_dim": hidden}, {"dim": hidden}, rngs)
-        self.score = _linear(config, {"dim": hidden}, {"label": config.num_labels}, rngs)
-        self.step = _linear(config, {"dim": hidden}, {"label": config.num_labels, "edge": 4}, rngs)
+        self.hidden_1 = make.dense({"dim": region}, {"hidden_dim": hidden})
+        self.hidden_2 = make.dense({"hidden_dim": hidden}, {"dim": hidden})
+        self.score = make.dense({"dim": hidden}, {"label": config.num_labels})
+        self.step = make.dense({"dim": hidden}, {"label": config.num_labels, "edge": 4})
 
     def __call__(self, pixels: jax.Array) -> Objects:
         """The objects in pixels [B, H, W, C], normalised as the backbone wants them.
@@ -159,24 +159,3 @@ class Detector(nnx.Module):
         scores = jnp.where(dropped, 0.0, scores)
         scores, best = jax.lax.top_k(scores, min(config.num_objects, len(scores)))
         return Objects(boxes[best], scores, jnp.where(scores > 0, labels[best], 0))
-
-
-def _conv(
-    config: DetectorConfig, channels: int, out_channels: int, window: int, rngs: nnx.Rngs
-) -> Conv:
-    return Conv(
-        channels,
-        out_channels,
-        (window, window),
-        padding=window // 2,
-        stddev=_STDDEV,
-        param_dtype=config.backbone.param_dtype,
-        rngs=rngs,
-    )
-
-
-def _linear(
-    config: DetectorConfig, inputs: dict[str, int], outputs: dict[str, int], rngs: nnx.Rngs
-) -> Linear:
-    dtype = config.backbone.param_dtype
-    return Linear(inputs, outputs, bias=True, stddev=_STDDEV, param_dtype=dtype, rngs=rngs)

@@ -102,10 +102,8 @@ class DisentangledAttention(Attention):
             key_bias=config.biases,
             out_bias=True,
             scale=(head_dim * (1 + len(config.scores))) ** -0.5,
-            stddev=make.stddev,
             out_stddev=make.stddev,
-            param_dtype=make.param_dtype,
-            rngs=make.rngs,
+            **make.weights,
         )
 
         def project(score: str, bias: bool) -> Linear | None:

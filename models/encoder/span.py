@@ -35,10 +35,8 @@ class SpanAttention(Attention):
             num_kv_heads=count,
             head_dim=width,
             bias=True,
-            stddev=make.stddev,
             out_stddev=make.stddev,
-            param_dtype=make.param_dtype,
-            rngs=make.rngs,
+            **make.weights,
         )
         conv = partial(make.conv, dim, bias=False, axes=("channels", "residual"))
 

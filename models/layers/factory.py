@@ -43,18 +43,18 @@ class LayerFactory:
         self, in_axes: Mapping[str, int], out_axes: Mapping[str, int], *, bias: bool = True
     ) -> Linear:
         """Makes a map between tensors whose axes have these names and sizes."""
-        return Linear(in_axes, out_axes, bias=bias, **self._weights)
+        return Linear(in_axes, out_axes, bias=bias, **self.weights)
 
     def conv(self, before: int, after: int, window: int | Sequence[int], **settings: Any) -> Conv:
         """Over images; a number is the size of a square window."""
         window = (window, window) if isinstance(window, int) else window
-        return Conv(before, after, window, **settings, **self._weights)
+        return Conv(before, after, window, **settings, **self.weights)
 
     def conv_norm(self, before: int, after: int, window: int, **settings: Any) -> ConvNorm:
-        return ConvNorm(before, after, window, **settings, **self._weights)
+        return ConvNorm(before, after, window, **settings, **self.weights)
 
     def linear_norm(self, before: int, after: int, **settings: Any) -> LinearNorm:
-        return LinearNorm(before, after, **settings, **self._weights)
+        return LinearNorm(before, after, **settings, **self.weights)
 
     def layer_norm(self, dim: int, eps: float, *, bias: bool = True) -> LayerNorm:
         return LayerNorm(dim, eps=eps, bias=bias, param_dtype=self.param_dtype)
@@ -67,7 +67,7 @@ class LayerFactory:
         return None if labels is None else self.linear(dim, labels, axes=("dim", "label"))
 
     def embedding(self, size: int, dim: int, axis: str = "vocab") -> Embedding:
-        return Embedding(size, dim, axis=axis, **self._weights)
+        return Embedding(size, dim, axis=axis, **self.weights)
 
     def table(self, **axes: int) -> nnx.Param[jax.Array]:
         """Learnt vectors, whose axes have these names and sizes."""
@@ -79,5 +79,6 @@ class LayerFactory:
         return nnx.Param(jnp.full(tuple(axes.values()), value, self.param_dtype), axes=tuple(axes))
 
     @property
-    def _weights(self) -> dict[str, Any]:
+    def weights(self) -> dict[str, Any]:
+        """What layers are told of their weights."""
         return {"stddev": self.stddev, "param_dtype": self.param_dtype, "rngs": self.rngs}

@@ -14,7 +14,7 @@ import numpy as np
 from flax import nnx
 
 from models.errors import ConfigError, InputError
-from models.layers.embedding import Embedding
+from models.layers.factory import LayerFactory
 from models.layers.linear import Linear
 from models.layers.products import einsum_fp32
 from models.settings import TOKENS, WIDTH, check_settings, setting
@@ -71,13 +71,8 @@ class Recommender(nnx.Module):
 
     def __init__(self, config: RecommenderConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
-        self.table = Embedding(
-            config.table_rows,
-            config.dim,
-            stddev=config.dim**-0.5,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
+        make = LayerFactory(config.dim**-0.5, config.param_dtype, rngs)
+        self.table = make.embedding(config.table_rows, config.dim)
         self.dense = _layers((config.num_dense, *config.dense_widths, config.dim), config, rngs)
         self.top = _layers((config.dim + config.num_pairs, *config.top_widths, 1), config, rngs)
 

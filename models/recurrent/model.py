@@ -14,7 +14,7 @@ from flax import nnx
 
 from models.errors import ConfigError
 from models.layers.axes import AXES
-from models.layers.linear import Linear
+from models.layers.factory import LayerFactory
 from models.settings import LAYERS, WIDTH, check_settings, setting
 
 CELLS: Mapping[str, Callable[..., Any]] = {"lstm": nnx.OptimizedLSTMCell, "gru": nnx.GRUCell}
@@ -50,13 +50,8 @@ class Forecaster(nnx.Module):
                 for number in range(config.num_layers)
             ]
         )
-        self.projection = Linear(
-            {"dim": config.dim},
-            {"times": config.horizon, "series": config.num_channels},
-            bias=True,
-            stddev=config.dim**-0.5,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
+        self.projection = LayerFactory(config.dim**-0.5, config.param_dtype, rngs).dense(
+            {"dim": config.dim}, {"times": config.horizon, "series": config.num_channels}
         )
 
     def __call__(self, values: jax.Array) -> jax.Array:

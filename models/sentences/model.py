@@ -11,11 +11,10 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh, SingleDeviceSharding
-from jax.typing import DTypeLike
 
 from models.draws import Draws
 from models.layers.activations import activation
-from models.layers.linear import Linear
+from models.layers.factory import LayerFactory
 from models.parameters import Parameters, axis_names_of, split_abstract
 from models.sentences.config import Dense, Module, Pool
 from models.sentences.pooling import POOL
@@ -30,21 +29,13 @@ from models.weights.table import KeyTable
 class SentenceHead(nnx.Module):
     """Pooling, dense layers and normalisation, in the order of the modules; FP32."""
 
-    def __init__(
-        self, modules: Sequence[Module], *, param_dtype: DTypeLike, rngs: nnx.Rngs
-    ) -> None:
+    def __init__(self, modules: Sequence[Module], *, param_dtype: str, rngs: nnx.Rngs) -> None:
         self.modules = tuple(modules)
+        make = LayerFactory(0.02, param_dtype, rngs)
         self.dense = nnx.List(
             [
-                Linear(
-                    {"dim": module.in_dim},
-                    {"features": module.out_dim},
-                    bias=module.bias,
-                    stddev=0.02,
-                    param_dtype=param_dtype,
-                    rngs=rngs,
-                )
-                for module in _dense(modules)
+                make.dense({"dim": m.in_dim}, {"features": m.out_dim}, bias=m.bias)
+                for m in _dense(modules)
             ]
         )
 

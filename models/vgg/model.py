@@ -15,6 +15,7 @@ from flax import nnx
 
 from models.errors import InputError
 from models.layers.convolution import Conv
+from models.layers.factory import LayerFactory
 from models.layers.linear import Linear
 from models.layers.pixels import check_pixels
 from models.settings import LAYERS, WIDTH, check_settings, setting
@@ -124,21 +125,13 @@ def _rows(config: VGGConfig) -> Iterator[Row]:
 
 
 def _conv(config: VGGConfig, channels: int, out_channels: int, rngs: nnx.Rngs) -> Conv:
-    return Conv(
-        channels,
-        out_channels,
-        (3, 3),
-        padding=1,
-        # He et al., "Delving Deep into Rectifiers", 2015, by the outputs of the window.
-        stddev=math.sqrt(2 / (9 * out_channels)),
-        param_dtype=config.param_dtype,
-        rngs=rngs,
-    )
+    # He et al., "Delving Deep into Rectifiers", 2015, by the outputs of the window.
+    stddev = math.sqrt(2 / (9 * out_channels))
+    make = LayerFactory(stddev, config.param_dtype, rngs)
+    return make.conv(channels, out_channels, 3, padding=1)
 
 
 def _linear(
     config: VGGConfig, inputs: dict[str, int], outputs: dict[str, int], rngs: nnx.Rngs
 ) -> Linear:
-    return Linear(
-        inputs, outputs, bias=True, stddev=0.01, param_dtype=config.param_dtype, rngs=rngs
-    )
+    return LayerFactory(0.01, config.param_dtype, rngs).dense(inputs, outputs)
