@@ -34,12 +34,16 @@ class Line(NamedTuple):
 
 def read_lines(file: Path) -> list[Line]:
     """The requests. Raises ServingError for a line that is none, or an id that comes twice."""
-    lines: dict[str, Line] = {}
     try:
-        texts = file.read_text().splitlines()
+        return parse_lines(file.read_text(), str(file))
     except (OSError, UnicodeDecodeError) as error:
         raise ServingError(f"the requests in {file} cannot be read: {error}") from error
-    for number, text in enumerate(texts, 1):
+
+
+def parse_lines(data: str, file: str) -> list[Line]:
+    """The requests in a file's text; raises as `read_lines`."""
+    lines: dict[str, Line] = {}
+    for number, text in enumerate(data.splitlines(), 1):
         if not text.strip():
             continue
         line = _line(text, f"{file}:{number}")
@@ -71,32 +75,26 @@ def answered(file: Path) -> set[str]:
         ) from error
 
 
+def record(line: Line, response: Mapping[str, Any]) -> str:
+    """The line of an answer."""
+    head = {"id": f"batch_req_{uuid.uuid4().hex}", "custom_id": line.custom_id}
+    return json.dumps({**head, "response": response, "error": None}) + "\n"
+
+
+Write = Callable[[Line, Mapping[str, Any]], None]
+
+
 async def answer_all(
-    site: Site,
-    lines: Iterable[Line],
-    output: Path,
-    *,
-    concurrency: int,
-    on_answer: Callable[[], None] = lambda: None,
+    site: Site, lines: Iterable[Line], write: Write, *, concurrency: int, client: str = ""
 ) -> None:
-    """Appends an answer for each line to `output`, in the order in which they are complete."""
+    """Writes an answer for each line, in the order in which they are complete; `client` asks."""
     left = iter(lines)
-    with output.open("a") as stream:
-
-        def write(line: Line, response: Mapping[str, Any]) -> None:
-            record = {"id": f"batch_req_{uuid.uuid4().hex}", "custom_id": line.custom_id}
-            stream.write(json.dumps({**record, "response": response, "error": None}) + "\n")
-            stream.flush()
-            on_answer()
-
-        async with asyncio.TaskGroup() as group:
-            for _ in range(concurrency):
-                group.create_task(_answer_some(site, left, write))
+    async with asyncio.TaskGroup() as group:
+        for _ in range(concurrency):
+            group.create_task(_answer_some(site, left, write, client))
 
 
-async def _answer_some(
-    site: Site, lines: Iterator[Line], write: Callable[[Line, Mapping[str, Any]], None]
-) -> None:
+async def _answer_some(site: Site, lines: Iterator[Line], write: Write, client: str) -> None:
     for line in lines:
         try:
             endpoint = site.endpoints.get(line.url)
@@ -104,7 +102,7 @@ async def _answer_some(
                 raise RequestError(
                     f"url is {line.url!r}; {site.name} has {', '.join(site.endpoints)}", "url"
                 )
-            body = await endpoint.read_all(Body(line.body)).whole()
+            body = await endpoint.read_all(Body(line.body, client=client)).whole()
             write(line, {"status_code": 200, "body": body})
         except LaunchError as error:
             if site.worker.failure is not None:

@@ -22,7 +22,7 @@ PATHS: Mapping[str, Sequence[str]] = {
     "responses": ("/v1/responses",),
     "messages": ("/v1/messages",),
     "tokens": ("/tokenize", "/detokenize"),
-    "vectors": ("/v1/embeddings", "/v1/rerank", "/v1/score"),
+    "vectors": ("/v1/embeddings", "/pooling", "/v1/rerank", "/v1/score"),
     "classes": ("/classify",),
     "speech": ("/v1/audio/transcriptions",),
     "images": ("/v1/images/generations",),

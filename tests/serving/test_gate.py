@@ -98,7 +98,6 @@ def test_every_answer_has_an_identifier(server: Running) -> None:
         (COMPLETIONS, {"stream_options": {"no_such_field": 1}}, "stream_options.no_such_field"),
         (RESPONSES, {"reasoning": {"effort": "high"}}, "reasoning_effort"),
         (RESPONSES, {"reasoning": {"summary": "auto"}}, "reasoning.summary"),
-        (RESPONSES, {"store": True}, "store"),
         ("/tokenize", {"no_such_field": 1}, "no_such_field"),
     ],
 )

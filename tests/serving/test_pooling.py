@@ -209,7 +209,7 @@ def test_bad_bodies(
 def test_what_the_model_does_not_do_is_a_404(servers: dict[str, Listening]) -> None:
     status, made = servers["classes"].ask("/v1/embeddings", {"input": "a"})
     assert (status, made["error"]["code"]) == (404, "unknown_url")
-    assert "answers to /classify" in made["error"]["message"]
+    assert "/classify" in made["error"]["message"]
     status, made = servers["vectors"].ask("/v1/embeddings", {"input": "a", "model": "gpt"})
     assert (status, made["error"]["code"]) == (404, "model_not_found")
 
@@ -248,3 +248,14 @@ def test_a_model_that_is_not_served(tmp_path: Path) -> None:
     directory = write(tmp_path / "fill", "BertForMaskedLM", vocab_size=len(WORDS))
     with pytest.raises(LaunchError, match="made for fill-mask, which is not served"):
         open_model(choose(directory))
+
+
+def test_other_paths_to_the_same(servers: dict[str, Listening]) -> None:
+    """`/pooling` and `/invocations`; of a model with classes `/pooling` tells the logits."""
+    (vector,) = servers["vectors"].ask("/v1/embeddings", {"input": "cat"})[1]["data"]
+    (pooled,) = servers["vectors"].ask("/pooling", {"input": "cat"})[1]["data"]
+    assert (pooled["object"], pooled["data"]) == ("pooling", vector["embedding"])
+    assert servers["vectors"].ask("/invocations", {"input": "cat"})[1]["data"] == [vector]
+    (classes,) = servers["classes"].ask("/invocations", {"input": "cat"})[1]["data"]
+    (logits,) = servers["classes"].ask("/pooling", {"input": "cat"})[1]["data"]
+    np.testing.assert_allclose(softmax(logits["data"]), classes["probs"], atol=1e-6)

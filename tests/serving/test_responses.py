@@ -109,7 +109,6 @@ def test_a_class_and_logarithms(client: OpenAI) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"previous_response_id": "resp_1"}, "give the whole conversation as input"),
         ({"background": True}, "background is not supported: ask for a stream"),
         ({"truncation": "auto"}, "shorten the input"),
         ({"input": []}, r"input is \[\]; a string, or a list with at least one item"),

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from launch.errors import LaunchError
 from launch.serving.config import ServerConfig, split_names
 from launch.serving.errors import OverloadedError, ServingError
+from launch.serving.http.batches import with_batches
 from launch.serving.http.errors import (
     FORBIDDEN,
     INVALID,
@@ -31,7 +32,14 @@ from launch.serving.http.errors import (
     respond,
 )
 from launch.serving.http.gate import Gate, client_of
-from launch.serving.http.site import Answer, Endpoint, Site
+from launch.serving.http.site import (
+    JSON,
+    Answer,
+    Endpoint,
+    Resource,
+    Site,
+    with_invocations,
+)
 from launch.serving.http.streaming import ClientGone, EventStream, while_connected
 from models.errors import ModelsError
 
@@ -127,6 +135,29 @@ class Pages:
 
         return answer
 
+    def ask(self, resource: Resource) -> Callable[[Request], Awaitable[Response]]:
+        """One of the site's resources."""
+
+        async def ask(request: Request) -> Response:
+            identifier = request.path_params.get("identifier", "")
+            told = resource.act(client_of(request), identifier)
+            return Response(told) if isinstance(told, bytes) else JSONResponse(told)
+
+        return ask
+
+    async def openapi(self, request: Request) -> Response:
+        """GET /openapi.json: the paths; bodies are described where their APIs are."""
+        body = {"content": {JSON: {"schema": {"type": "object"}}}}
+        done = {"200": {"description": "the answer", **body}}
+        paths: dict[str, dict[str, Any]] = {
+            path: {"post": {"requestBody": body, "responses": done}}
+            for path in self._site.endpoints
+        }
+        for method, path, _ in self._site.resources:
+            paths.setdefault(path, {})[method.lower()] = {"responses": done}
+        info = {"title": self._site.name, "version": version("neuronjax")}
+        return JSONResponse({"openapi": "3.1.0", "info": info, "paths": paths})
+
     async def _whole(self, request: Request, answer: Answer) -> Response:
         try:
             async with asyncio.timeout(self._config.request_timeout):
@@ -191,11 +222,14 @@ class Posts:
 
 def make_app(site: Site, config: ServerConfig) -> ASGIApp:
     """The application."""
+    site = with_batches(with_invocations(site))
     pages = Pages(site, config)
     get, post = ["GET"], ["POST"]
     answers = {path: pages.answer(endpoint) for path, endpoint in site.endpoints.items()}
     routes = [
         *(Route(path, answer, methods=post) for path, answer in answers.items()),
+        *(Route(r.path, pages.ask(r), methods=[r.method]) for r in site.resources),
+        Route("/openapi.json", pages.openapi, methods=get),
         Route("/v1/models", pages.models, methods=get),
         Route("/v1/models/{name:path}", pages.model, methods=get),
         Route("/", pages.page, methods=get),

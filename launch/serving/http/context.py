@@ -1,6 +1,6 @@
 """A model, its requests and their answers, as every endpoint works with them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -11,8 +11,11 @@ from launch.serving.http.bodies import Body
 from launch.serving.http.errors import no_such_model
 from launch.serving.http.metrics import Metrics
 from launch.serving.http.service import Replies, Service, Watch, follow
+from launch.serving.http.store import Store
 from launch.serving.parsers import NO_PARSER, Parser
 from launch.serving.requests import Adapter, Logprobs, Request
+
+MOST_RESPONSE_BYTES = 64 << 20  # of all responses that are kept
 
 
 class Choice(NamedTuple):
@@ -75,6 +78,13 @@ class Usage:
         }
 
 
+class Conversation(NamedTuple):
+    """A response that is kept, and the messages of a chat that it ends."""
+
+    response: Mapping[str, Any]
+    messages: Sequence[dict[str, Any]]
+
+
 @dataclass(frozen=True)
 class Served:
     """A model behind the API."""
@@ -89,6 +99,9 @@ class Served:
     opening: Sequence[int] = ()  # of every answer, if the prompt is a source that an encoder reads
     tool_parser: Parser = NO_PARSER
     reasoning_parser: Parser = NO_PARSER
+    responses: "Store[Conversation]" = field(
+        default_factory=lambda: Store("response", MOST_RESPONSE_BYTES)
+    )
 
     @property
     def longest(self) -> int:

@@ -1,6 +1,7 @@
 """`/v1/embeddings`: vectors of texts."""
 
 import base64
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,9 +28,18 @@ class Embeddings(WholeAnswer):
     texts: Sequence[Text]
     dimensions: int | None  # None = all
     format: str
+    kind: str  # of what is told of each text
+    field: str  # that holds its vector
 
     @classmethod
-    def read(cls, pooled: Pooled, width: int, body: Body) -> "Embeddings":
+    def read(
+        cls,
+        pooled: Pooled,
+        width: int,
+        body: Body,
+        kind: str = "embedding",
+        field: str = "embedding",
+    ) -> "Embeddings":
         """Raises RequestError or HTTPError for a body that cannot be answered. `width`: of the
         model's vectors."""
         pooled.check_model(body)
@@ -39,18 +49,20 @@ class Embeddings(WholeAnswer):
         dimensions = body.integer("dimensions")
         if dimensions is not None and not 1 <= dimensions <= width:
             raise body.fail("dimensions", f"a number from 1 to {width}")
-        return cls(pooled, pooled.texts(body, "input"), dimensions, form)
+        return cls(pooled, pooled.texts(body, "input"), dimensions, form, kind, field)
 
     async def whole(self) -> dict[str, Any]:
         """The vectors, in the order of the texts."""
         vectors = await self.pooled.compute(self.texts)
         return {
+            "id": self.pooled.new_id(self.kind),
             "object": "list",
+            "created": int(time.time()),
             "data": [
                 {
-                    "object": "embedding",
+                    "object": self.kind,
                     "index": index,
-                    "embedding": _FORMATS[self.format](self._shortened(vector)),
+                    self.field: _FORMATS[self.format](self._shortened(vector)),
                 }
                 for index, vector in enumerate(vectors)
             ],

@@ -16,7 +16,7 @@ from launch.serving.http.errors import MESSAGES
 from launch.serving.http.link import Link
 from launch.serving.http.messages_api import Message
 from launch.serving.http.metrics import Metrics
-from launch.serving.http.responses import Response
+from launch.serving.http.responses import Response, response_resources
 from launch.serving.http.service import Service
 from launch.serving.http.site import Endpoint, Site, model_entry
 from launch.serving.http.tokens import token_endpoints
@@ -68,6 +68,7 @@ class LanguageModel:
             models=partial(_models, served),
             metrics=partial(metrics_of, served.service, served.metrics),
             load=partial(load_of, served.service),
+            resources=() if self.opening else response_resources(served),
         )
 
     def _served(self, link: Link) -> Served:

@@ -59,7 +59,9 @@ class PoolingModel:
 
 
 def _endpoints(pooled: Pooled, width: int) -> dict[str, Endpoint]:
-    endpoints = {}
+    # By vLLM's name: of models with classes their logits.
+    vectors = partial(Embeddings.read, pooled, width, kind="pooling", field="data")
+    endpoints = {"/pooling": Endpoint(vectors)}
     if pooled.labels:
         endpoints["/classify"] = Endpoint(partial(Classes.read, pooled))
     else:

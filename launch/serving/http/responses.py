@@ -11,10 +11,10 @@ import orjson
 from launch.serving.answers import Piece, TokenLogprob
 from launch.serving.http.bodies import Body
 from launch.serving.http.chat import Chat, token_entries
-from launch.serving.http.context import Served, Usage
+from launch.serving.http.context import Conversation, Served, Usage
 from launch.serving.http.events import EventSource
-from launch.serving.http.responses_input import as_chat
-from launch.serving.http.site import Stream
+from launch.serving.http.responses_input import as_chat, read_input
+from launch.serving.http.site import Resource, Stream
 from launch.serving.parsers import Call
 
 _INCOMPLETE = {"length": "max_output_tokens"}  # why an answer is not complete
@@ -29,12 +29,17 @@ class Response:
     body: Body
     number: str  # of the answer and of all that is in it
     created: int  # Unix time
+    messages: Sequence[dict[str, Any]]  # that it answers
+    is_kept: bool
 
     @classmethod
     def read(cls, served: Served, body: Body) -> "Response":
         """Raises RequestError or HTTPError for a body that cannot be answered."""
-        chat = Chat.read(served, as_chat(body))
-        return cls(chat, body, chat.requests[0].id, int(time.time()))
+        previous = body.text("previous_response_id")
+        kept = None if previous is None else served.responses.get(body.client, previous)
+        messages = read_input(body, () if kept is None else kept.messages)
+        chat, is_kept = Chat.read(served, as_chat(body, messages)), body.flag("store", True)
+        return cls(chat, body, chat.requests[0].id, int(time.time()), messages, is_kept)
 
     async def whole(self) -> dict[str, Any]:
         """The answer at once."""
@@ -46,7 +51,7 @@ class Response:
             items.insert(0, self.message(text, reply.logprobs))
         if thought:
             items.insert(0, self.reasoning(thought))
-        return self.json(items, reply.finished, usage)
+        return self.ended(items, reply.finished, usage)
 
     def stream(self) -> Stream | None:
         """The answer piece by piece, if that was asked for."""
@@ -55,6 +60,16 @@ class Response:
             return None
         asked = chat.served.replies(chat.requests, chat.wanted.writing)
         return EventSource(asked, _Events(self), event=b"%b", ending=b"")
+
+    def ended(self, items: Sequence[Any], finished: str | None, usage: Usage) -> dict[str, Any]:
+        """The object of a response that is complete, which is kept if that is wanted."""
+        told = self.json(items, finished, usage)
+        if self.is_kept:
+            messages = read_input(Body({"input": list(items)}), self.messages)
+            size = len(orjson.dumps([told, messages]))
+            kept = Conversation(told, messages)
+            self.chat.served.responses.put(self.body.client, told["id"], kept, size)
+        return told
 
     def json(
         self,
@@ -80,9 +95,9 @@ class Response:
             "model": self.chat.choice.name,
             "output": list(items),
             "parallel_tool_calls": values.get("parallel_tool_calls", True),
-            "previous_response_id": None,
+            "previous_response_id": values.get("previous_response_id"),
             "reasoning": {"effort": None, "summary": None, **(values.get("reasoning") or {})},
-            "store": False,
+            "store": self.is_kept,
             "temperature": sampling.temperature,
             "text": values.get("text") or {"format": {"type": "text"}},
             "tool_choice": values.get("tool_choice") or "auto",
@@ -176,7 +191,7 @@ class _Events:
         return events
 
     def closing(self) -> Sequence[bytes]:
-        told = self._response.json(self._items, self._finished, self._usage)
+        told = self._response.ended(self._items, self._finished, self._usage)
         return (self._event(f"response.{told['status']}", response=told),)
 
     def _think(self, thought: str) -> Iterator[bytes]:
@@ -246,3 +261,12 @@ class _Events:
     def _event(self, kind: str, **values: Any) -> bytes:
         told = {"type": kind, "sequence_number": next(self._numbers), **values}
         return _NAMED % (kind.encode(), orjson.dumps(told))
+
+
+def response_resources(served: Served) -> Sequence[Resource]:
+    """What can be asked of responses that are kept."""
+    path, responses = "/v1/responses/{identifier}", served.responses
+    return (
+        Resource("GET", path, lambda client, name: responses.get(client, name).response),
+        Resource("DELETE", path, responses.remove),
+    )

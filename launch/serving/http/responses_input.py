@@ -12,18 +12,27 @@ LOGPROBS = "message.output_text.logprobs"
 """What `include` asks for; other values of it are of what the model does not do."""
 
 _RENAMED = {"max_output_tokens": "max_completion_tokens"}
-_READ_HERE = ("input", "instructions", "tools", "tool_choice", "text", "include", "reasoning")
+_READ_HERE = (
+    "input",
+    "instructions",
+    "tools",
+    "tool_choice",
+    "text",
+    "include",
+    "reasoning",
+    "store",
+    "previous_response_id",
+)
 _TEXTS = ("input_text", "output_text", "text")
 _REFUSED: Mapping[str, str] = {
-    "previous_response_id": "responses are not kept: give the whole conversation as input",
     "conversation": "conversations are not kept: give all of it as input",
     "prompt": "templates are not kept: give input and instructions",
     "background": "ask for a stream, or wait for the answer",
 }
 
 
-def as_chat(body: Body) -> Body:
-    """Raises RequestError for what no chat can say."""
+def as_chat(body: Body, messages: Sequence[dict[str, Any]]) -> Body:
+    """The body of a chat with these messages. Raises RequestError for what no chat can say."""
     for name, instead in _REFUSED.items():
         if body.value(name) not in (None, False):
             raise RequestError(f"{name} is not supported: {instead}", name)
@@ -37,7 +46,7 @@ def as_chat(body: Body) -> Body:
     instructions = body.text("instructions")
     first = [] if instructions is None else [{"role": "system", "content": instructions}]
     chat["reasoning_effort"] = body.object("reasoning").text("effort")
-    chat["messages"] = [*first, *_messages(body)]
+    chat["messages"] = [*first, *messages]
     chat["tools"] = [_tool(tool) for tool in body.list("tools")]
     chat["tool_choice"] = _tool_choice(body.value("tool_choice"))
     chat["logprobs"] = LOGPROBS in body.list("include")
@@ -47,13 +56,15 @@ def as_chat(body: Body) -> Body:
     return body.derive({**chat, "n": 1})
 
 
-def _messages(body: Body) -> list[dict[str, Any]]:
+def read_input(body: Body, before: Sequence[dict[str, Any]] = ()) -> list[dict[str, Any]]:
+    """What a body says, behind the messages of a conversation. Raises RequestError for what is no
+    item."""
     given = body.value("input")
     if isinstance(given, str):
-        return [{"role": "user", "content": given}]
+        return [*before, {"role": "user", "content": given}]
     if not isinstance(given, list) or not given:
         raise body.fail("input", "a string, or a list with at least one item")
-    messages: list[dict[str, Any]] = []
+    messages = list(before)
     for place, item in enumerate(given):
         where = f"input[{place}]"
         kind = item.get("type", "message") if isinstance(item, dict) else None

@@ -1,11 +1,12 @@
 """A served model as the application sees it, and its endpoints."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from starlette.datastructures import Headers
 
+from launch.serving.errors import RequestError
 from launch.serving.http.bodies import Body
 from launch.serving.http.errors import UNSUPPORTED_KIND, HTTPError
 from launch.serving.http.link import Link
@@ -93,6 +94,15 @@ class Endpoint(NamedTuple):
         return answer
 
 
+class Resource(NamedTuple):
+    """What can be asked of what has an identifier, or of all of it. Raises HTTPError for what there
+    is not."""
+
+    method: str
+    path: str  # with {identifier}, if it is about one
+    act: Callable[[str, str], Mapping[str, Any] | bytes]  # client and identifier -> the answer
+
+
 @dataclass(frozen=True)
 class Site:
     """A model as it is shown to clients.
@@ -103,6 +113,7 @@ class Site:
       models: what `/v1/models` lists.
       metrics: the text of `/metrics`.
       load: how busy it is at this moment, for the page.
+      resources: what can be asked of what is kept.
     """
 
     name: str
@@ -111,6 +122,30 @@ class Site:
     models: Callable[[], Sequence[Mapping[str, Any]]]
     metrics: Callable[[], Awaitable[bytes]]
     load: Callable[[], Awaitable[Mapping[str, Any]]]
+    resources: Sequence[Resource] = ()
+
+
+# By a field that tells what a body asks for.
+_INVOKED = {
+    "messages": "/v1/chat/completions",
+    "prompt": "/v1/completions",
+    "text_1": "/v1/score",
+    "query": "/v1/rerank",
+}
+_OF_INPUTS = ("/v1/embeddings", "/classify")
+
+
+def with_invocations(site: Site) -> Site:
+    """The site with SageMaker's path for all that is asked of a model by its other endpoints."""
+
+    def read(body: Body) -> Answer:
+        paths = (*(path for field, path in _INVOKED.items() if field in body), *_OF_INPUTS)
+        path = next((path for path in paths if path in site.endpoints), None)
+        if path is None:
+            raise RequestError(f"{site.name} does not do what the body asks for")
+        return site.endpoints[path].read(body)
+
+    return replace(site, endpoints={**site.endpoints, "/invocations": Endpoint(read)})
 
 
 class Recipe(Protocol):

@@ -1,15 +1,15 @@
 """The tasks of the process with the clients: to serve them, or to answer a file."""
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from launch.errors import LaunchError
 from launch.program import say
 from launch.progress import progress
-from launch.serving.batch import Line, answer_all
+from launch.serving.batch import Line, answer_all, record
 from launch.serving.config import ServerConfig
 from launch.serving.http.app import make_app
 from launch.serving.http.link import Link
@@ -52,15 +52,15 @@ class AnswerFile:
 
     async def run(self, site: Site, link: Link) -> None:
         """Answers all lines; as `Task.run`."""
-        with progress("answers", total=len(self.lines)) as bar:
+        with progress("answers", total=len(self.lines)) as bar, self.output.open("a") as stream:
+
+            def write(line: Line, response: Mapping[str, Any]) -> None:
+                stream.write(record(line, response))
+                stream.flush()
+                bar.update()
+
             try:
-                await answer_all(
-                    site,
-                    self.lines,
-                    self.output,
-                    concurrency=self.concurrency,
-                    on_answer=lambda: bar.update(),
-                )
+                await answer_all(site, self.lines, write, concurrency=self.concurrency)
             except* LaunchError as errors:
                 raise errors.exceptions[0] from None
 
