@@ -29,6 +29,8 @@ class Rates:
     column_ns: float
     #: A number of FP32 that Vector reads and writes in each partition.
     element_ns: float
+    #: A number of each of two tensors of FP32 that Vector reads in each partition.
+    pair_ns: float
     #: Bytes that all DMA engines of the core move together.
     bytes_per_ns: float
     #: A descriptor on all of them, beside its bytes.
@@ -78,6 +80,9 @@ def rates_of(prices: Prices, cores: int) -> Rates:
         for t in _tiles(size)
     ]  # fmt: skip
     moves = [_work_ns(prices, DmaCopy(dst=t, src=_rows(t.free_elements))) for t in _tiles(size)]
+    pairs = [
+        prices.of(TensorTensor(dst=t, data1=t, data2=t, op=AluOp.ADD)).issue for t in _tiles(size)
+    ]
     nbytes = PARTITIONS * size * bytes_of(FLOAT32)
     product = Matmul(
         dst=_tile(size, FLOAT32, Memory.PSUM),
@@ -88,6 +93,7 @@ def rates_of(prices: Prices, cores: int) -> Rates:
         cores=cores,
         column_ns=prices.of(product).issue / size,
         element_ns=(elements[1] - elements[0]) / size,
+        pair_ns=(pairs[1] - pairs[0]) / size,
         bytes_per_ns=nbytes / (moves[1] - moves[0]),
         descriptor_ns=(2 * moves[0] - moves[1]) / PARTITIONS,
         transfer_ns=_alone_ns(prices, DmaCopy(dst=_tile(size), src=_rows(size))),

@@ -58,8 +58,8 @@ class Tuning:
         "pooling of few channels, running sums over rows")
     depthwise_taps: int = choice(64, "to weights of a channel",
         "every one is an instruction", "depthwise convolutions")
-    depthwise_passes: float = choice(2.5, "elements that Vector goes through for each weight",
-        "a multiplication, an addition, and their share of copies", "depthwise convolutions")
+    depthwise_copies: float = choice(0.5, "elements that Vector copies for each weight",
+        "beside a multiplication and an addition of tensors", "depthwise convolutions")
     interleaved_values: int = choice(4, "to values side by side",
         "every one is an instruction over all of the result", "rotary positions in pairs")
     argmax_elements: int = choice(1 << 18, "from elements of all rows",

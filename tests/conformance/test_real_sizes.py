@@ -81,6 +81,33 @@ FOUND = (
     ),
     (
         SizedProgram(
+            "norm_of_groups",
+            {"batch": 3, "pixels": 224, "channels": 640, "groups": 1, "act": False,
+             "gradient": True, "dtype": "bfloat16"},
+            "trn2.3xlarge",
+        ),
+        is_faster_than_with_a_row_more,
+    ),
+    (
+        SizedProgram(
+            "depthwise",
+            {"batch": 3, "pixels": 256, "channels": 128, "multiplier": 1, "kernel": 3, "stride": 1,
+             "dilation": 1, "layout": "NCHW", "wrt": "weight", "dtype": "bfloat16"},
+            "inf2.xlarge",
+        ),
+        is_faster_than_with_a_row_more,
+    ),
+    (
+        SizedProgram(
+            "convolution_of_groups",
+            {"batch": 32, "pixels": 64, "channels": 128, "features": 64, "kernel": 7, "stride": 2,
+             "dilation": 1, "groups": 2, "layout": "NHWC", "wrt": "weight", "dtype": "bfloat16"},
+            "trn2.3xlarge",
+        ),
+        is_faster_than_with_a_row_more,
+    ),
+    (
+        SizedProgram(
             "decoding",
             {"batch": 8, "places": 128, "heads": 1, "groups": 1, "width": 32, "queries": 1,
              "update": True, "dtype": "float32"},

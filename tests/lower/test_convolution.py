@@ -114,7 +114,12 @@ def test_epilogues(case: Any) -> None:
     assert len(list(kernels(program))) == 1
 
 
-GRADIENTS = [CASES[0], CASES[3], CASES[7], CASES[13], CASES[14], CASES[15], CASES[16], CASES[19]]
+GRADIENTS = [
+    CASES[0], CASES[3], CASES[7], CASES[13], CASES[14], CASES[15], CASES[16], CASES[19],
+    ("rows cut between partitions", conv(padding="SAME"), (3, 10, 90, 3), (3, 3, 3, 4)),
+    ("rows cut between partitions, features first", conv(_NCHW, (2, 2), "SAME"),
+     (4, 3, 9, 130), (4, 3, 3, 3)),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", GRADIENTS, ids=lambda case: case[0])

@@ -74,16 +74,15 @@ def _sides(op: Op, data: View, kernel: View) -> Sides:
 
 
 def _turned(sides: Sides) -> Sequence[Sides]:
-    """The taps in reverse, if that puts another dimension on partitions: neighbours along the last
-    one then lie in one partition, in long runs."""
+    """The taps in reverse, if that puts another dimension, or a part of another one, on partitions:
+    neighbours along the last one then lie in one partition, in long runs."""
     product = sides.product
     *taps, feature = product.contracted
     turned = replace(product, contracted=(*reversed(taps), feature))
-    dims = [
-        {axis.dim for block in blocks(way.axes(way.contracted), PARTITIONS) for axis in block.tile}
-        for way in (product, turned)
-    ]
-    return [] if dims[0] == dims[1] else [replace(sides, product=turned)]
+    first, second = (
+        set(next(blocks(way.axes(way.contracted), PARTITIONS)).tile) for way in (product, turned)
+    )
+    return [] if first == second else [replace(sides, product=turned)]
 
 
 def padded(scope: Scope, op: Op, spatial: Sequence[int]) -> View:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from neuronjax.lower.chain.boxes import Axis
 from neuronjax.lower.product.blocking import WIDTH
@@ -79,9 +79,10 @@ def steps(
         if major is not None and most_taps == tuning.panel_taps:
             steps.append(major)
             continue
+        block = _in_runs(left, right, block)
         apart = [axis for axis in block.loops if _leaves_gaps(product, left, right, axis)]
         loops = [axis for axis in block.loops if axis not in apart]
-        loops.sort(key=lambda axis: _is_shared(left, right, axis))
+        loops.sort(key=lambda axis: (_is_shared(left, right, axis), -_distance(left, right, axis)))
         nbytes = max(bytes_of(left.dtype), bytes_of(right.dtype))
         taps = math.prod(axis.size for axis in loops if _is_shared(left, right, axis))
         room = tuning.chunk_bytes // (WIDTH * nbytes)
@@ -104,12 +105,31 @@ def _leaves_gaps(product: Product, left: Operand, right: Operand, axis: Axis) ->
     return False
 
 
+def _distance(left: Operand, right: Operand, axis: Axis) -> int:
+    """How far apart neighbours lie in memory, where they are closest."""
+    return min(abs(operand.strides[axis.dim] * axis.step) for operand in (left, right))
+
+
 def _is_shared(left: Operand, right: Operand, axis: Axis) -> bool:
     """Whether it runs along the same memory as another dimension."""
     return any(
         operand.memory.count(operand.memory[axis.dim]) > 1 and operand.strides[axis.dim] != 0
         for operand in (left, right)
     )
+
+
+def _in_runs(left: Operand, right: Operand, block: Block) -> Block:
+    """Neighbours of a dimension that is cut in one partition: runs are longer than an element, and
+    windows overlap there. If they alone would lie on partitions, side by side in memory, they are
+    loaded by rows and transposed."""
+    if not block.tile or not block.loops or block.loops[-1].dim != block.tile[0].dim:
+        return block
+    cut, count = block.tile[0], block.loops[-1].size
+    is_close = any(abs(o.strides[cut.dim] * cut.step) == 1 for o in (left, right))
+    if (is_close and len(block.tile) == 1) or not (is_close or _is_shared(left, right, cut)):
+        return block
+    tile = (replace(cut, step=cut.step * count), *block.tile[1:])
+    return replace(block, loops=(*block.loops[:-1], Axis(cut.dim, count, cut.step)), tile=tile)
 
 
 def _major(

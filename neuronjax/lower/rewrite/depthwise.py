@@ -12,11 +12,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from neuronjax.formats import FLOAT32
 from neuronjax.hlo.graph import Op, Value
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.lower.chain import elementwise
+from neuronjax.lower.rates import Rates
 from neuronjax.lower.rewriter import Writer
 from neuronjax.lower.tuning import Tuning
+from neuronjax.machine.specs import PARTITIONS
+from neuronjax.machine.timings import INSTRUCTION_CYCLES
+from neuronjax.program.element_types import bytes_of
 
 
 def convolution(writer: Writer, op: Op) -> Sequence[Value] | None:
@@ -74,6 +79,18 @@ def is_depthwise(op: Op, tuning: Tuning) -> bool:
         and 0 < taps <= tuning.depthwise_taps
         and bool(math.prod(op.result.shape))
     )
+
+
+def time(op: Op, results: int, taps: int, rates: Rates, tuning: Tuning) -> float:
+    """The time in ns that Vector takes: tiles of the operands of all taps have to fit, and each
+    operation of a tile has to begin."""
+    operands = 2 * min(taps, tuning.group_operations // 2)
+    tile = tuning.row_bytes // (operands * bytes_of(FLOAT32) * tuning.chain_slots)
+    tile = min(tile, tuning.tile_elements)
+    converted = op.operands[0].dtype.itemsize < bytes_of(FLOAT32)
+    weight = 2 * rates.pair_ns + (tuning.depthwise_copies + converted) * rates.element_ns
+    begun = 1 + INSTRUCTION_CYCLES / tile
+    return results / (PARTITIONS * rates.cores) * taps * weight * begun
 
 
 def _padded(writer: Writer, op: Op, source: Value, spatial: Sequence[int]) -> Value:

@@ -82,17 +82,17 @@ def _best_parts(rows: int, size: int, within: int, rates: Rates, tuning: Tuning)
     """
     most, trip = min(tuning.long_row_parts, size // 2), tuning.long_row_trip
     crossing = rates.transfer_ns / rates.element_ns
+    turns_of_rows = -(-rows // (PARTITIONS * rates.cores))
 
     def elements(parts: int) -> float:
         tiles = -(-rows * parts // PARTITIONS)
         turns = -(-tiles // rates.cores)
         joined = parts + trip + (crossing if turns < tiles else 0)
-        rest = (trip + size % parts * within) if size % parts else 0
+        rest = (trip + turns_of_rows * (size % parts) * within) if size % parts else 0
         return turns * (size // parts * within + INSTRUCTION_CYCLES) + joined + rest
 
     best = min(range(2, most + 1), key=elements, default=1)
-    whole = -(-rows // (PARTITIONS * rates.cores)) * size * within
-    return best if best > 1 and elements(best) < whole else 1
+    return best if best > 1 and elements(best) < turns_of_rows * size * within else 1
 
 
 @dataclass

@@ -94,17 +94,22 @@ def _pays(writer: Writer, op: Op, groups: int, merged: int) -> bool:
     places = math.prod(op.result.shape) // features
 
     def work(joined: int) -> float:
-        depth = -(-taps * inputs * joined // PARTITIONS)
+        rows = inputs * joined
+        taps_at_once = max(1, PARTITIONS // rows)
+        depth = -(-taps // taps_at_once) * -(-rows // PARTITIONS)
         columns = groups // joined * depth * -(-outputs * joined // PARTITIONS) * places
-        array = columns * _passes(op) * rates.column_ns
-        return max(array, _runs_ns(data, inputs * joined, rates))
+        array = columns * _passes(op) * rates.column_ns / rates.cores
+        return max(array, _runs_ns(data, rows, rates))
 
-    seen = math.prod(data.shape) / PARTITIONS * rates.element_ns
+    size = math.prod(data.shape)
+    seen = max(
+        size * data.dtype.itemsize / rates.bytes_per_ns,
+        size / PARTITIONS * rates.element_ns / rates.cores,
+    )
     after = work(merged) + seen + _zeros_ns(taps * merged * inputs * features, rates)
-    if not depthwise.is_depthwise(op, writer.tuning):
-        return after < work(1)
-    passes = places * taps * features / PARTITIONS * writer.tuning.depthwise_passes
-    return after < passes * rates.element_ns
+    if depthwise.is_depthwise(op, writer.tuning):
+        return after < depthwise.time(op, places * features, taps, rates, writer.tuning)
+    return after < work(1)
 
 
 def _with_zeros(writer: Writer, op: Op, kernel: Value, groups: int, merged: int) -> Value:
