@@ -94,7 +94,7 @@ class Architecture:
 
     def config_of(self, fields: Fields) -> Any:
         """The config for a config.json. Raises ConfigError if it cannot be used."""
-        fields.refuse_others(self.known.fixed)
+        fields.refuse_others(self.known)
         return self.read_config(fields.of_family(self.known))
 
     def build(self, config: Any, seed: int = 0) -> nnx.Module:

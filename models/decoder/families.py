@@ -111,10 +111,6 @@ def _smollm3(fields: Fields) -> DecoderConfig:
 
 
 def _gemma3(fields: Fields) -> DecoderConfig:
-    fields.refuse("use_bidirectional_attention", False, why="only causal attention is supported")
-    fields.refuse(
-        "attn_logit_softcapping", why="its effect is unclear, because transformers ignores it"
-    )
     pattern = fields.positive("sliding_window_pattern")
     rotary, sliding_rotary = read_rotaries(fields, local=fields.number("rope_local_base_freq"))
     return _llama(
@@ -131,16 +127,18 @@ def _gemma3(fields: Fields) -> DecoderConfig:
     )
 
 
-def _mixtral(fields: Fields) -> DecoderConfig:
-    hidden_dim = fields.positive("intermediate_size")
-    return _always_sliding(
-        fields,
-        experts=Experts(
-            count=fields.positive("num_local_experts"),
-            per_token=fields.positive("num_experts_per_tok"),
-            hidden_dim=hidden_dim,
-        ),
+def _experts(fields: Fields, width: str = "intermediate_size", **others: Any) -> Experts:
+    """The experts, each as wide as a field says."""
+    return Experts(
+        count=fields.positive("num_local_experts"),
+        per_token=fields.positive("num_experts_per_tok"),
+        hidden_dim=fields.positive(width),
+        **others,
     )
+
+
+def _mixtral(fields: Fields) -> DecoderConfig:
+    return _always_sliding(fields, experts=_experts(fields))
 
 
 def _qwen3_moe(fields: Fields) -> DecoderConfig:
@@ -154,12 +152,7 @@ def _qwen3_moe(fields: Fields) -> DecoderConfig:
         qk_norm=True,
         sliding_window=window if has_window else None,
         sliding_layers=layers if has_window else (),
-        experts=Experts(
-            count=fields.positive("num_local_experts"),
-            per_token=fields.positive("num_experts_per_tok"),
-            hidden_dim=fields.positive("moe_intermediate_size"),
-            normalize=fields.flag("norm_topk_prob"),
-        ),
+        experts=_experts(fields, "moe_intermediate_size", normalize=fields.flag("norm_topk_prob")),
         dense_layers=tuple(i for i in layers if i in dense or (i + 1) % step),
     )
 
@@ -172,10 +165,8 @@ def _gpt_oss(fields: Fields) -> DecoderConfig:
         sliding_window=fields.positive("sliding_window", None),
         sliding_layers=layers,
         attention_out_bias=fields.flag("attention_bias"),
-        experts=Experts(
-            count=fields.positive("num_local_experts"),
-            per_token=fields.positive("num_experts_per_tok"),
-            hidden_dim=fields.positive("intermediate_size"),
+        experts=_experts(
+            fields,
             biases=True,
             clamped=ClampedSwish(
                 fields.positive_number("swiglu_alpha"), fields.positive_number("swiglu_limit")
@@ -191,7 +182,6 @@ def _llama4(fields: Fields) -> DecoderConfig:
     layers, still = tuple(read_layers(fields)), _no_rotary_layers(fields)
     step = fields.positive("interleave_moe_layer_step")
     sparse = set(fields.integers("moe_layers", range(step - 1, len(layers), step)))
-    hidden_dim = fields.positive("intermediate_size")
     rotary, unit_norm = read_rotary(fields), None
     if fields.flag("use_qk_norm"):
         # It follows the rotation there, whose magnitude it undoes: only its eps is felt otherwise.
@@ -209,12 +199,8 @@ def _llama4(fields: Fields) -> DecoderConfig:
             else None
         ),
         hidden_dim=fields.positive("intermediate_size_mlp"),
-        experts=Experts(
-            count=fields.positive("num_local_experts"),
-            per_token=fields.positive("num_experts_per_tok"),
-            hidden_dim=hidden_dim,
-            gated_inputs=True,
-            shared_dim=hidden_dim,
+        experts=_experts(
+            fields, gated_inputs=True, shared_dim=fields.positive("intermediate_size")
         ),
         dense_layers=tuple(i for i in layers if i not in sparse),
     )
@@ -226,7 +212,6 @@ def _layer_norms(fields: Fields, **changes: Any) -> DecoderConfig:
 
 
 def _gpt2(fields: Fields) -> DecoderConfig:
-    fields.refuse("add_cross_attention", False, why="cross-attention is not supported")
     return _layer_norms(
         fields,
         hidden_dim=fields.positive("intermediate_size", 4 * fields.positive("hidden_size")),

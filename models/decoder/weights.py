@@ -1,14 +1,14 @@
 """Key tables of decoders: the tensors of Hugging Face checkpoints and their parameters."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from models.decoder.config import DecoderConfig
 from models.layers.narrow import narrow_name
 from models.weights.narrow import PACKED_BLOCKS, SCALES
-from models.weights.rows import dense_rows, fused_rows, norm_rows
+from models.weights.rows import attention_rows, dense_rows, fused_rows, norm_rows
 from models.weights.table import KeyTable, Row, row
 from models.weights.tied import stored_apart
 from models.weights.transforms import (
@@ -27,26 +27,16 @@ from models.weights.transforms import (
 _KEY, _BLOCK = "model.layers.{i}", "blocks.{i}"
 _ATTENTION, _MLP = f"{_BLOCK}.attention", f"{_BLOCK}.mlp"
 
+_GATED = ("gate", "up", "down")
+
 LLAMA: tuple[Row, ...] = (
     row("model.embed_tokens.weight", "embedding.table"),
-    row(f"{_KEY}.self_attn.q_proj.weight", f"{_ATTENTION}.query.kernel", KERNEL),
-    row(f"{_KEY}.self_attn.k_proj.weight", f"{_ATTENTION}.key.kernel", KERNEL),
-    row(f"{_KEY}.self_attn.v_proj.weight", f"{_ATTENTION}.value.kernel", KERNEL),
-    row(f"{_KEY}.self_attn.o_proj.weight", f"{_ATTENTION}.output.kernel", OUTPUT_KERNEL),
-    row(f"{_KEY}.self_attn.q_proj.bias", f"{_ATTENTION}.query.bias", FLAT),
-    row(f"{_KEY}.self_attn.k_proj.bias", f"{_ATTENTION}.key.bias", FLAT),
-    row(f"{_KEY}.self_attn.v_proj.bias", f"{_ATTENTION}.value.bias", FLAT),
-    row(f"{_KEY}.self_attn.o_proj.bias", f"{_ATTENTION}.output.bias"),
+    *attention_rows(f"{_KEY}.self_attn", _ATTENTION, output="o_proj"),
     row(f"{_KEY}.self_attn.q_norm.weight", f"{_ATTENTION}.query_norm.scale"),
     row(f"{_KEY}.self_attn.k_norm.weight", f"{_ATTENTION}.key_norm.scale"),
     row(f"{_KEY}.self_attn.k_scale", f"{_ATTENTION}.cache_scales.key"),
     row(f"{_KEY}.self_attn.v_scale", f"{_ATTENTION}.cache_scales.value"),
-    row(f"{_KEY}.mlp.gate_proj.weight", f"{_MLP}.gate.kernel", KERNEL),
-    row(f"{_KEY}.mlp.up_proj.weight", f"{_MLP}.up.kernel", KERNEL),
-    row(f"{_KEY}.mlp.down_proj.weight", f"{_MLP}.down.kernel", KERNEL),
-    row(f"{_KEY}.mlp.gate_proj.bias", f"{_MLP}.gate.bias"),
-    row(f"{_KEY}.mlp.up_proj.bias", f"{_MLP}.up.bias"),
-    row(f"{_KEY}.mlp.down_proj.bias", f"{_MLP}.down.bias"),
+    *(line for n in _GATED for line in dense_rows(f"{_KEY}.mlp.{n}_proj", f"{_MLP}.{n}")),
     row(f"{_KEY}.input_layernorm.weight", f"{_BLOCK}.attention_norm.scale"),
     row(f"{_KEY}.post_attention_layernorm.weight", f"{_BLOCK}.mlp_norm.scale"),
     row("model.norm.weight", "norm.scale"),
@@ -81,25 +71,18 @@ _STACKED_EXPERTS = (
     row(f"{_KEY}.mlp.experts.down_proj", f"{_MLP}.experts_down", _EACH_EXPERT),
 )
 
-_MIXTRAL_MOE = f"{_KEY}.block_sparse_moe"
-MIXTRAL = (
-    row(f"{_MIXTRAL_MOE}.gate.weight", f"{_MLP}.router", KERNEL),
-    row(f"{_MIXTRAL_MOE}.experts.{{e}}.w1.weight", f"{_MLP}.experts_gate", KERNEL),
-    row(f"{_MIXTRAL_MOE}.experts.{{e}}.w3.weight", f"{_MLP}.experts_up", KERNEL),
-    row(f"{_MIXTRAL_MOE}.experts.{{e}}.w2.weight", f"{_MLP}.experts_down", KERNEL),
-    *_STACKED_EXPERTS,
-    *LLAMA,
-)
 
-_QWEN_EXPERT = f"{_KEY}.mlp.experts.{{e}}"
-QWEN3_MOE = (
-    row(f"{_KEY}.mlp.gate.weight", f"{_MLP}.router", KERNEL),
-    row(f"{_QWEN_EXPERT}.gate_proj.weight", f"{_MLP}.experts_gate", KERNEL),
-    row(f"{_QWEN_EXPERT}.up_proj.weight", f"{_MLP}.experts_up", KERNEL),
-    row(f"{_QWEN_EXPERT}.down_proj.weight", f"{_MLP}.experts_down", KERNEL),
-    *_STACKED_EXPERTS,
-    *LLAMA,
-)
+def _expert_rows(mixture: str, names: tuple[str, str, str]) -> Iterator[Row]:
+    """A tensor for each expert; the names are those of `_GATED`."""
+    yield row(f"{mixture}.gate.weight", f"{_MLP}.router", KERNEL)
+    for theirs, ours in zip(names, _GATED, strict=True):
+        yield row(f"{mixture}.experts.{{e}}.{theirs}.weight", f"{_MLP}.experts_{ours}", KERNEL)
+    yield from _STACKED_EXPERTS
+    yield from LLAMA
+
+
+MIXTRAL = tuple(_expert_rows(f"{_KEY}.block_sparse_moe", ("w1", "w3", "w2")))
+QWEN3_MOE = tuple(_expert_rows(f"{_KEY}.mlp", ("gate_proj", "up_proj", "down_proj")))
 
 
 def _mxfp4_rows(name: str, kernels: Sequence[str]) -> tuple[Row, Row]:
@@ -153,7 +136,7 @@ LLAMA4 = (
     *(
         row(f"{_LLAMA4_MLP}{key}.{name}_proj.weight", f"{_MLP}{path}.{name}.kernel", KERNEL)
         for key, path in ((".shared_expert", ".shared"), ("", ""))
-        for name in ("gate", "up", "down")
+        for name in _GATED
     ),
     *LLAMA,
 )

@@ -113,7 +113,7 @@ def read_schedule(path: Path) -> Schedule:
     fields.refuse(
         "use_dynamic_shifting", False, why="this setting is not supported for this scheduler"
     )
-    fields.refuse_others(DEFAULTS["scheduler"].fixed)
+    fields.refuse_others(DEFAULTS["scheduler"])
     check(fields)
     defaults = _BETAS_OF.get(sampler, _USUAL_BETAS)
     return Schedule(
@@ -133,7 +133,7 @@ def read_schedule(path: Path) -> Schedule:
 
 
 def _read_flow(fields: Fields) -> Schedule:
-    fields.refuse_others(DEFAULTS["scheduler"].fixed)
+    fields.refuse_others(DEFAULTS["scheduler"])
     fields.refuse("time_shift_type", "exponential", why="only exponential is supported")
     by_size = None
     if fields.flag("use_dynamic_shifting", False):

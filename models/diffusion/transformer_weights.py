@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from models.weights.rows import dense_rows
+from models.weights.rows import attention_rows, dense_rows
 from models.weights.table import KeyTable, Row, row
 from models.weights.transforms import (
     CONV_2D,
@@ -92,13 +92,8 @@ def _pixart_blocks() -> Iterator[Row]:
     theirs, ours = "transformer_blocks.{i}", "blocks.{i}"
     yield row(f"{theirs}.scale_shift_table", f"{ours}.table")
     for name, attention in (("attn1", "attention"), ("attn2", "cross_attention")):
-        for letter, role in zip("qkv", _ROLES, strict=True):
-            yield from dense_rows(
-                f"{theirs}.{name}.to_{letter}", f"{ours}.{attention}.{role}", bias=FLAT
-            )
-        yield from dense_rows(
-            f"{theirs}.{name}.to_out.0", f"{ours}.{attention}.output", OUTPUT_KERNEL
-        )
+        heads = ("to_q", "to_k", "to_v")
+        yield from attention_rows(f"{theirs}.{name}", f"{ours}.{attention}", heads, "to_out.0")
     yield from _mlp(f"{theirs}.ff", f"{ours}.mlp")
 
 

@@ -1,43 +1,23 @@
 """Key tables of diffusion models: the tensors of diffusers checkpoints and their parameters."""
 
+from functools import partial
+
 from models.diffusion.config import AutoencoderConfig, UNetConfig
-from models.weights.rows import fused_rows
+from models.weights.rows import attention_rows, dense_rows, fused_rows, norm_rows
 from models.weights.table import KeyTable, Row, row
-from models.weights.transforms import CONV_2D, FLAT, KERNEL, OUTPUT_KERNEL, POINTWISE, Transform
+from models.weights.transforms import CONV_2D, FLAT, KERNEL, POINTWISE, Transform
 
-
-def _map(theirs: str, ours: str, transform: Transform) -> tuple[Row, ...]:
-    """A convolution or a linear map."""
-    return (
-        row(f"{theirs}.weight", f"{ours}.kernel", transform),
-        row(f"{theirs}.bias", f"{ours}.bias"),
-    )
-
-
-def _norm(theirs: str, ours: str) -> tuple[Row, ...]:
-    return (row(f"{theirs}.weight", f"{ours}.scale"), row(f"{theirs}.bias", f"{ours}.bias"))
-
-
-def _attention(theirs: str, ours: str) -> tuple[Row, ...]:
-    heads = {"query": "to_q", "key": "to_k", "value": "to_v"}
-    return (
-        *(
-            row(f"{theirs}.{k}.weight", f"{ours}.{name}.kernel", KERNEL)
-            for name, k in heads.items()
-        ),
-        *(row(f"{theirs}.{k}.bias", f"{ours}.{name}.bias", FLAT) for name, k in heads.items()),
-        *_map(f"{theirs}.to_out.0", f"{ours}.output", OUTPUT_KERNEL),
-    )
+_attention = partial(attention_rows, heads=("to_q", "to_k", "to_v"), output="to_out.0")
 
 
 def _residual(theirs: str, ours: str) -> tuple[Row, ...]:
     return (
-        *_norm(f"{theirs}.norm1", f"{ours}.norm_1"),
-        *_map(f"{theirs}.conv1", f"{ours}.conv_1", CONV_2D),
-        *_map(f"{theirs}.time_emb_proj", f"{ours}.time", KERNEL),
-        *_norm(f"{theirs}.norm2", f"{ours}.norm_2"),
-        *_map(f"{theirs}.conv2", f"{ours}.conv_2", CONV_2D),
-        *_map(f"{theirs}.conv_shortcut", f"{ours}.shortcut", CONV_2D),
+        *norm_rows(f"{theirs}.norm1", f"{ours}.norm_1"),
+        *dense_rows(f"{theirs}.conv1", f"{ours}.conv_1", CONV_2D),
+        *dense_rows(f"{theirs}.time_emb_proj", f"{ours}.time", KERNEL),
+        *norm_rows(f"{theirs}.norm2", f"{ours}.norm_2"),
+        *dense_rows(f"{theirs}.conv2", f"{ours}.conv_2", CONV_2D),
+        *dense_rows(f"{theirs}.conv_shortcut", f"{ours}.shortcut", CONV_2D),
     )
 
 
@@ -45,16 +25,16 @@ def _transformer(theirs: str, ours: str, projection: Transform) -> tuple[Row, ..
     their_block, our_block = f"{theirs}.transformer_blocks.{{k}}", f"{ours}.blocks.{{k}}"
     gated = [f"{our_block}.mlp.up", f"{our_block}.mlp.gate"]
     return (
-        *_norm(f"{theirs}.norm", f"{ours}.norm"),
-        *_map(f"{theirs}.proj_in", f"{ours}.inwards", projection),
-        *_norm(f"{their_block}.norm1", f"{our_block}.attention_norm"),
+        *norm_rows(f"{theirs}.norm", f"{ours}.norm"),
+        *dense_rows(f"{theirs}.proj_in", f"{ours}.inwards", projection),
+        *norm_rows(f"{their_block}.norm1", f"{our_block}.attention_norm"),
         *_attention(f"{their_block}.attn1", f"{our_block}.attention"),
-        *_norm(f"{their_block}.norm2", f"{our_block}.cross_attention_norm"),
+        *norm_rows(f"{their_block}.norm2", f"{our_block}.cross_attention_norm"),
         *_attention(f"{their_block}.attn2", f"{our_block}.cross_attention"),
-        *_norm(f"{their_block}.norm3", f"{our_block}.mlp_norm"),
+        *norm_rows(f"{their_block}.norm3", f"{our_block}.mlp_norm"),
         *fused_rows(f"{their_block}.ff.net.0.proj", gated),
-        *_map(f"{their_block}.ff.net.2", f"{our_block}.mlp.down", KERNEL),
-        *_map(f"{theirs}.proj_out", f"{ours}.outwards", projection),
+        *dense_rows(f"{their_block}.ff.net.2", f"{our_block}.mlp.down", KERNEL),
+        *dense_rows(f"{theirs}.proj_out", f"{ours}.outwards", projection),
     )
 
 
@@ -64,19 +44,19 @@ def _way(way: str, resize: str, projection: Transform) -> tuple[Row, ...]:
     return (
         *_residual(f"{theirs}.resnets.{{j}}", f"{ours}.residuals.{{j}}"),
         *_transformer(f"{theirs}.attentions.{{j}}", f"{ours}.attentions.{{j}}", projection),
-        *_map(f"{theirs}.{resize}.0.conv", f"{ours}.resize", CONV_2D),
+        *dense_rows(f"{theirs}.{resize}.0.conv", f"{ours}.resize", CONV_2D),
     )
 
 
 def _descent(projection: Transform) -> tuple[Row, ...]:
     """The half that the denoiser and a ControlNet have."""
     return (
-        *_map("conv_in", "conv_in", CONV_2D),
+        *dense_rows("conv_in", "conv_in", CONV_2D),
         *(
             row
             for theirs, ours in (("time", "time"), ("add", "ids"))
             for i in (1, 2)
-            for row in _map(
+            for row in dense_rows(
                 f"{theirs}_embedding.linear_{i}", f"{ours}_embedding.linear_{i}", KERNEL
             )
         ),
@@ -99,8 +79,8 @@ def unet_table(config: UNetConfig) -> KeyTable:
             *_descent(projection),
             row("time_embedding.cond_proj.weight", "time_embedding.condition.kernel", KERNEL),
             *_way("up", "upsamplers", projection),
-            *_norm("conv_norm_out", "norm"),
-            *_map("conv_out", "conv_out", CONV_2D),
+            *norm_rows("conv_norm_out", "norm"),
+            *dense_rows("conv_out", "conv_out", CONV_2D),
         )
     )
 
@@ -124,7 +104,7 @@ def adapter_table(config: UNetConfig) -> KeyTable:
         (
             row("image_proj.proj.weight", "image_tokens.projection.kernel", KERNEL),
             row("image_proj.proj.bias", "image_tokens.projection.bias", FLAT),
-            *_norm("image_proj.norm", "image_tokens.norm"),
+            *norm_rows("image_proj.norm", "image_tokens.norm"),
             *(
                 row(
                     f"ip_adapter.{2 * number + 1}.to_{name[0]}_ip.weight",
@@ -144,11 +124,11 @@ def control_table(config: UNetConfig) -> KeyTable:
     return KeyTable(
         (
             *_descent(_projection(config)),
-            *_map(f"{hint}.conv_in", "hint.conv_in", CONV_2D),
-            *_map(f"{hint}.blocks.{{i}}", "hint.blocks.{i}", CONV_2D),
-            *_map(f"{hint}.conv_out", "hint.conv_out", CONV_2D),
-            *_map("controlnet_down_blocks.{i}", "handed.{i}", CONV_2D),
-            *_map("controlnet_mid_block", "coarsest", CONV_2D),
+            *dense_rows(f"{hint}.conv_in", "hint.conv_in", CONV_2D),
+            *dense_rows(f"{hint}.blocks.{{i}}", "hint.blocks.{i}", CONV_2D),
+            *dense_rows(f"{hint}.conv_out", "hint.conv_out", CONV_2D),
+            *dense_rows("controlnet_down_blocks.{i}", "handed.{i}", CONV_2D),
+            *dense_rows("controlnet_mid_block", "coarsest", CONV_2D),
         )
     )
 
@@ -158,14 +138,14 @@ def _half(half: str, way: str, resize: str) -> tuple[Row, ...]:
     theirs, ours = f"{half}.{way}_blocks.{{i}}", f"{half}.levels.{{i}}"
     middle = f"{half}.mid_block"
     return (
-        *_map(f"{half}.conv_in", f"{half}.conv_in", CONV_2D),
+        *dense_rows(f"{half}.conv_in", f"{half}.conv_in", CONV_2D),
         *_residual(f"{theirs}.resnets.{{j}}", f"{ours}.residuals.{{j}}"),
-        *_map(f"{theirs}.{resize}.0.conv", f"{ours}.resize", CONV_2D),
+        *dense_rows(f"{theirs}.{resize}.0.conv", f"{ours}.resize", CONV_2D),
         *_residual(f"{middle}.resnets.{{j}}", f"{half}.middle.residuals.{{j}}"),
-        *_norm(f"{middle}.attentions.0.group_norm", f"{half}.middle.attention.norm"),
+        *norm_rows(f"{middle}.attentions.0.group_norm", f"{half}.middle.attention.norm"),
         *_attention(f"{middle}.attentions.0", f"{half}.middle.attention.attention"),
-        *_norm(f"{half}.conv_norm_out", f"{half}.norm"),
-        *_map(f"{half}.conv_out", f"{half}.conv_out", CONV_2D),
+        *norm_rows(f"{half}.conv_norm_out", f"{half}.norm"),
+        *dense_rows(f"{half}.conv_out", f"{half}.conv_out", CONV_2D),
     )
 
 
@@ -174,8 +154,8 @@ _AUTOENCODER = KeyTable(
     (
         *_half("encoder", "down", "downsamplers"),
         *_half("decoder", "up", "upsamplers"),
-        *_map("quant_conv", "quant_conv", CONV_2D),
-        *_map("post_quant_conv", "post_quant_conv", CONV_2D),
+        *dense_rows("quant_conv", "quant_conv", CONV_2D),
+        *dense_rows("post_quant_conv", "post_quant_conv", CONV_2D),
     ),
     renames=(
         (_OLD_ATTENTION + r"query\.", r"\1.to_q."),

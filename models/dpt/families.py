@@ -142,7 +142,7 @@ def _stem(fields: Fields) -> StemConfig:
     nested = fields.object("backbone_config", Fields({}, fields.where))
     padding = nested.text("global_padding", "SAME").upper()
     known = Fields({**nested.values, "global_padding": padding}, nested.where)
-    known.refuse_others(DEFAULTS["bit"].fixed)
+    known.refuse_others(DEFAULTS["bit"])
     stages = len(known.integers("depths", StemConfig().depths))
     channels = list(known.integers("hidden_sizes", StemConfig().stage_channels))[:stages]
     values = Fields({**known.values, "hidden_sizes": channels}, nested.where)

@@ -54,7 +54,6 @@ class Heads:
 
 def _encoder(fields: Fields, task: str, heads: Heads, **changes: Any) -> EncoderConfig:
     """The fields that all families share; `changes` replaces some."""
-    fields.refuse("is_decoder", False, why="only bidirectional attention is supported")
     if "rotary" not in changes:
         fields.refuse(
             "position_embedding_type",
@@ -79,7 +78,6 @@ def _roberta(fields: Fields, task: str) -> EncoderConfig:
 
 
 def _mpnet(fields: Fields, task: str) -> EncoderConfig:
-    fields.refuse("relative_attention_num_buckets", 32, why="only 32 buckets are supported")
     return _encoder(fields, task, Heads("gelu"), position_pad=1, relative_buckets=32)
 
 
@@ -104,7 +102,6 @@ def _electra(fields: Fields, task: str) -> EncoderConfig:
 
 
 def _roformer(fields: Fields, task: str) -> EncoderConfig:
-    fields.refuse("rotary_value", False, why="only queries and keys can be rotated, not values")
     if task == "multiple-choice":
         fields.refuse("summary_type", "last", why="only the last token's hidden state can be used")
         fields.refuse(
@@ -145,7 +142,6 @@ def _ngrams(fields: Fields) -> NGrams | None:
 
 
 def _deberta(fields: Fields, task: str) -> EncoderConfig:
-    fields.refuse("talking_head", False, why="talking-heads attention is not supported")
     return _disentangled(fields, task, biases=False)
 
 
@@ -184,18 +180,6 @@ def _scores(fields: Fields) -> frozenset[str]:
 
 
 def _xlm(fields: Fields, task: str) -> EncoderConfig:
-    fields.refuse("pre_norm", False, why="only post-norm blocks are supported")
-    return _languages(fields, task)
-
-
-def _flaubert(fields: Fields, task: str) -> EncoderConfig:
-    return _languages(fields, task, pre_norm=fields.flag("pre_norm", False))
-
-
-def _languages(fields: Fields, task: str, **changes: Any) -> EncoderConfig:
-    fields.refuse("is_encoder", True, why="only encoders are supported")
-    fields.refuse("causal", False, why="only bidirectional attention is supported")
-    fields.refuse("asm", False, why="the output layer must share the embedding table")
     count = fields.positive("n_langs")
     if task in ("multiple-choice", "text-classification"):
         fields.refuse(
@@ -211,18 +195,11 @@ def _languages(fields: Fields, task: str, **changes: Any) -> EncoderConfig:
         hidden_dim=4 * fields.positive("hidden_size"),
         act="gelu" if fields.flag("gelu_activation") else "relu",
         languages=count if count > 1 and fields.flag("use_lang_emb") else 0,
-        **changes,
+        pre_norm=fields.flag("pre_norm", False),
     )
 
 
 def _esm(fields: Fields, task: str) -> EncoderConfig:
-    fields.refuse(
-        "is_folding_model",
-        False,
-        None,
-        why="only the language model is supported, not the folding model",
-    )
-    fields.refuse("add_cross_attention", False, why="cross-attention is not supported")
     kind = fields.text("position_embedding_type", "absolute")
     if kind not in ("absolute", "rotary"):
         raise fields.fail("position_embedding_type", "choose absolute or rotary")
@@ -242,14 +219,6 @@ def _esm(fields: Fields, task: str) -> EncoderConfig:
 
 
 def _mobilebert(fields: Fields, task: str) -> EncoderConfig:
-    shape = "only the blocks of the published models are supported"
-    for name in ("use_bottleneck", "key_query_shared_bottleneck", "trigram_input"):
-        fields.refuse(name, True, why=shape)
-    fields.refuse("use_bottleneck_attention", False, why=shape)
-    fields.refuse("normalization_type", "no_norm", why=shape)
-    fields.refuse(
-        "classifier_activation", True, why="only a pooler with a linear layer is supported"
-    )
     return _encoder(
         fields,
         task,
@@ -338,7 +307,7 @@ FAMILIES = (
     Family("DebertaV2", "deberta-v2", _deberta_v2),
     Family("Deberta", "deberta", _deberta, tasks=_DEBERTA_TASKS),
     Family("XLM", "xlm", _xlm, class_names=_XLM_CLASSES),
-    Family("Flaubert", "flaubert", _flaubert, "xlm", class_names=_XLM_CLASSES),
+    Family("Flaubert", "flaubert", _xlm, "xlm", class_names=_XLM_CLASSES),
     Family("MobileBert", "mobilebert", _mobilebert),
     Family("ConvBert", "convbert", _convbert),
     Family("Esm", "esm", _esm, tasks=_ESM_TASKS),

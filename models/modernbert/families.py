@@ -53,7 +53,6 @@ POOLINGS = {"cls": "first", "mean": "mean"}
 
 
 def _read(task: str, fields: Fields) -> Mapping[str, Any]:
-    fields.refuse("rope_scaling", why="rope_parameters must be given per layer type")
     interval = fields.positive("global_attn_every_n_layers")
     rotary, local_rotary = read_rotaries(
         fields,

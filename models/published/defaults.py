@@ -19,11 +19,13 @@ class Defaults:
       config: what a missing field stands for; None where it follows from other fields.
       names: the family's own names for some of them.
       fixed: fields of which one value alone is supported.
+      reasons: why that is so, for messages that say more than the value.
     """
 
     config: Mapping[str, Any] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
 
 DEFAULTS: Mapping[str, Defaults] = {

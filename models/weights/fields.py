@@ -140,10 +140,11 @@ class Fields:
         if name in self and self._get(name) not in allowed:
             raise self.fail(name, why)
 
-    def refuse_others(self, fixed: Mapping[str, Any]) -> None:
+    def refuse_others(self, known: Defaults) -> None:
         """Raises ConfigError if a field is there with another value than its fixed one."""
-        for name, value in fixed.items():
-            self.refuse(name, value, why=f"only {value} is supported")
+        for name, value in known.fixed.items():
+            why = known.reasons.get(name, f"only {value} is supported")
+            self.refuse(name, value, why=why)
 
     def _read(self, name: str, default: Any, types: tuple[type, ...], expected: str) -> Any:
         value = self._get(name)
