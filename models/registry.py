@@ -8,31 +8,12 @@ from models.architecture import Architecture
 from models.errors import ArchitectureError
 from models.weights.fields import Fields
 
-MODULES = (
-    "models.decoder.families",
-    "models.encoder.families",
-    "models.modernbert.families",
-    "models.t5.families",
-    "models.bart.families",
-    "models.vit.families",
-    "models.resnet.families",
-    "models.convnext.families",
-    "models.swin.families",
-    "models.cvt.families",
-    "models.dpt.families",
-    "models.yolos.families",
-    "models.ast.families",
-    "models.wav2vec2.families",
-    "models.levit.families",
-    "models.mobilevit.families",
-    "models.mobilenet.families",
-    "models.patchtst.families",
-    "models.clip.families",
-    "models.vision_language.families",
-    "models.whisper.families",
-    "models.diffusion.families",
-    "models.diffusion.transformer_families",
-)
+_FAMILIES = (
+    "decoder", "encoder", "modernbert", "t5", "bart", "vit", "resnet", "convnext", "swin", "cvt",
+    "dpt", "yolos", "ast", "wav2vec2", "levit", "mobilevit", "mobilenet", "patchtst", "clip",
+    "vision_language", "whisper", "diffusion",
+)  # fmt: skip
+MODULES = tuple(f"models.{family}.families" for family in _FAMILIES)
 """Each has `ARCHITECTURES`, its rows of the registry."""
 
 

@@ -1,12 +1,17 @@
 """The config.json of diffusers' parts to the configs. Defaults are those of diffusers."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from models.architecture import Architecture
 from models.diffusion.autoencoder import Autoencoder
 from models.diffusion.config import AutoencoderConfig, TimeIds, UNetConfig
 from models.diffusion.control import ControlConfig, ControlNet
+from models.diffusion.flux import Flux
+from models.diffusion.pixart import PixArt
+from models.diffusion.transformer_config import FluxConfig, PixArtConfig
+from models.diffusion.transformer_weights import FLUX, PIXART
 from models.diffusion.unet import UNet
 from models.diffusion.weights import autoencoder_table, control_table, unet_table
 from models.settings import read_model
@@ -79,7 +84,21 @@ def _autoencoder(fields: Fields) -> AutoencoderConfig:
     return read_model(AutoencoderConfig, fields, shift_factor=shift)
 
 
-ARCHITECTURES = tuple(
+def _check_flux(fields: Fields) -> None:
+    fields.refuse(
+        "out_channels",
+        fields.integer("in_channels"),
+        why="a denoiser must have as many output channels as input channels",
+    )
+
+
+def _check_pixart(fields: Fields) -> None:
+    dim = fields.positive("num_attention_heads") * fields.positive("attention_head_dim")
+    fields.refuse("cross_attention_dim", dim, why=f"it must be the model's width, {dim}")
+
+
+_transformer = partial(Architecture.of, model_type="", library="diffusers", task="denoising")
+_OTHERS = tuple(
     Architecture(
         name=name,
         model_type="",
@@ -95,4 +114,9 @@ ARCHITECTURES = tuple(
         ("ControlNetModel", "image-control", _control, ControlNet, control_table),
         ("AutoencoderKL", "image-autoencoding", _autoencoder, Autoencoder, autoencoder_table),
     )
+)
+ARCHITECTURES = (
+    *_OTHERS,
+    _transformer("FluxTransformer2DModel", FluxConfig(), Flux, FLUX, read=_check_flux),
+    _transformer("PixArtTransformer2DModel", PixArtConfig(), PixArt, PIXART, read=_check_pixart),
 )

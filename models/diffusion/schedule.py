@@ -8,12 +8,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from models.errors import ConfigError
 from models.published.defaults import DEFAULTS
+from models.settings import OneOf, Range, check_settings, read_settings, setting
 from models.weights.fields import Fields, read_fields
 
 SCHEDULER_FILE = "scheduler_config.json"
@@ -23,19 +23,19 @@ BETAS: Mapping[str, Callable[[float, float, int], np.ndarray]] = {
     "linear": np.linspace,
     "scaled_linear": lambda start, end, count: np.linspace(start**0.5, end**0.5, count) ** 2,
 }
-PREDICTIONS = ("epsilon", "v_prediction")
-MOST_TIMES = 1_000_000
-SPACINGS = ("linspace", "leading", "trailing")
+PREDICTIONS = OneOf(("epsilon", "v_prediction"))
+SPACINGS = OneOf(("linspace", "leading", "trailing"))
+NAMES = tuple(name for name in DEFAULTS if name.endswith("Scheduler"))
 
 
 @dataclass(frozen=True)
 class ShiftBySize:
     """The logarithm of a flow's shift, linear in the number of patches of an image."""
 
-    base_shift: float = 0.5
-    max_shift: float = 1.15
-    base_places: int = 256
-    max_places: int = 4096
+    base_shift: float = setting("base_shift", default=0.5)
+    max_shift: float = setting("max_shift", default=1.15)
+    base_places: int = setting("base_image_seq_len", default=256)
+    max_places: int = setting("max_image_seq_len", default=4096)
 
     def shift(self, places: int) -> float:
         """The shift for that many patches."""
@@ -51,32 +51,26 @@ class Schedule:
     """
 
     sampler: str = "PNDMScheduler"  # a key of models.diffusion.samplers.SAMPLERS
-    num_times: int = 1000  # of training
-    beta_start: float = 0.00085
-    beta_end: float = 0.012
-    betas: str = "scaled_linear"  # a key of BETAS
-    prediction: str = "epsilon"  # what the denoiser predicts, one of PREDICTIONS
-    spacing: str = "leading"  # how times are chosen, one of SPACINGS
-    offset: int = 1  # added to times that lead
+    num_times: int = setting(
+        "num_train_timesteps", "times of training", Range(1, 1_000_000), default=1000
+    )
+    beta_start: float = setting("beta_start", default=0.00085)
+    beta_end: float = setting("beta_end", default=0.012)
+    betas: str = setting("beta_schedule", "how noise grows", OneOf(BETAS), default="scaled_linear")
+    prediction: str = setting(
+        "prediction_type", "what the denoiser predicts", PREDICTIONS, default="epsilon"
+    )
+    spacing: str = setting("timestep_spacing", "how times are chosen", SPACINGS, default="leading")
+    offset: int = setting("steps_offset", default=1)
     ends_clean: bool = False  # the last step leaves no noise, rather than that of time 0
-    first_order_end: bool = True  # DPM-Solver++ ends with a first-order step if there are few
-    distilled_steps: int = 50  # of LCM's teacher: it takes some of their times
-    time_scale: float = 10.0  # of LCM: larger ones trust predictions more
-    shift: float = 1.0  # of flows: larger ones have more steps with much noise
+    first_order_end: bool = setting("lower_order_final", default=True)
+    distilled_steps: int = setting("original_inference_steps", default=50)
+    time_scale: float = setting("timestep_scaling", default=10.0)
+    shift: float = setting("shift", default=1.0)
     shift_by_size: ShiftBySize | None = None  # of flows: the shift follows the size of the image
 
     def __post_init__(self) -> None:
-        for name, known in (
-            ("betas", tuple(BETAS)),
-            ("prediction", PREDICTIONS),
-            ("spacing", SPACINGS),
-        ):
-            if getattr(self, name) not in known:
-                raise ConfigError(
-                    f"the scheduler's {name}={getattr(self, name)!r} is not supported; choose one "
-                    f"of {', '.join(known)}"
-                )
-
+        check_settings(self)
         if self.distilled_steps > self.num_times:
             raise ConfigError(
                 f"original_inference_steps={self.distilled_steps} is greater than "
@@ -105,103 +99,31 @@ def read_schedule(path: Path) -> Schedule:
     """
     fields = read_fields(path / SCHEDULER_FILE if path.is_dir() else path)
     sampler = fields.text("_class_name")
-    if sampler not in (*_KINDS, FLOW):
-        raise fields.fail("_class_name", f"choose one of {', '.join((*_KINDS, FLOW))}")
-    if sampler == FLOW:
-        return _read_flow(fields)
-    check, ends_clean, spacing = _KINDS[sampler]
-    fields.refuse(
-        "use_dynamic_shifting", False, why="this setting is not supported for this scheduler"
-    )
-    fields.refuse_others(DEFAULTS["scheduler"])
-    check(fields)
-    defaults = _BETAS_OF.get(sampler, _USUAL_BETAS)
-    return Schedule(
-        sampler=sampler,
-        num_times=_count_of_times(fields),
-        beta_start=fields.number("beta_start", defaults["beta_start"]),
-        beta_end=fields.number("beta_end", defaults["beta_end"]),
-        betas=fields.text("beta_schedule", defaults["beta_schedule"]),
-        prediction=fields.text("prediction_type", "epsilon"),
-        spacing=fields.text("timestep_spacing", spacing),
-        offset=fields.integer("steps_offset", 0),
-        ends_clean=ends_clean(fields),
-        first_order_end=fields.flag("lower_order_final", True),
-        distilled_steps=fields.positive("original_inference_steps", 50),
-        time_scale=fields.positive_number("timestep_scaling", 10.0),
-    )
+    if sampler not in NAMES:
+        raise fields.fail("_class_name", f"choose one of {', '.join(NAMES)}")
+    fields = fields.of_family(DEFAULTS[sampler])
+    fields.refuse_others(DEFAULTS[sampler])
+    given = {"sampler": sampler, "ends_clean": _ends_clean(fields)}
+    if sampler == FLOW and fields.flag("use_dynamic_shifting"):
+        given["shift_by_size"] = _shift_by_size(fields)
+    return Schedule(**read_settings(Schedule, fields, given=given))
 
 
-def _read_flow(fields: Fields) -> Schedule:
-    fields.refuse_others(DEFAULTS["scheduler"])
-    fields.refuse("time_shift_type", "exponential", why="only exponential is supported")
-    by_size = None
-    if fields.flag("use_dynamic_shifting", False):
-        by_size = ShiftBySize(
-            base_shift=fields.number("base_shift", 0.5),
-            max_shift=fields.number("max_shift", 1.15),
-            base_places=fields.positive("base_image_seq_len", 256),
-            max_places=fields.positive("max_image_seq_len", 4096),
-        )
-        if by_size.base_places == by_size.max_places:
-            raise fields.fail("max_image_seq_len", "it must differ from base_image_seq_len")
-    return Schedule(
-        sampler=FLOW,
-        num_times=_count_of_times(fields),
-        shift=fields.positive_number("shift", 1.0),
-        shift_by_size=by_size,
-    )
-
-
-_USUAL_BETAS: Mapping[str, Any] = {
-    "beta_start": 1e-4,
-    "beta_end": 0.02,
-    "beta_schedule": "linear",
-}
-# Samplers of diffusers that assume other ones.
-_BETAS_OF: Mapping[str, Mapping[str, Any]] = {
-    "LCMScheduler": {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
-}
-
-
-def _check_ddim(fields: Fields) -> None:
-    if fields.flag("clip_sample", True):
+def _ends_clean(fields: Fields) -> bool:
+    if fields.knows("clip_sample") and fields.flag("clip_sample"):
         raise fields.fail("clip_sample", "it must be false, because latents are not clipped")
-
-
-def _check_lcm(fields: Fields) -> None:
-    fields.refuse("clip_sample", False, why="it must be false, because latents are not clipped")
-
-
-def _check_pndm(fields: Fields) -> None:
-    if not fields.flag("skip_prk_steps", False):
+    if fields.knows("skip_prk_steps") and not fields.flag("skip_prk_steps"):
         raise fields.fail(
             "skip_prk_steps", "it must be true, because Runge-Kutta steps are not supported"
         )
-
-
-def _check_sigmas(fields: Fields) -> None:
     fields.refuse("final_sigmas_type", "zero", "sigma_min", why="choose zero or sigma_min")
-    fields.refuse("euler_at_final", False, why="only false is supported")
+    if fields.knows("set_alpha_to_one"):
+        return fields.flag("set_alpha_to_one")
+    return fields.text("final_sigmas_type") == "zero"
 
 
-def _ends_at_zero(fields: Fields) -> bool:
-    return fields.text("final_sigmas_type", "zero") == "zero"
-
-
-# By sampler: what its fields must say, whether it ends without noise, its default spacing.
-_KINDS: Mapping[str, tuple[Callable[[Fields], None], Callable[[Fields], bool], str]] = {
-    "DDIMScheduler": (_check_ddim, lambda f: f.flag("set_alpha_to_one", True), "leading"),
-    "PNDMScheduler": (_check_pndm, lambda f: f.flag("set_alpha_to_one", False), "leading"),
-    "EulerDiscreteScheduler": (_check_sigmas, _ends_at_zero, "linspace"),
-    "EulerAncestralDiscreteScheduler": (_check_sigmas, lambda f: True, "linspace"),
-    "LCMScheduler": (_check_lcm, lambda f: True, "leading"),
-    "DPMSolverMultistepScheduler": (_check_sigmas, _ends_at_zero, "linspace"),
-}
-
-
-def _count_of_times(fields: Fields) -> int:
-    count = fields.positive("num_train_timesteps", 1000)
-    if count > MOST_TIMES:
-        raise fields.fail("num_train_timesteps", f"it must be at most {MOST_TIMES}")
-    return count
+def _shift_by_size(fields: Fields) -> ShiftBySize:
+    by_size = ShiftBySize(**read_settings(ShiftBySize, fields))
+    if by_size.base_places == by_size.max_places:
+        raise fields.fail("max_image_seq_len", "it must differ from base_image_seq_len")
+    return by_size

@@ -1,16 +1,14 @@
 """How a checkpoint says that text is made: generation_config.json, else config.json."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from models.beam_search import Beams
 from models.constraints import Constraints, Ending
-from models.errors import ConfigError
 from models.sampling import Sampling
 from models.settings import FINITE, TOKENS, Range
-from models.weights.fields import GENERATION_FILE, Fields
+from models.weights.fields import GENERATION_FILE, Fields, read_fields
 
 NEUTRAL: Mapping[str, Any] = {
     "bad_words_ids": [],
@@ -119,8 +117,8 @@ def read_generation(directory: Path, fields: Fields) -> GenerationFields:
     Rows end with `eos_token_id` of either file, and are filled with the first one if no padding is
     named. Raises ConfigError if the file is not a JSON object or has no token numbers there.
     """
-    file = _generation_fields(directory / GENERATION_FILE)
-    places = [fields] if file is None else [file, fields]
+    file = directory / GENERATION_FILE
+    places = [read_fields(file), fields] if file.is_file() else [fields]
     stops = next((place for place in places if "eos_token_id" in place), None)
     pads = next((place for place in places if "pad_token_id" in place), None)
     stop_tokens = () if stops is None else _tokens(stops, "eos_token_id")
@@ -145,18 +143,6 @@ def _sampling(
         source.number("top_p", otherwise.top_p),
         source.number("min_p", otherwise.min_p),
     )
-
-
-def _generation_fields(file: Path) -> Fields | None:
-    if not file.is_file():
-        return None
-    try:
-        values: Any = json.loads(file.read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{file} cannot be read: {error}") from error
-    if not isinstance(values, dict):
-        raise ConfigError(f"{file} holds a {type(values).__name__}, but it must be a JSON object")
-    return Fields(values, str(file))
 
 
 def _tokens(fields: Fields, name: str) -> tuple[int, ...]:
