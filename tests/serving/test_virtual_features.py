@@ -72,6 +72,17 @@ def test_steps_bring_as_many_tokens_as_the_formula_says(rate: float) -> None:
     np.testing.assert_allclose(shares, rate ** np.arange(1, GUESSES + 1), atol=0.03)
 
 
+@pytest.mark.parametrize(("rate", "most"), [(0.0, 0.12), (0.05, 0.7)])
+def test_guesses_that_are_never_right_are_given_up(rate: float, most: float) -> None:
+    """The share of steps with guesses; what is right now and then is tried again."""
+    limits = SchedulerLimits(
+        2_000, 130, 16, Buckets((1,), (1,), (16,), (125,), 16), guesses=GUESSES
+    )
+    counters = simulate(limits, guessing_pace(rate), [Arrival(0.0, bytes(8), 1_900)]).counters
+    assert 0 < counters.drafts < most * counters.decode_steps
+    assert (counters.accepted_tokens > 0) == (rate > 0)
+
+
 def test_texts_of_an_adapter_share_what_others_do_not() -> None:
     prompt = bytes(40)  # two whole blocks
     adapters = [0, 1, 2, 0, 1, 2, 2]

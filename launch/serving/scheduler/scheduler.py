@@ -198,6 +198,8 @@ class Scheduler:
         self.counters.generation_tokens += sum(map(len, new))
         for sequence, more in zip(sequences, new, strict=True):
             sequence.tokens.extend(more)
+            if step.speculative:
+                sequence.patience.note(len(more) - 1, len(sequence.tokens))
         finished: dict[int, FinishReason] = {}
         known = slots.length[places] - slots.pending[places]
         for index in (known >= slots.limit[places]).nonzero()[0].tolist():
@@ -304,11 +306,14 @@ class Scheduler:
         )
         guesses = np.minimum(room - 1, self.limits.guesses).astype(np.int32)
         can = slots.speculates[ready] & (guesses > 0)
-        can[can] = [self._worth_guessing(sequence) for sequence in slots.sequences(ready[can])]
+        can[can] = [self._can_guess(sequence) for sequence in slots.sequences(ready[can])]
         self._guessed = bool(can.any() and not (self._guessed and not can.all()))
         if self._guessed:
             return ready[can], guesses[can]
         return (ready if not can.any() else ready[~can]), None
+
+    def _can_guess(self, sequence: Sequence) -> bool:
+        return sequence.patience.resumes <= len(sequence.tokens) and self._worth_guessing(sequence)
 
     def _verify(self, ready: np.ndarray, guesses: np.ndarray) -> Step:
         blocks = self._blocks(self.slots.computed[ready] + 1 + guesses)

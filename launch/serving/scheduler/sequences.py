@@ -13,6 +13,7 @@ from launch.serving.cache.prefixes import (
     text_keys,
 )
 from launch.serving.requests import FinishReason, Logprobs, Request
+from launch.serving.scheduler.patience import Patience
 
 
 @dataclass(slots=True, eq=False)
@@ -42,6 +43,7 @@ class Sequence:
     preemptions: int = 0
     finished: FinishReason | None = None
     prompt_logprobs: dict[int, Logprobs] = field(default_factory=dict)  # by position
+    patience: Patience = field(default_factory=Patience)  # with who guesses its tokens
     queued: float = 0.0  # seconds of this machine's clock
     arrived: float = 0.0  # seconds of the device's clock, if its time is simulated
     waited: float | None = None  # seconds of either until its first step
