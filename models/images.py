@@ -14,13 +14,11 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from models.errors import ConfigError, InputError
+from models.published.records import read_records
 from models.weights.fields import CONFIG_FILE, Fields, read_fields, read_processor
 
 _SUFFIXES = ("Fast", "Pil", "ImageProcessor", "FeatureExtractor")
 
-_STANDARD = ([0.5] * 3, [0.5] * 3)  # mean and standard deviation of channels
-_IMAGENET = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
-_CLIP = ([0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711])
 _WARP_SIZE = 384  # from which ConvNeXt's processor does not crop
 
 
@@ -54,10 +52,11 @@ class _Kind:
     """The defaults of a processor of transformers."""
 
     size: Mapping[str, int]
-    resample: int
-    crop: int | None
-    moments: tuple[list[float], list[float]]
-    keeps_shape: bool  # one number as size is the shortest edge
+    resample: str  # a filter of Pillow
+    mean: list[float]  # of the channels
+    std: list[float]
+    crop: int | None = None
+    keeps_shape: bool = False  # one number as size is the shortest edge
     longest: int | None = None  # the longer edge, if it is limited
     multiple: int = 1  # of which both edges are
     normalizes: bool = True
@@ -66,47 +65,11 @@ class _Kind:
     margin: float = 1.0  # by which a shortest edge is longer than the field says
 
 
-_CLIP_KIND = _Kind({"shortest_edge": 224}, Image.Resampling.BICUBIC, 224, _CLIP, True)
 _KINDS: Mapping[str, _Kind] = {
-    "ViT": _Kind({"height": 224, "width": 224}, Image.Resampling.BILINEAR, None, _STANDARD, False),
-    "DeiT": _Kind({"height": 256, "width": 256}, Image.Resampling.BICUBIC, 224, _STANDARD, False),
-    "Beit": _Kind({"height": 224, "width": 224}, Image.Resampling.BICUBIC, None, _STANDARD, False),
-    **dict.fromkeys(("Bit", "CLIP"), _CLIP_KIND),
-    "ConvNext": _Kind({"shortest_edge": 384}, Image.Resampling.BICUBIC, None, _STANDARD, True),
-    "MobileNetV2": _Kind({"shortest_edge": 256}, Image.Resampling.BILINEAR, 224, _STANDARD, True),
-    "DPT": _Kind({"height": 384, "width": 384}, Image.Resampling.BICUBIC, None, _STANDARD, False),
-    "Levit": _Kind(
-        {"shortest_edge": 224}, Image.Resampling.BICUBIC, 224, _IMAGENET, True, margin=256 / 224
-    ),
-    "MobileViT": _Kind(
-        {"shortest_edge": 224},
-        Image.Resampling.BICUBIC,
-        256,
-        _STANDARD,
-        True,
-        normalizes=False,
-        flips=True,
-    ),
-    "Siglip": _Kind(
-        {"height": 224, "width": 224}, Image.Resampling.BICUBIC, None, _STANDARD, False
-    ),
-    "Gemma3": _Kind(
-        {"height": 224, "width": 224}, Image.Resampling.BILINEAR, None, _STANDARD, False
-    ),
-    **dict.fromkeys(
-        ("Idefics3", "SmolVLM"),
-        _Kind({"longest_edge": 364}, Image.Resampling.LANCZOS, None, _STANDARD, False, tiles=True),
-    ),
-    "Yolos": _Kind(
-        {"shortest_edge": 800},
-        Image.Resampling.BILINEAR,
-        None,
-        _IMAGENET,
-        True,
-        longest=1333,
-        multiple=16,
-    ),
+    name: _Kind(**record["settings"])
+    for name, record in read_records(Path(__file__).with_name("processors.json"))
 }
+"""The processors of processors.json by name."""
 
 _OF_MODELS: Mapping[str, str] = {
     **dict.fromkeys(("swin", "vit"), "ViT"),
@@ -136,14 +99,13 @@ def read_preprocessing(directory: Path) -> Preprocessing:
         fields.refuse("do_pad", False, why="padding is not supported")
     fields.refuse("keep_aspect_ratio", False, why="keeping the aspect ratio is not supported")
     kind = _KINDS[kind_name]
-    mean, std = kind.moments
     normalized = fields.flag("do_normalize", kind.normalizes)
     return Preprocessing(
         **_sizes(fields, kind, kind_name),
-        resample=fields.integer("resample", int(kind.resample)),
+        resample=fields.integer("resample", int(Image.Resampling[kind.resample])),
         scale=fields.number("rescale_factor", 1 / 255) if fields.flag("do_rescale", True) else None,
-        mean=tuple(fields.list("image_mean", mean)) if normalized else None,
-        std=tuple(fields.list("image_std", std)) if normalized else None,
+        mean=tuple(fields.list("image_mean", kind.mean)) if normalized else None,
+        std=tuple(fields.list("image_std", kind.std)) if normalized else None,
         flipped=fields.flag("do_flip_channel_order", kind.flips),
     )
 
@@ -167,8 +129,8 @@ def _kind_of(fields: Fields, directory: Path) -> str:
 
 def clip_preprocessing(size: int) -> Preprocessing:
     """CLIP's own for images of this size, as the reference takes it where no file says another."""
-    mean, std = _CLIP
-    return Preprocessing(shortest_edge=size, crop=(size, size), mean=tuple(mean), std=tuple(std))
+    mean, std = tuple(_KINDS["CLIP"].mean), tuple(_KINDS["CLIP"].std)
+    return Preprocessing(shortest_edge=size, crop=(size, size), mean=mean, std=std)
 
 
 def _sizes(fields: Fields, kind: _Kind, kind_name: str) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """The pipelines of diffusers that there are, by the model_index.json of a directory."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from models.published.records import read_records
 from models.weights.fields import Fields, read_fields
 
 INDEX_FILE = "model_index.json"
@@ -36,17 +37,17 @@ class Kind:
     """
 
     name: str
-    encoders: tuple[str, ...]
-    tokenizers: tuple[str, ...]
+    encoders: Sequence[str]
+    tokenizers: Sequence[str]
     reads: str
     guidance: float
     strength: Mapping[str, float]
     task: str = TEXT_TO_IMAGE
     steps: int = 50
     denoiser: str = "unet"
-    denoisers: tuple[str, ...] = ("UNet2DConditionModel",)
+    denoisers: Sequence[str] = ("UNet2DConditionModel",)
     compares: bool = True
-    architectures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    architectures: Mapping[str, Sequence[str]] = field(default_factory=dict)
     text_length: int | None = None
     lowers: bool = False
     is_controlled: bool = False
@@ -54,76 +55,11 @@ class Kind:
     needs_all: bool = False
 
 
-_STABLE_DIFFUSION = Kind(
-    "StableDiffusionPipeline",
-    ("text_encoder",),
-    ("tokenizer",),
-    reads=LAST,
-    guidance=7.5,
-    strength={IMAGE_TO_IMAGE: 0.8, INPAINTING: 1.0},
-)
-_XL = Kind(
-    "StableDiffusionXLPipeline",
-    ("text_encoder", "text_encoder_2"),
-    ("tokenizer", "tokenizer_2"),
-    reads=PENULTIMATE,
-    guidance=5.0,
-    strength={IMAGE_TO_IMAGE: 0.3, INPAINTING: 0.9999},
-)
-_CONSISTENCY = replace(
-    _STABLE_DIFFUSION, name="LatentConsistencyModelPipeline", guidance=8.5, steps=4
-)
-_FLUX = Kind(
-    "FluxPipeline",
-    ("text_encoder", "text_encoder_2"),
-    ("tokenizer", "tokenizer_2"),
-    reads=POOLED_AND_TEXT,
-    guidance=3.5,
-    strength={IMAGE_TO_IMAGE: 0.6, INPAINTING: 0.6},
-    steps=28,
-    denoiser="transformer",
-    denoisers=("FluxTransformer2DModel",),
-    compares=False,
-    architectures={"text_encoder_2": (T5,)},
-    text_length=512,
-    keeps_part=True,
-    needs_all=True,
-)
-_PIXART = Kind(
-    "PixArtAlphaPipeline",
-    ("text_encoder",),
-    ("tokenizer",),
-    reads=MASKED_TEXT,
-    guidance=4.5,
-    strength={IMAGE_TO_IMAGE: 0.8, INPAINTING: 1.0},
-    steps=20,
-    denoiser="transformer",
-    denoisers=("PixArtTransformer2DModel",),
-    architectures={"text_encoder": (T5,)},
-    text_length=120,
-    lowers=True,
-)
-
 KINDS: Mapping[str, Kind] = {
-    kind.name: kind
-    for kind in (
-        _STABLE_DIFFUSION,
-        replace(_STABLE_DIFFUSION, name="StableDiffusionImg2ImgPipeline", task=IMAGE_TO_IMAGE),
-        replace(_STABLE_DIFFUSION, name="StableDiffusionInpaintPipeline", task=INPAINTING),
-        _XL,
-        replace(_XL, name="StableDiffusionXLImg2ImgPipeline", task=IMAGE_TO_IMAGE),
-        replace(_XL, name="StableDiffusionXLInpaintPipeline", task=INPAINTING, guidance=7.5),
-        _CONSISTENCY,
-        replace(_CONSISTENCY, name="LatentConsistencyModelImg2ImgPipeline", task=IMAGE_TO_IMAGE),
-        replace(_STABLE_DIFFUSION, name="StableDiffusionControlNetPipeline", is_controlled=True),
-        replace(_XL, name="StableDiffusionXLControlNetPipeline", is_controlled=True),
-        _FLUX,
-        replace(_FLUX, name="FluxImg2ImgPipeline", task=IMAGE_TO_IMAGE, guidance=7.0),
-        replace(_FLUX, name="FluxInpaintPipeline", task=INPAINTING, guidance=7.0),
-        _PIXART,
-        replace(_PIXART, name="PixArtSigmaPipeline", text_length=300),
-    )
+    name: Kind(name, **record["settings"])
+    for name, record in read_records(Path(__file__).with_name("pipelines.json"))
 }
+"""The pipelines of pipelines.json by name."""
 
 
 def kind_of(directory: Path) -> Kind:
