@@ -96,7 +96,7 @@ class Block(nnx.Module):
         self, x: jax.Array, positions: Positions, cache: CacheType, start: ArrayLike
     ) -> tuple[jax.Array, CacheType]:
         normed = self.attention_norm(x)
-        attended, cache = self.attention(
+        attended, cache = self.attention.extend(
             normed,
             positions.masks[self.window],
             turn=None if self.rotary is None else positions.turns[self.rotary],

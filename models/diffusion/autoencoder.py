@@ -49,7 +49,7 @@ class ImageAttention(nnx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         places = self.norm(x).reshape(len(x), -1, x.shape[-1])
-        return x + self.attention(places, None)[0].reshape(x.shape)
+        return x + self.attention(places).reshape(x.shape)
 
 
 class Middle(nnx.Module):

@@ -78,7 +78,7 @@ class SingleBlock(nnx.Module):
     def __call__(self, x: jax.Array, condition: jax.Array, turn: Turn) -> jax.Array:
         shift, scale, gate = self.modulation(condition)
         y = modulated(x, shift, scale)
-        return x + gate * (self.attention(y, None, turn=turn)[0] + self.mlp(y))
+        return x + gate * (self.attention(y, turn=turn) + self.mlp(y))
 
 
 class Flux(nnx.Module):

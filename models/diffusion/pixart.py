@@ -33,7 +33,7 @@ class Block(nnx.Module):
         """x [B, N, D], context [B, T, D], mask [B, 1, T], vectors [B, 6, D]."""
         parts = vectors + self.table[...].astype(x.dtype)
         shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = jnp.split(parts, 6, axis=1)
-        x = x + gate * self.attention(modulated(x, shift, scale, self.eps), None)[0]
+        x = x + gate * self.attention(modulated(x, shift, scale, self.eps))
         memory = self.cross_attention.memory(context)
         x = x + self.cross_attention.attend(x, memory, mask)
         return x + mlp_gate * self.mlp(modulated(x, mlp_shift, mlp_scale, self.eps))

@@ -121,7 +121,7 @@ class TransformerBlock(nnx.Module):
 
     def __call__(self, x: jax.Array, context: Context) -> jax.Array:
         """x [B, H · W, C]."""
-        x = x + self.attention(self.attention_norm(x), None)[0]
+        x = x + self.attention(self.attention_norm(x))
         x = x + self.cross_attention.attend(
             self.cross_attention_norm(x),
             self.cross_attention.memory(context.prompt),

@@ -69,6 +69,16 @@ def _encoder(fields: Fields, task: str, heads: Heads, **changes: Any) -> Encoder
     return EncoderConfig(**read_settings(EncoderConfig, fields, given=given))
 
 
+def _check_choices(fields: Fields, task: str, token: str, *, projects: bool) -> None:
+    """Refuses heads for multiple choice that look at another token, or project otherwise."""
+    if task == "multiple-choice":
+        way = "with" if projects else "without"
+        why = f"only the {token} token's hidden state can be used"
+        fields.refuse("summary_type", token, why=why)
+        why = f"only heads {way} a projection are supported"
+        fields.refuse("summary_use_proj", projects, why=why)
+
+
 def _bert(fields: Fields, task: str) -> EncoderConfig:
     return _encoder(fields, task, Heads(fields.text("hidden_act")))
 
@@ -91,22 +101,14 @@ def _albert(fields: Fields, task: str) -> EncoderConfig:
 
 
 def _electra(fields: Fields, task: str) -> EncoderConfig:
-    if task == "multiple-choice":
-        fields.refuse(
-            "summary_type", "first", why="only the first token's hidden state can be used"
-        )
-        fields.refuse("summary_use_proj", True, why="only heads with a projection are supported")
+    _check_choices(fields, task, "first", projects=True)
     heads = Heads("gelu", features=None, classify="gelu", choose=fields.text("summary_activation"))
     is_projected = fields.positive("embedding_size") != fields.positive("hidden_size")
     return _encoder(fields, task, heads, embedding_projection=is_projected)
 
 
 def _roformer(fields: Fields, task: str) -> EncoderConfig:
-    if task == "multiple-choice":
-        fields.refuse("summary_type", "last", why="only the last token's hidden state can be used")
-        fields.refuse(
-            "summary_use_proj", False, why="only heads without a projection are supported"
-        )
+    _check_choices(fields, task, "last", projects=False)
     act, dim = fields.text("hidden_act"), fields.positive("hidden_size")
     heads = Heads(act, features=None, classify=act, choose=None, choose_pooling="end")
     width = fields.positive("embedding_size", dim)
@@ -232,11 +234,7 @@ def _mobilebert(fields: Fields, task: str) -> EncoderConfig:
 
 
 def _convbert(fields: Fields, task: str) -> EncoderConfig:
-    if task == "multiple-choice":
-        fields.refuse("summary_type", "last", why="only the last token's hidden state can be used")
-        fields.refuse(
-            "summary_use_proj", False, why="only heads without a projection are supported"
-        )
+    _check_choices(fields, task, "last", projects=False)
     act = fields.text("hidden_act")
     heads = fields.positive("num_attention_heads") // fields.positive("head_ratio")
     return _encoder(

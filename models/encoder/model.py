@@ -169,7 +169,7 @@ class Block(nnx.Module):
                 return self.attention.look(x, mask, relative)
             if isinstance(self.attention, SpanAttention):
                 return self.attention.look(x, mask)
-            return self.attention(x, mask, bias=relative, turn=turn)[0]
+            return self.attention(x, mask, bias=relative, turn=turn)
 
         x = residual(x, look, self.attention_norm, pre_norm=self.pre_norm)
         return residual(x, self.mlp, self.mlp_norm, pre_norm=self.pre_norm)

@@ -5,7 +5,7 @@ key-value head, N = K·G query heads, H = head_dim, D model width.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar, overload
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -195,44 +195,31 @@ class Attention(nnx.Module):
         self.query_norm = None if head_norm is None else head_norm()
         self.key_norm = None if head_norm is None else head_norm()
 
-    @overload
     def __call__(
         self,
         x: jax.Array,
         mask: jax.Array | Visibility | None = None,
         *,
         turn: Turn | None = None,
-        temperature: jax.Array | None = None,
         bias: jax.Array | None = None,
-    ) -> tuple[jax.Array, None]: ...
+    ) -> jax.Array:
+        """As `extend`, without a cache: x [B, T, D] -> [B, T, D]."""
+        return self.extend(x, mask, turn=turn, cache=None, bias=bias)[0]
 
-    @overload
-    def __call__(
+    def extend(
         self,
         x: jax.Array,
-        mask: jax.Array | Visibility | None = None,
+        mask: jax.Array | Visibility | None,
         *,
         turn: Turn | None = None,
         temperature: jax.Array | None = None,
         cache: CacheType,
         start: ArrayLike = 0,
         bias: jax.Array | None = None,
-    ) -> tuple[jax.Array, CacheType]: ...
-
-    def __call__(
-        self,
-        x: jax.Array,
-        mask: jax.Array | Visibility | None = None,
-        *,
-        turn: Turn | None = None,
-        temperature: jax.Array | None = None,
-        cache: Cache | None = None,
-        start: ArrayLike = 0,
-        bias: jax.Array | None = None,
-    ) -> tuple[jax.Array, Cache | None]:
-        """x [B, T, D], mask and bias as in `AttentionCall` -> ([B, T, D], the updated
-        cache). Without a turn, positions do not matter. Queries are multiplied by temperature [T]
-        or [B, T], if there is any.
+    ) -> tuple[jax.Array, CacheType]:
+        """x [B, T, D], mask and bias as in `AttentionCall` -> ([B, T, D], the updated cache).
+        Without a turn, positions do not matter. Queries are multiplied by temperature [T] or
+        [B, T], if there is any.
 
         Without a cache S = T; with one, x stands in slots start … start + T - 1.
         """

@@ -139,7 +139,7 @@ class Block(nnx.Module):
 
     def attend(self, x: jax.Array, *others: Any, **named: Any) -> jax.Array:
         """What tokens x [B, T, dim], which may be normed, see; arguments as of `Attention`."""
-        attended: jax.Array = self.attention(x, *others, **named)[0]
+        attended: jax.Array = self.attention(x, *others, **named)
         return attended
 
 

@@ -48,7 +48,7 @@ class SourceBlock(nnx.Module):
 
         def look(x: jax.Array) -> jax.Array:
             nonlocal cache
-            attended, cache = self.attention(x, mask, cache=cache, start=start, bias=bias)
+            attended, cache = self.attention.extend(x, mask, cache=cache, start=start, bias=bias)
             return attended
 
         x = residual(x, look, self.attention_norm, pre_norm=self.pre_norm)

@@ -36,7 +36,7 @@ class RotaryBlock(Block):
 
     def attend(self, x: jax.Array, views: Mapping[bool, View]) -> jax.Array:
         mask, by = views[self.is_local]
-        return self.attention(x, mask, turn=by)[0]
+        return self.attention(x, mask, turn=by)
 
 
 class ModernBert(TextReader):

@@ -40,7 +40,7 @@ class PatchBlock(nnx.Module):
     def _look(self, x: jax.Array, norm: BatchNorm | LayerNorm) -> jax.Array:
         """Attention over the third axis."""
         rows = x.reshape(-1, *x.shape[2:])
-        rows = residual(rows, lambda x: self.attention(x)[0], norm, pre_norm=self.pre_norm)
+        rows = residual(rows, lambda x: self.attention(x), norm, pre_norm=self.pre_norm)
         return rows.reshape(x.shape)
 
 

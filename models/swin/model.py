@@ -42,7 +42,7 @@ class WindowBlock(Block):
             rows, columns = x.shape[1:3]
             mask = jnp.tile(neighbours(rows, columns, self.window, self.shift), (len(x), 1, 1))
         tokens = cut.reshape(-1, self.window**2, x.shape[-1])
-        attended, _ = self.attention(tokens, mask, bias=self.relative())
+        attended = self.attention(tokens, mask, bias=self.relative())
         x = joined(attended.reshape(cut.shape))
         x = jnp.roll(x, (self.shift, self.shift), (1, 2)) if self.shift else x
         return x[:, :height, :width]

@@ -84,24 +84,15 @@ class Fields:
 
     def texts(self, name: str, default: Any = _REQUIRED) -> tuple[str, ...]:
         """A list of texts."""
-        values = self.list(name, default)
-        if values is not None and not all(isinstance(value, str) for value in values):
-            raise self._fault(name, values, "a list of texts")
-        return values if values is None else tuple(values)
+        return self._tuple(name, default, str, "a list of texts")
 
     def integers(self, name: str, default: Any = _REQUIRED) -> tuple[int, ...]:
         """A list of integers."""
-        values = self.list(name, default)
-        if values is not None and not all(type(value) is int for value in values):
-            raise self._fault(name, values, "a list of integers")
-        return values if values is None else tuple(values)
+        return self._tuple(name, default, int, "a list of integers")
 
     def flags(self, name: str, default: Any = _REQUIRED) -> tuple[bool, ...]:
         """A list of true and false."""
-        values = self.list(name, default)
-        if values is not None and not all(isinstance(value, bool) for value in values):
-            raise self._fault(name, values, "a list of booleans")
-        return values if values is None else tuple(values)
+        return self._tuple(name, default, bool, "a list of booleans")
 
     def positive_numbers(self, name: str, default: Any = _REQUIRED) -> tuple[float, ...]:
         """A list of finite numbers above zero."""
@@ -145,6 +136,12 @@ class Fields:
         for name, value in known.fixed.items():
             why = known.reasons.get(name, f"only {value} is supported")
             self.refuse(name, value, why=why)
+
+    def _tuple(self, name: str, default: Any, kind: type, expected: str) -> tuple[Any, ...]:
+        values = self.list(name, default)
+        if values is not None and not all(type(value) is kind for value in values):
+            raise self._fault(name, values, expected)
+        return values if values is None else tuple(values)
 
     def _read(self, name: str, default: Any, types: tuple[type, ...], expected: str) -> Any:
         value = self._get(name)
