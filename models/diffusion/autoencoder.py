@@ -14,6 +14,7 @@ from models.diffusion.blocks import ENDS, STDDEV, ResidualBlock, conv, enlarged
 from models.diffusion.config import AutoencoderConfig
 from models.layers.attention import Attention
 from models.layers.convolution import Conv
+from models.layers.factory import LayerFactory
 from models.layers.norms import GroupNorm
 from models.layers.pixels import check_pixels
 
@@ -41,10 +42,8 @@ class ImageAttention(nnx.Module):
             axes=("head", "head"),  # one, which cannot be split
             bias=True,
             out_bias=True,
-            stddev=STDDEV,
             out_stddev=STDDEV,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
+            **LayerFactory(STDDEV, config.param_dtype, rngs).weights,
         )
 
     def __call__(self, x: jax.Array) -> jax.Array:

@@ -9,6 +9,7 @@ from flax import nnx
 
 from models.errors import InputError
 from models.layers.convolution import Conv
+from models.layers.factory import LayerFactory
 from models.layers.linear import Linear
 from models.layers.norms import GroupNorm
 from models.layers.pixels import check_pixels
@@ -29,24 +30,16 @@ def conv(
     axes: tuple[str, str] = ("channels", "dim"),
 ) -> Conv:
     """A square convolution that keeps the size up to its stride."""
-    return Conv(
-        in_channels,
-        out_channels,
-        (window, window),
-        stride=stride,
-        padding=window // 2 if padding is None else padding,
-        axes=axes,
-        stddev=STDDEV,
-        param_dtype=param_dtype,
-        rngs=rngs,
-    )
+    padded = window // 2 if padding is None else padding
+    make = LayerFactory(STDDEV, param_dtype, rngs)
+    return make.conv(in_channels, out_channels, window, stride=stride, padding=padded, axes=axes)
 
 
 def linear(
     in_axes: Mapping[str, int], out_axes: Mapping[str, int], param_dtype: str, rngs: nnx.Rngs
 ) -> Linear:
     """A linear map with a bias; axes as those of Linear."""
-    return Linear(in_axes, out_axes, bias=True, stddev=STDDEV, param_dtype=param_dtype, rngs=rngs)
+    return LayerFactory(STDDEV, param_dtype, rngs).dense(in_axes, out_axes)
 
 
 class ResidualBlock(nnx.Module):

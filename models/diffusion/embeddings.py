@@ -8,7 +8,7 @@ from flax import nnx
 
 from models.diffusion.blocks import STDDEV, linear
 from models.layers.activations import activation
-from models.layers.linear import Linear
+from models.layers.factory import LayerFactory
 from models.layers.norms import standardised
 
 _LONGEST_PERIOD = 10_000.0  # in radians
@@ -43,16 +43,11 @@ class Embedding(nnx.Module):
         rngs: nnx.Rngs,
     ) -> None:
         inside, self.act = {"hidden_dim": dim}, act
+        make = LayerFactory(STDDEV, param_dtype, rngs)
         self.condition = (
             None
             if condition_dim is None
-            else Linear(
-                {"time": condition_dim},
-                {"dim": in_dim},
-                stddev=STDDEV,
-                param_dtype=param_dtype,
-                rngs=rngs,
-            )
+            else make.linear(condition_dim, in_dim, axes=("time", "dim"), bias=False)
         )
         self.linear_1 = linear({"dim": in_dim}, inside, param_dtype, rngs)
         self.linear_2 = linear(inside, {"dim": dim}, param_dtype, rngs)

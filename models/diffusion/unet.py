@@ -25,7 +25,7 @@ from models.diffusion.embeddings import Embedding, waves
 from models.errors import InputError
 from models.layers.attention import Attention
 from models.layers.cache import KVCache
-from models.layers.linear import Linear
+from models.layers.factory import LayerFactory
 from models.layers.mlp import GatedMLP
 from models.layers.norms import GroupNorm, LayerNorm
 
@@ -61,16 +61,9 @@ class ImageMemory(nnx.Module):
     def __init__(
         self, context_dim: int, heads: int, head_dim: int, param_dtype: str, *, rngs: nnx.Rngs
     ) -> None:
-        def project() -> Linear:
-            return Linear(
-                {"dim": context_dim},
-                {"kv_heads": heads, "head_dim": head_dim},
-                stddev=STDDEV,
-                param_dtype=param_dtype,
-                rngs=rngs,
-            )
-
-        self.key, self.value = project(), project()
+        make = LayerFactory(STDDEV, param_dtype, rngs)
+        before, after = {"dim": context_dim}, {"kv_heads": heads, "head_dim": head_dim}
+        self.key, self.value = (make.dense(before, after, bias=False) for _ in range(2))
 
     def __call__(self, tokens: jax.Array) -> KVCache:
         return KVCache(self.key(tokens), self.value(tokens))
@@ -81,6 +74,7 @@ class TransformerBlock(nnx.Module):
 
     def __init__(self, config: UNetConfig, dim: int, heads: int, *, rngs: nnx.Rngs) -> None:
         dtype = config.param_dtype
+        weights = {"out_stddev": STDDEV, **LayerFactory(STDDEV, dtype, rngs).weights}
 
         def norm() -> LayerNorm:
             return LayerNorm(dim, eps=_LAYER_EPS, param_dtype=dtype)
@@ -93,10 +87,7 @@ class TransformerBlock(nnx.Module):
                 head_dim=dim // heads,
                 memory_dim=memory_dim,
                 out_bias=True,
-                stddev=STDDEV,
-                out_stddev=STDDEV,
-                param_dtype=dtype,
-                rngs=rngs,
+                **weights,
             )
 
         self.attention_norm, self.attention = norm(), attention(None)
@@ -108,16 +99,7 @@ class TransformerBlock(nnx.Module):
             else ImageMemory(config.context_dim, heads, dim // heads, dtype, rngs=rngs)
         )
         self.mlp_norm = norm()
-        self.mlp = GatedMLP(
-            dim,
-            4 * dim,
-            act="gelu",
-            bias=True,
-            stddev=STDDEV,
-            out_stddev=STDDEV,
-            param_dtype=dtype,
-            rngs=rngs,
-        )
+        self.mlp = GatedMLP(dim, 4 * dim, act="gelu", bias=True, **weights)
 
     def __call__(self, x: jax.Array, context: Context) -> jax.Array:
         """x [B, H · W, C]."""

@@ -62,10 +62,7 @@ class BlockShape:
             bias=self.qkv_bias,
             key_bias=self.qkv_bias and self.key_bias,
             out_bias=self.out_bias,
-            param_dtype=self.param_dtype,
-            rngs=rngs,
-            stddev=self.initializer_range,
-            out_stddev=self._out_stddev,
+            **self._weights(rngs),
         )
 
     def window_bias(
@@ -85,19 +82,13 @@ class BlockShape:
     def mlp(self, rngs: nnx.Rngs) -> MLP | GatedMLP:
         """The feed-forward block."""
         return (GatedMLP if self.gated else MLP)(
-            self.dim,
-            self.hidden_dim,
-            act=self.act,
-            bias=self.mlp_bias,
-            param_dtype=self.param_dtype,
-            rngs=rngs,
-            stddev=self.initializer_range,
-            out_stddev=self._out_stddev,
+            self.dim, self.hidden_dim, act=self.act, bias=self.mlp_bias, **self._weights(rngs)
         )
 
-    @property
-    def _out_stddev(self) -> float:
-        return self.initializer_range if self.out_stddev is None else self.out_stddev
+    def _weights(self, rngs: nnx.Rngs) -> dict[str, Any]:
+        """What layers are told of their weights."""
+        out_stddev = self.initializer_range if self.out_stddev is None else self.out_stddev
+        return {"out_stddev": out_stddev, **LayerFactory.of(self, rngs).weights}
 
 
 def residual(x: jax.Array, part: Map, norm: Map | None, *, pre_norm: bool) -> jax.Array:

@@ -26,16 +26,10 @@ def _conv_norm(
     rngs: nnx.Rngs,
 ) -> ConvNorm:
     """A convolution and a norm; the channels of both are split."""
-    return ConvNorm(
-        *channels,
-        window,
-        stride=stride,
-        # He et al., "Delving Deep into Rectifiers", 2015, by the outputs of the window.
-        stddev=math.sqrt(2 / (channels[1] * window * window)),
-        eps=config.norm_eps,
-        param_dtype=config.param_dtype,
-        rngs=rngs,
-    )
+    # He et al., "Delving Deep into Rectifiers", 2015, by the outputs of the window.
+    stddev = math.sqrt(2 / (channels[1] * window * window))
+    make = LayerFactory(stddev, config.param_dtype, rngs)
+    return make.conv_norm(*channels, window, stride=stride, eps=config.norm_eps)
 
 
 class Block(nnx.Module):

@@ -68,9 +68,7 @@ class NormedConv(Conv):
             (window,),
             groups=config.position_groups,
             axes=("channels", "residual"),
-            stddev=config.initializer_range,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
+            **LayerFactory.of(config, rngs).weights,
         )
         self.around = (window // 2, (window - 1) // 2)
         self.scale = (
