@@ -48,6 +48,7 @@ from neuronjax.lower.rewrite.native import (
 )
 from neuronjax.lower.rewrite.rearranged import rearranged_late
 from neuronjax.lower.rewrite.sort_keys import with_sort_keys
+from neuronjax.lower.rewrite.touched_rows import with_touched_rows
 from neuronjax.lower.rewrite.transposed import REWRITES as TRANSPOSED
 from neuronjax.lower.rewrite.unrolled import UNROLLED
 from neuronjax.lower.rewriter import Context, Rewrite, rewrite
@@ -144,6 +145,11 @@ def _without_ranks(graph: Graph, setting: Setting) -> Graph:
 def _with_chosen_products(graph: Graph, setting: Setting) -> Graph:
     with_chosen_products(graph, setting.target.core.tensor, setting.tuning)
     without_unused(graph)
+    return graph
+
+
+def _with_touched_rows(graph: Graph, setting: Setting) -> Graph:
+    with_touched_rows(graph, Context(setting.tuning, setting.rates, setting.target.core.tensor))
     return graph
 
 
@@ -257,6 +263,12 @@ GRAPH_PASSES = (
     _rewrite("unroll", "few element-wise operations in a loop are written out", UNROLLED),
     Pass(
         "ranks", "kernels that engines run are not told their rank", _without_ranks, _graph_findings
+    ),
+    Pass(
+        "touch",
+        "tables of narrow types are widened where rows are added",
+        _with_touched_rows,
+        _graph_findings,
     ),
     _change("used", "every value has a user", without_unused),
     _change("uncount", "no loop carries a counter that nothing reads", without_counters),

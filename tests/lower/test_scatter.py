@@ -287,6 +287,34 @@ def test_scatter(name: str) -> None:
     assert verify(check(function, *arguments, tolerance=tolerance)) == ()
 
 
+TOUCHED: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "rows added, some of them outside": (
+        lambda t, i, u: t.at[i].add(u, mode="drop"),
+        (table(20_000, 200), indices(20_100, 140), whole_numbers(140, 200)),
+    ),
+    "rows that are not finite": (
+        lambda t, i, u: t.at[i].add(u),
+        (table(20_000, 200), np.array([[7, 19_999], [7, 0], [2, 7]], np.int32),
+         np.full((3, 2, 200), np.inf, np.float32)),
+    ),
+    "gradient of an embedding, every row many times": (
+        lambda t, i, u: jax.vjp(lambda t: t[i], t * 0)[1](u)[0],
+        (table(12_000, 20, 16), indices(40, 300), whole_numbers(300, 20, 16)),
+    ),
+}  # fmt: skip
+"""Sums in large tables of BF16, of which few rows change."""
+
+
+@pytest.mark.parametrize("name", TOUCHED)
+def test_rows_that_change_are_added_up_apart(name: str) -> None:
+    function, (rows, index, updates) = TOUCHED[name]
+    given = (rows.astype(jnp.bfloat16), index, updates.astype(jnp.bfloat16))
+    program = check(function, *given, numerics="chip")
+    assert verify(program) == ()
+    written = [buffer for buffer in program.buffers if buffer.elements >= rows.size]
+    assert all(buffer.dtype.storage_bits == 16 for buffer in written)
+
+
 @pytest.mark.parametrize("chip", ["trainium1", "trainium2", "trainium3"])
 @pytest.mark.parametrize("vectors", [300, 4396])
 @pytest.mark.parametrize("width", [100_000, 3520 * 20, 4159 * 20, 4991 * 20])

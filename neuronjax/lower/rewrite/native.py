@@ -362,7 +362,7 @@ def without_unused(graph: Graph) -> None:
         for region in op.regions:
             without_unused(region)
         acts = bool(op.attributes.get("has_side_effect")) or not op.results
-        acts = acts or bool(op.regions and op.name not in (*_REDUCING, "reduce"))
+        acts = acts or bool(op.regions and op.name not in (*_REDUCING, "reduce", "scatter"))
         if acts or any(value in used for value in op.results):
             kept.append(op)
             used.update(op.operands)

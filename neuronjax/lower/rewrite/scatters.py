@@ -145,7 +145,7 @@ def _rows(writer: Writer, op: Op) -> Sequence[Value] | None:
 
     Zeros times infinity or NaN would spread to other places: then transfers add up.
     """
-    if len(op.results) != 1 or reducer(op) != "add" or not _is_of_rows(op):
+    if len(op.results) != 1 or reducer(op) != "add" or not is_of_rows(op):
         return None
     operand, indices, updates = op.operands
     places, width = operand.shape[0], math.prod(operand.shape[1:])
@@ -197,7 +197,7 @@ _BY_TRANSFERS = "by_transfers"
 """Attribute of what transfers are to add up."""
 
 
-def _is_of_rows(op: Op) -> bool:
+def is_of_rows(op: Op) -> bool:
     """Whether an index is the number of a row, which is updated as a whole."""
     operand, indices, updates = op.operands
     numbers = op.attributes["scatter_dimension_numbers"]
