@@ -137,9 +137,15 @@ class EngineConfig:
         None, "Adapters in PEFT's layout, such as name=path,other=path."
     )
     lora_folders: str | None = setting(
-        None, "Folders below which clients may have adapters loaded, such as a,b; default: none."
+        None,
+        "Folders below which clients may have adapters loaded, such as a,b; default: none.",
     )
-    max_loras: int = setting(4, "Adapters in memory at the same time.", lowest=1)
+    max_loras: int = setting(
+        4, "Adapters on the device at the same time; requests for others wait.", lowest=1
+    )
+    max_cpu_loras: int = setting(
+        64, "Adapters in the host's memory; others are read when they are asked for.", lowest=1
+    )
     max_lora_rank: int = setting(16, "Highest rank of an adapter.", lowest=1)
 
     def __post_init__(self) -> None:

@@ -2,8 +2,9 @@
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from launch.errors import LaunchError
@@ -21,7 +22,6 @@ from launch.serving.messages import (
     CheckAdapter,
     Compute,
     Outputs,
-    PutAdapter,
     Raised,
     Refused,
     Report,
@@ -104,36 +104,51 @@ class EngineDesk(Desk):
         calls: dict[type, Action] = {AskLoad: lambda _: self.engine.load()}
         super().__init__(commands, calls)
         self._grammars = grammars
-        self._reader = ThreadPoolExecutor(1)  # files take their time
         self._outbox = Outbox(lambda outputs: self.tell(Outputs(outputs)), delivery_interval)
         self.engine = make(self._deliver)
+        self._adapters: AdapterHost | None = None
         if host_adapters is not None:
-            host, run = host_adapters(self.engine), self._reader.submit
-            calls[CheckAdapter] = lambda wanted: run(host.check, wanted.path)
-            calls[PutAdapter] = lambda wanted: run(host.put, wanted.path, wanted.place)
+            self._adapters = host = host_adapters(self.engine)
+            calls[CheckAdapter] = lambda wanted: host.check(wanted.path)
 
     def __enter__(self) -> "EngineDesk":
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._adapters is not None:
+            self._adapters.close()
         self.engine.close()
         self._outbox.close()
-        self._reader.shutdown()
 
     def _submit(self, command: Submit) -> None:
         request = command.request
+        refuse = partial(self._refuse, request.id)
         try:
             if request.is_bounded:
                 request = replace(request, grammar=self._grammars.of(request))
-            self.engine.submit(request)
+            if request.adapter is not None and self._adapters is not None:
+                self._adapters.admit(request, self.engine.submit, refuse)
+            else:
+                self.engine.submit(request)
         except Exception as error:  # others' commands go on
-            self.tell(Refused(request.id, _told(error)))
+            refuse(error)
+
+    def _refuse(self, request_id: str, error: Exception) -> None:
+        self.tell(Refused(request_id, _told(error)))
 
     def _cancel(self, command: Cancel) -> None:
         self.engine.cancel(command.request_id, command.reason)
+        self._leave(command.request_id)
+
+    def _leave(self, request_id: str) -> None:
+        if self._adapters is not None:
+            self._adapters.leave(request_id)
 
     def _deliver(self, outputs: Sequence[Output]) -> None:
         self._outbox.put(outputs)
+        for output in outputs:
+            if output.finished is not None:
+                self._leave(output.id)
         is_error = not outputs or outputs[0].finished == "error"
         if is_error and self.engine.failure is not None:
             self.tell(Stopped(str(self.engine.failure)))

@@ -29,7 +29,7 @@ class Call(NamedTuple):
     """Do something of which the result is wanted."""
 
     number: int  # no other call has it
-    wanted: "Compute | AskLoad | CheckAdapter | PutAdapter"
+    wanted: "Compute | AskLoad | CheckAdapter"
 
 
 class Withdraw(NamedTuple):
@@ -52,13 +52,6 @@ class CheckAdapter(NamedTuple):
     """Read an adapter, which raises RequestError if it cannot be used."""
 
     path: Path
-
-
-class PutAdapter(NamedTuple):
-    """Lay an adapter into a place of the stacks."""
-
-    path: Path
-    place: int
 
 
 Command = Submit | Cancel | Call | Withdraw

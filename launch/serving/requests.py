@@ -102,12 +102,12 @@ class Grammar(Protocol):
 
 
 class Adapter(NamedTuple):
-    """An adapter that is loaded."""
+    """An adapter that can be asked for."""
 
     name: str
     path: Path
-    place: int  # in the stacks of the device; 0 is for texts without an adapter
     number: int  # no other adapter ever has it
+    place: int = 0  # in the stacks of the device, where it has one
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,13 +1,11 @@
 """A language model behind an engine, from its files on."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
 
 from launch.generator import Writer, load_directory, load_run
 from launch.loading import looped
@@ -46,7 +44,6 @@ class Loaded(NamedTuple):
 
     writer: Writer
     stacks: Stacks | None  # room for adapters, if there is any
-    adapters: Mapping[str, Mapping[str, np.ndarray]]  # those that the command line names
     runners: list[Runner]  # one for each copy of the model
     limits: SchedulerLimits
     files: Path  # directory with the tokenizer and the chat template, if there are any
@@ -58,7 +55,7 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
 
     Raises LaunchError or ModelsError for what does not suit.
     """
-    modules, adapters = config.adapters(), {}
+    modules = config.adapters()
     mesh_text, count = split_mesh(mesh_text)
     mesh_text = with_split_cache(mesh_text, config)
     config.check_loop()
@@ -79,7 +76,8 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
     if config.enable_lora or config.lora_modules:
         stacks = Stacks.of(served, config.max_loras, config.max_lora_rank)
         served = stacks.with_room(served, mesh)
-        adapters = {name: stacks.read(path) for name, path in modules.items()}
+        for path in modules.values():
+            stacks.read(path)  # raises if it cannot be used
     runners = [
         Runner(
             served.graph,
@@ -96,9 +94,8 @@ def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: Engin
         for own_mesh, parameters in copies(served.parameters, count)
     ]
     warm_up(runners, config)
-    return Loaded(
-        writer, stacks, adapters, runners, limits, checkpoint_dir if model is None else model
-    )
+    files = checkpoint_dir if model is None else model
+    return Loaded(writer, stacks, runners, limits, files)
 
 
 def warm_up(runners: Sequence[Runner], config: EngineConfig) -> None:
@@ -118,8 +115,6 @@ def engine_of(loaded: Loaded, config: EngineConfig, names: ModelNames) -> Iterat
     """The model behind an engine that runs until the end of the block."""
     writer, vocab_size = loaded.writer, loaded.writer.model.config.vocab_size
     stop_tokens = writer.generation.ending.stop_tokens
-    for place, values in enumerate(loaded.adapters.values(), 1):
-        loaded.runners[0].put_adapter(place, values)
     recipe = LanguageModel(
         name=names.served_model_name or loaded.files.absolute().name,
         files=loaded.files,
@@ -128,7 +123,7 @@ def engine_of(loaded: Loaded, config: EngineConfig, names: ModelNames) -> Iterat
         stop_tokens=stop_tokens,
         limits=loaded.limits,
         created=int(time.time()),
-        max_adapters=0 if loaded.stacks is None else config.max_loras,
+        has_adapters=loaded.stacks is not None,
         adapters=config.adapters(),
         adapter_folders=[Path(name) for name in split_names("lora_folders", config.lora_folders)],
         opening=loaded.opening,
@@ -138,7 +133,8 @@ def engine_of(loaded: Loaded, config: EngineConfig, names: ModelNames) -> Iterat
     grammars = Grammars(loaded.files, vocab_size, stop_tokens)
     make = partial(make_engine, loaded.runners, loaded.limits, config)
     interval = config.delivery_interval
-    with EngineDesk(make, grammars, _adapters_of(loaded), delivery_interval=interval) as desk:
+    adapters = _adapters_of(loaded, config)
+    with EngineDesk(make, grammars, adapters, delivery_interval=interval) as desk:
         yield Backend(recipe, desk)
 
 
@@ -200,11 +196,17 @@ def make_engine(
     return Engine(runners[0], limits, deliver, max_waiting=waiting, steps_ahead=ahead)
 
 
-def _adapters_of(loaded: Loaded) -> Callable[[Answering], AdapterHost] | None:
+def _adapters_of(loaded: Loaded, config: EngineConfig) -> Callable[[Answering], AdapterHost] | None:
     """Makes what loads adapters into an engine, if there is room for any."""
     if loaded.stacks is None:
         return None
-    return partial(AdapterHost, loaded.stacks, loaded.runners[0])
+    return partial(
+        AdapterHost,
+        loaded.stacks,
+        loaded.runners[0],
+        places=config.max_loras,
+        in_memory=config.max_cpu_loras,
+    )
 
 
 def say_limits(limits: SchedulerLimits, bytes_per_block: int) -> None:

@@ -52,7 +52,7 @@ def load(choice: ModelChoice) -> Loaded:
     suppressed = Suppressed(rules.suppressed, rules.first_suppressed)
     runners = make_runners(model, count, limits, config, suppressed)
     writer = Writer(model, tokenizer, generation)
-    return Loaded(writer, None, {}, runners, limits, directory, opening(model, rules))
+    return Loaded(writer, None, runners, limits, directory, opening(model, rules))
 
 
 def opening(model: Pretrained, rules: Constraints) -> list[int]:

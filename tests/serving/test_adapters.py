@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,12 @@ from openai import AsyncOpenAI
 
 from launch.finetuning.adapter_files import save_adapter
 from launch.finetuning.lora import LoRA, adapt
-from launch.serving.adapters.registry import Registry
+from launch.serving.adapters.host import AdapterHost
 from launch.serving.config import EngineConfig, ModelNames, ServerConfig
 from launch.serving.errors import RequestError, ServingError
 from launch.serving.kinds import open_model
 from launch.serving.model_choice import ModelChoice
+from launch.serving.requests import Adapter, Request
 from launch.text import FileTokenizer
 from models import pretrained
 from models.generate import generate
@@ -167,9 +170,6 @@ def test_many_in_one_batch_answer_as_if_merged(models: Models, server: Listening
 def test_they_are_loaded_and_unloaded(models: Models, server: Listening) -> None:
     """Who comes into a place gets nothing of who was there before."""
     folder = models.directory.parent
-    status, made = load(server, "root", folder / "root")
-    assert status == 400
-    assert "all 2 places" in made["error"]["message"]
     assert ask(server, "/v1/unload_lora_adapter", {"lora_name": "two"})[0] == 200
     status, made = ask(server, "/v1/completions", {"model": "two", "prompt": "a"})
     assert (status, made["error"]["code"]) == (404, "model_not_found")
@@ -180,8 +180,11 @@ def test_they_are_loaded_and_unloaded(models: Models, server: Listening) -> None
         ("all", "qwen"),
         ("root", "qwen"),
     ]
-    names = ["root", "qwen"]
-    assert answers(server, names) == [models.texts(name) for name in names]
+    assert load(server, "again", folder / "two")[0] == 200
+    names = ["root", "again", "qwen", "all"]  # more at once than there are places
+    expected = [models.texts(name.replace("again", "two")) for name in names]
+    assert answers(server, names) == expected
+    assert ask(server, "/v1/unload_lora_adapter", {"lora_name": "again"})[0] == 200
     assert ask(server, "/v1/unload_lora_adapter", {"lora_name": "root"})[0] == 200
 
 
@@ -211,22 +214,70 @@ def test_adapters_that_cannot_be_used(
     assert message in made["error"]["message"]  # type: ignore[index]
 
 
-def test_a_place_is_free_when_nobody_uses_it() -> None:
-    registry = Registry(1, "base")
-    with registry.place("a", Path("a")) as first:
-        pass
-    with registry.used(first):
-        registry.unload("a")
-        with pytest.raises(RequestError, match="all 1 places"), registry.place("b", Path("b")):
-            pass
-        with pytest.raises(RequestError, match="has been unloaded"), registry.used(first):
-            pass
-    with registry.place("b", Path("b")) as second:
-        pass
-    assert (second.place, registry.adapters) == (first.place, [second])
-    assert second.number != first.number
-    with pytest.raises(RequestError, match="'a' is not loaded; there is b"):
-        registry.unload("a")
+class Placed:
+    """An engine that notes what lies where, and who has entered."""
+
+    def __init__(self) -> None:
+        self.places: dict[int, str] = {}
+        self.entered: dict[str, int] = {}
+        self.reads: list[str] = []
+        self.refused: dict[str, Exception] = {}
+
+    def read(self, path: Path) -> dict[str, np.ndarray]:
+        self.reads.append(path.name)
+        if path.name == "gone":
+            raise RequestError("the files have gone")
+        return {path.name: np.zeros(1)}
+
+    def put_adapter(self, place: int, values: Mapping[str, np.ndarray]) -> None:
+        (self.places[place],) = values
+
+    def between_steps(self, action: Any) -> "Future[None]":
+        done: Future[None] = Future()
+        action()
+        done.set_result(None)
+        return done
+
+    def enter(self, request: Request) -> None:
+        assert request.adapter is not None
+        assert self.places[request.adapter.place] == request.adapter.name
+        self.entered[request.id] = request.adapter.place
+
+
+def test_places_go_to_who_needs_them() -> None:
+    """Two places and memory for three: who is in use stays, and others wait."""
+    engine = Placed()
+    host = AdapterHost(engine, engine, engine, places=2, in_memory=3)  # type: ignore[arg-type]
+    names = {name: number for number, name in enumerate(["a", "b", "c", "d", "gone"], 1)}
+
+    def admit(request_id: str, name: str) -> None:
+        adapter = Adapter(name, Path(name), names[name])
+        request = Request(request_id, [1], 1, adapter=adapter)
+        host.admit(request, engine.enter, partial(engine.refused.__setitem__, request_id))
+        host.check(Path("a")).result()  # what was asked before is done
+
+    for request_id, name in (("1", "a"), ("2", "b"), ("3", "a"), ("4", "c"), ("5", "b")):
+        admit(request_id, name)
+    assert sorted(engine.entered) == ["1", "2", "3", "5"]  # the fourth waits, nobody behind it does
+    host.leave("1")
+    host.check(Path("a")).result()
+    assert "4" not in engine.entered  # the third still has the place
+    host.leave("3")
+    host.check(Path("a")).result()
+    assert engine.entered["4"] == engine.entered["1"]
+    host.leave("2")
+    host.leave("5")
+    admit("6", "gone")
+    assert str(engine.refused["6"]) == "the files have gone"
+    reads = engine.reads.count("a")
+    admit("7", "a")
+    assert engine.reads.count("a") == reads + 1  # that of `admit`: it was in memory
+    admit("8", "d")  # waits
+    host.leave("8")
+    host.leave("7")
+    host.check(Path("a")).result()
+    assert "8" not in engine.entered
+    host.close()
 
 
 def test_modules_of_the_command_line() -> None:

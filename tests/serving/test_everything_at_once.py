@@ -56,7 +56,7 @@ def test_two_hundred_at_once_are_answered_as_each_alone() -> None:
     values = [adapter(stacks, seed) for seed in range(2)]
     for place, own in enumerate(values, 1):
         runner.put_adapter(place, own)
-    adapters = [None, *(Adapter(f"{i}", Path(f"{i}"), i, i) for i in (1, 2))]
+    adapters = [None, *(Adapter(f"{i}", Path(f"{i}"), i, place=i) for i in (1, 2))]
     requests = [
         replace(request, adapter=adapters[index % 3])
         for index, request in enumerate(random_requests(200, seed=1, vocab_size=VOCAB))

@@ -41,8 +41,8 @@ class LanguageModel:
     stop_tokens: Sequence[int]
     limits: SchedulerLimits
     created: int  # Unix time of the start
-    max_adapters: int = 0  # places for adapters
-    adapters: Mapping[str, Path] | None = None  # those that lie in the first places
+    has_adapters: bool = False  # there is room for some
+    adapters: Mapping[str, Path] | None = None  # those that are known from the start
     adapter_folders: Sequence[Path] = ()  # from which clients may have others loaded
     opening: Sequence[int] = ()  # of every answer, if an encoder reads the prompts
     tool_call_parser: str = "auto"
@@ -57,7 +57,7 @@ class LanguageModel:
             endpoints["/v1/responses"] = Endpoint(partial(Response.read, served))
             endpoints[MESSAGES] = Endpoint(partial(Message.read, served))
         endpoints |= token_endpoints(served)
-        if self.max_adapters > 0:
+        if self.has_adapters:
             endpoints |= adapter_endpoints(served.service, self.adapter_folders)
         else:
             endpoints |= refusing_endpoints()
@@ -72,10 +72,9 @@ class LanguageModel:
         )
 
     def _served(self, link: Link) -> Served:
-        registry = Registry(self.max_adapters, self.name)
+        registry = Registry(self.name)
         for name, path in (self.adapters or {}).items():
-            with registry.place(name, path):
-                pass  # it is there already
+            registry.add(name, path)
         tokenizer = find_tokenizer(self.files, self.vocab_size)
         template = read_chat_template(self.files, self.chat_template)
         template = template or ChatTemplate(BUNDLED["chatml"], "models without one", {})

@@ -17,7 +17,6 @@ from launch.serving.messages import (
     Drain,
     Halt,
     Outputs,
-    PutAdapter,
     Raised,
     Refused,
     Returned,
@@ -106,7 +105,7 @@ class Link(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._flush)
         self._unsent.append(packed(command))
 
-    async def call(self, wanted: Compute | AskLoad | CheckAdapter | PutAdapter) -> Any:
+    async def call(self, wanted: Compute | AskLoad | CheckAdapter) -> Any:
         """The result; who is cancelled does not want it any more.
 
         Raises what the other process raises, and ServingError if it has gone.

@@ -13,7 +13,7 @@ from launch.serving.answers import Answer, Piece, Writing
 from launch.serving.errors import ServingError
 from launch.serving.http.errors import INTERNAL, HTTPError
 from launch.serving.http.link import Link, Mailbox
-from launch.serving.messages import AskLoad, Cancel, CheckAdapter, PutAdapter, Submit
+from launch.serving.messages import AskLoad, Cancel, CheckAdapter, Submit
 from launch.serving.requests import FinishReason, Output, Request
 from launch.serving.scheduler.limits import SchedulerLimits
 from launch.text import Tokenizer
@@ -38,11 +38,11 @@ class Service:
         return load
 
     async def load_adapter(self, name: str, path: Path) -> None:
-        """Lets clients ask for an adapter. Raises RequestError if it cannot be used, or the name or
-        all places are taken."""
+        """Lets clients ask for an adapter. Raises RequestError if it cannot be used, or the name is
+        taken."""
+        self.registry.check_free(name)
         await self.link.call(CheckAdapter(path))
-        with self.registry.place(name, path) as adapter:
-            await self.link.call(PutAdapter(path, adapter.place))
+        self.registry.add(name, path)
 
 
 Watch = Callable[[Piece], None]
@@ -105,8 +105,6 @@ class Replies:
     def __enter__(self) -> "Replies":
         """Raises what `Engine.submit` raises."""
         with ExitStack() as held:
-            for adapter in {request.adapter for request in self._requests}:
-                held.enter_context(self._service.registry.used(adapter))
             for request in self._requests:
                 self._service.limits.check_request(request)
             held.callback(self._leave)

@@ -187,7 +187,7 @@ class SpeechModel:
     def open(self, link: Link) -> Site:
         """Makes the site of a model of speech."""
         listener = open_listener(self.files, self.context, self.vocab_size)
-        metrics, adapters = Metrics(self.limits, self.name), Registry(0, self.name)
+        metrics, adapters = Metrics(self.limits, self.name), Registry(self.name)
         service = Service(link, self.limits, FileTokenizer(listener.tokenizer), adapters)
         speech = Speech(self.name, listener, service, metrics)
 
