@@ -16,11 +16,11 @@ from flax import nnx
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from launch.workloads import MODELS
+from models import pretrained
 from models.decoder.config import DecoderConfig
 from models.decoder.model import Decoder
 from models.layers.cache import KVCache
 from models.layers.linear import Linear
-from models.layers.moe import Experts
 from models.layers.rotary import Rotary
 from models.parameters import axis_names_of, merge, split_abstract
 from models.sharding import parameter_shardings
@@ -168,10 +168,9 @@ _GRANITE_8B = replace(
     LLAMA_2_7B, vocab_size=49_156, num_layers=40, hidden_dim=12_800, num_heads=32, num_kv_heads=8,
     tie_embeddings=True,
 )  # fmt: skip
-_QWEN_3_06B = replace(
-    LLAMA_2_7B, vocab_size=151_936, num_layers=28, dim=1024, hidden_dim=3072, num_heads=16,
-    num_kv_heads=8, tie_embeddings=True, qk_norm=True,
-)  # fmt: skip
+_QWEN_3_06B, _QWEN_3_32B, _MIXTRAL = map(
+    pretrained.config, ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-32B", "mistralai/Mixtral-8x7B-v0.1")
+)
 _MISTRAL_24B = replace(
     LLAMA_2_7B, vocab_size=131_072, num_layers=40, dim=5120, hidden_dim=32_768, num_heads=32,
     num_kv_heads=8,
@@ -179,14 +178,6 @@ _MISTRAL_24B = replace(
 _OLMO_2_7B = replace(
     LLAMA_2_7B, vocab_size=100_352, hidden_dim=11_008, num_heads=32, num_kv_heads=32
 )
-_MIXTRAL = replace(
-    LLAMA_2_7B, vocab_size=32_000, num_heads=32, num_kv_heads=8, hidden_dim=14_336,
-    experts=Experts(count=8, per_token=2, hidden_dim=14_336),
-)  # fmt: skip
-_QWEN_3_32B = replace(
-    LLAMA_2_7B, vocab_size=151_936, num_layers=64, dim=5120, hidden_dim=25_600, num_heads=64,
-    num_kv_heads=8, qk_norm=True,
-)  # fmt: skip
 
 # Name, model, cores, length; milliseconds for a token and for a prompt of that length.
 _REPORTED: tuple[tuple[str, str, DecoderConfig, int, int, float, float], ...] = (

@@ -64,6 +64,10 @@ class _Sizes:
         )
 
 
+_LLAMA = _Sizes(dim=4096, hidden=14_336, heads=32, kv_heads=8, head_dim=128, vocab=128_256)
+"""The sizes of Llama 3.1 8B, the default."""
+
+
 def _split(sizes: _Sizes, parts: int, pad: bool) -> _Sizes:
     """Sizes for a number of parts: each has a key and value head at least, which are copies if
     there are fewer. With `pad`, everything that is split is rounded up, heads to whole groups."""
@@ -108,12 +112,12 @@ def decode(
     dtype: str = "bfloat16",
     layers: int | None = None,
     depth: int = 32,
-    dim: int = 4096,
-    hidden: int = 14_336,
-    heads: int = 32,
-    kv_heads: int = 8,
-    head_dim: int = 128,
-    vocab: int = 128_256,
+    dim: int = _LLAMA.dim,
+    hidden: int = _LLAMA.hidden,
+    heads: int = _LLAMA.heads,
+    kv_heads: int = _LLAMA.kv_heads,
+    head_dim: int = _LLAMA.head_dim,
+    vocab: int = _LLAMA.vocab,
     pad: bool = False,
 ) -> Step:
     """One token for each of `batch` sequences, whose caches have `context` places."""
@@ -159,12 +163,12 @@ def train(
     dtype: str = "bfloat16",
     layers: int | None = None,
     depth: int = 32,
-    dim: int = 4096,
-    hidden: int = 14_336,
-    heads: int = 32,
-    kv_heads: int = 8,
-    head_dim: int = 128,
-    vocab: int = 128_256,
+    dim: int = _LLAMA.dim,
+    hidden: int = _LLAMA.hidden,
+    heads: int = _LLAMA.heads,
+    kv_heads: int = _LLAMA.kv_heads,
+    head_dim: int = _LLAMA.head_dim,
+    vocab: int = _LLAMA.vocab,
     pad: bool = False,
 ) -> Step:
     """The loss of `batch` sequences and its gradients; layers are recomputed backward."""

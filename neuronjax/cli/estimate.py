@@ -24,7 +24,7 @@ price. Nothing is allocated or run, and no code is generated.
 
 {PROTOCOL}
 Example: neuronjax estimate neuronjax.workloads:decode --target=trn1.32xlarge --mesh=model=32 \\
-           --set dim=8192 --set hidden=28672 --set heads=64 --set depth=80 --batch=4
+           --set depth=64 --set heads=64 --set context=8192 --batch=4
 
 Exit codes: 0 it fits, 1 it does not fit in a core's memory (the estimate is printed anyway, with
 what to change), 2 there is no such function, machine or mesh.

@@ -7,13 +7,11 @@ from dataclasses import replace
 import pytest
 
 from launch.workloads import MODELS
+from models import pretrained
 from models.decoder.config import DecoderConfig
 from models.decoder.flops import forward_flops, training_flops
-from models.layers.moe import Experts
 
-MIXTRAL = replace(
-    MODELS["8b"], vocab_size=32_000, experts=Experts(count=8, per_token=2, hidden_dim=14_336)
-)
+MIXTRAL = pretrained.config("mistralai/Mixtral-8x7B-v0.1")
 PUBLISHED: dict[str, tuple[DecoderConfig, float]] = {
     # 8.03, 70.6 and 1.24 billion (https://huggingface.co/meta-llama), less the table of embeddings
     # that is only looked up.
