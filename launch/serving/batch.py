@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from launch.errors import LaunchError
-from launch.serving.errors import RequestError, ServingError
+from launch.serving.errors import CrowdedError, RequestError, ServingError
 from launch.serving.http.bodies import Body
 from launch.serving.http.errors import CROWDED, OVERLOADED, TIMEOUT, describe
 from launch.serving.http.site import Site, parse_json
@@ -97,18 +97,29 @@ async def answer_all(
 async def _answer_some(site: Site, lines: Iterator[Line], write: Write, client: str) -> None:
     for line in lines:
         try:
+            await _answer(site, line, write, client)
+        except LaunchError as error:
+            if site.worker.failure is not None:
+                raise
+            status, body = describe(error)
+            write(line, {"status_code": status, "body": body})
+
+
+async def _answer(site: Site, line: Line, write: Write, client: str) -> None:
+    """Answers a line, when its client may ask. Raises LaunchError if it cannot be answered."""
+    while True:
+        try:
             endpoint = site.endpoints.get(line.url)
             if endpoint is None or endpoint.parse is not parse_json:
                 raise RequestError(
                     f"url is {line.url!r}; {site.name} has {', '.join(site.endpoints)}", "url"
                 )
             body = await endpoint.read_all(Body(line.body, client=client)).whole()
+        except CrowdedError as error:
+            await asyncio.sleep(error.seconds)
+        else:
             write(line, {"status_code": 200, "body": body})
-        except LaunchError as error:
-            if site.worker.failure is not None:
-                raise
-            status, body = describe(error)
-            write(line, {"status_code": status, "body": body})
+            return
 
 
 def _line(text: str, where: str) -> Line:

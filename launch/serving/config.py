@@ -47,6 +47,11 @@ class EngineConfig:
     max_num_waiting: int = setting(
         1024, "Requests of one client that may wait in the queue; further ones get 429.", lowest=0
     )
+    max_tokens_per_minute: int | None = setting(
+        None,
+        "Tokens of prompts and answers that one client may have within a minute; then it gets 429.",
+        lowest=1,
+    )
     scan_layers: bool = setting(
         False,
         "Compile one block of a model of text for all: deep models start sooner, but answer "

@@ -20,7 +20,15 @@ class OverloadedError(LaunchError):
 
 
 class CrowdedError(OverloadedError):
-    """A client has as many requests in the queue as it may: the others have room."""
+    """A client has as many requests in the queue as it may, or has had its tokens: the others have
+    room."""
+
+    def __init__(self, message: str, seconds: int = 1) -> None:
+        super().__init__(message, seconds)
+        self.seconds = seconds  # after which it may try again
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class ComputingError(LaunchError):

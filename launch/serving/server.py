@@ -127,6 +127,7 @@ def engine_of(loaded: Loaded, config: EngineConfig, names: ModelNames) -> Iterat
         adapters=config.adapters(),
         adapter_folders=[Path(name) for name in split_names("lora_folders", config.lora_folders)],
         opening=loaded.opening,
+        tokens_per_minute=config.max_tokens_per_minute,
         tool_call_parser=names.tool_call_parser,
         reasoning_parser=names.reasoning_parser,
     )

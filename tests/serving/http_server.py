@@ -113,6 +113,7 @@ def running(
     max_waiting: int = 64,
     grace: float = 20,
     chat_template: str | None = None,
+    tokens_per_minute: int | None = None,
 ) -> Iterator[Running]:
     """A server of the tiny model."""
     make = partial(Engine, runner, LIMITS, max_waiting=max_waiting)
@@ -120,6 +121,7 @@ def running(
         name=NAME,
         files=Path("none"),
         chat_template=chat_template,
+        tokens_per_minute=tokens_per_minute,
         vocab_size=256,
         stop_tokens=(),
         limits=LIMITS,

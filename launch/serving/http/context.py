@@ -1,15 +1,17 @@
 """A model, its requests and their answers, as every endpoint works with them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from launch.chat_template import ChatTemplate
 from launch.serving.answers import Piece, TokenLogprob, Writing, text_of_token
 from launch.serving.http.bodies import Body
+from launch.serving.http.budgets import Budgets
 from launch.serving.http.errors import no_such_model
-from launch.serving.http.metrics import Metrics
+from launch.serving.http.metrics import Metrics, Timer
 from launch.serving.http.service import Replies, Service, Watch, follow
 from launch.serving.http.store import Store
 from launch.serving.parsers import NO_PARSER, Parser
@@ -97,6 +99,7 @@ class Served:
     stop_tokens: Sequence[int]
     created: int  # Unix time of the start
     opening: Sequence[int] = ()  # of every answer, if the prompt is a source that an encoder reads
+    budgets: Budgets = field(default_factory=lambda: Budgets(None))
     tool_parser: Parser = NO_PARSER
     reasoning_parser: Parser = NO_PARSER
     responses: "Store[Conversation]" = field(
@@ -143,9 +146,13 @@ class Served:
 
     @contextmanager
     def replies(self, requests: Sequence[Request], writing: Writing) -> Iterator[Replies]:
-        """The answers to requests; measured. Raises what entering `Replies` raises."""
+        """The answers to requests; measured. Raises what entering `Replies` raises, and
+        CrowdedError if the client has had its tokens."""
+        client, budgets = requests[0].client, self.budgets
+        budgets.check(client)
+        budgets.spend(client, sum(request.tokens_read for request in requests))
         with (
-            measured(self.metrics, requests) as watch,
+            measured(self.metrics, requests, partial(budgets.spend, client)) as watch,
             Replies(self.service, requests, writing, watch) as replies,
         ):
             yield replies
@@ -167,11 +174,21 @@ class Served:
 
 
 @contextmanager
-def measured(metrics: Metrics, requests: Sequence[Request]) -> Iterator[list[Watch]]:
-    """Yields, for each request, who must be told of its pieces until the block ends."""
+def measured(
+    metrics: Metrics,
+    requests: Sequence[Request],
+    spend: Callable[[int], None] = lambda tokens: None,
+) -> Iterator[list[Watch]]:
+    """Yields, for each request, who must be told of its pieces until the block ends; `spend` is
+    told of the tokens that are written."""
     timers = [metrics.begin(request) for request in requests]
+
+    def watch(timer: Timer, piece: Piece) -> None:
+        timer.piece(piece)
+        spend(len(piece.tokens))
+
     try:
-        yield [timer.piece for timer in timers]
+        yield [partial(watch, timer) for timer in timers]
     finally:
         for timer in timers:
             timer.close()

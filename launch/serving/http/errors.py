@@ -77,7 +77,8 @@ def respond(error: Exception, path: str) -> JSONResponse:
     """The answer to a request of a path that tells of an error."""
     status, body = describe(error, path)
     may_try_again = status in (CROWDED.status, OVERLOADED.status)
-    return JSONResponse(body, status, {"Retry-After": str(RETRY_SECONDS)} if may_try_again else {})
+    seconds = error.seconds if isinstance(error, CrowdedError) else RETRY_SECONDS
+    return JSONResponse(body, status, {"Retry-After": str(seconds)} if may_try_again else {})
 
 
 def describe(error: Exception, path: str = "") -> tuple[int, dict[str, Any]]:

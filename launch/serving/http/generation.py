@@ -9,6 +9,7 @@ from typing import Any
 from launch.chat_template import BUNDLED, ChatTemplate, read_chat_template
 from launch.serving.adapters.registry import Registry
 from launch.serving.http.adapters import adapter_endpoints, refusing_endpoints
+from launch.serving.http.budgets import Budgets
 from launch.serving.http.chat import Chat
 from launch.serving.http.completions import Completion
 from launch.serving.http.context import Served
@@ -45,6 +46,7 @@ class LanguageModel:
     adapters: Mapping[str, Path] | None = None  # those that are known from the start
     adapter_folders: Sequence[Path] = ()  # from which clients may have others loaded
     opening: Sequence[int] = ()  # of every answer, if an encoder reads the prompts
+    tokens_per_minute: int | None = None  # of a client
     tool_call_parser: str = "auto"
     reasoning_parser: str = "auto"
 
@@ -87,6 +89,7 @@ class LanguageModel:
             stop_tokens=self.stop_tokens,
             created=self.created,
             opening=self.opening,
+            budgets=Budgets(self.tokens_per_minute),
             tool_parser=choose_parser(
                 TOOL_PARSERS, self.tool_call_parser, template.source, TOOL_PARSERS["hermes"]
             ),
