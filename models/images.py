@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from models.errors import ConfigError, InputError
-from models.published.records import read_records
+from models.records import read_records
 from models.weights.fields import CONFIG_FILE, Fields, read_fields, read_processor
 
 _SUFFIXES = ("Fast", "Pil", "ImageProcessor", "FeatureExtractor")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from models.published.records import read_records
+from models.records import read_records
 from models.weights.fields import Fields, read_fields
 
 INDEX_FILE = "model_index.json"

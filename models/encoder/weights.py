@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from models.encoder.config import EncoderConfig
-from models.published.records import read_records
+from models.records import read_records
 from models.weights.rows import dense_rows, norm_rows
 from models.weights.table import KeyTable, Row, row
 from models.weights.text_heads import HeadKeys

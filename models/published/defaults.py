@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from models.published.records import read_records
+from models.records import read_records
 
 
 @dataclass(frozen=True)

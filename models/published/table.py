@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from models.published.records import read_records
+from models.records import read_records
 
 FILES = ("decoders", "encoders", "text_to_text", "images", "speech", "diffusion")
 
