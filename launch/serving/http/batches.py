@@ -47,7 +47,7 @@ class Batch:
         return {**self.described, "request_counts": self.counts}
 
 
-class Desk:
+class Archive:
     """The files and batches of all clients of a site."""
 
     def __init__(self, site: Site) -> None:
@@ -132,29 +132,29 @@ class Desk:
 class Upload(WholeAnswer):
     """One body with a file, read."""
 
-    desk: Desk
+    archive: Archive
     client: str
     file: File
     purpose: str
 
     @classmethod
-    def read(cls, desk: Desk, body: Body) -> "Upload":
+    def read(cls, archive: Archive, body: Body) -> "Upload":
         """Raises RequestError for a form without a file."""
         file = body.value("file")
         if not isinstance(file, File):
             raise body.fail("file", "a file")
-        return cls(desk, body.client, file, body.text("purpose", "batch"))
+        return cls(archive, body.client, file, body.text("purpose", "batch"))
 
     async def whole(self) -> dict[str, Any]:
         """What is told of the file."""
-        return self.desk.keep(self.client, self.file.data, self.file.name, self.purpose)
+        return self.archive.keep(self.client, self.file.data, self.file.name, self.purpose)
 
 
 @dataclass(frozen=True)
 class Creation(WholeAnswer):
     """One body that begins a batch, read."""
 
-    desk: Desk
+    archive: Archive
     client: str
     endpoint: str
     source: str  # name of the file
@@ -162,16 +162,16 @@ class Creation(WholeAnswer):
     metadata: Any
 
     @classmethod
-    def read(cls, desk: Desk, body: Body) -> "Creation":
+    def read(cls, archive: Archive, body: Body) -> "Creation":
         """Raises RequestError or HTTPError for a file that is not there, or none of a batch."""
         endpoint, source = body.text("endpoint", ""), body.text("input_file_id", "")
-        own = desk.site.endpoints
+        own = archive.site.endpoints
         known = [path for path, treated in own.items() if treated.parse is parse_json]
         if endpoint not in known:
             raise body.fail("endpoint", f"one of {', '.join(known)}")
         body.text("completion_window")
         try:
-            text = desk.files.get(body.client, source).data.decode()
+            text = archive.files.get(body.client, source).data.decode()
             lines = parse_lines(text, source)
         except (ServingError, UnicodeDecodeError) as error:
             raise RequestError(f"the file is no batch: {error}", "input_file_id") from error
@@ -179,7 +179,7 @@ class Creation(WholeAnswer):
         if others or not lines:
             what = f"the line {others[0]!r} has another url" if others else "it has no lines"
             raise RequestError(f"the file is no batch of {endpoint}: {what}", "input_file_id")
-        return cls(desk, body.client, endpoint, source, lines, body.value("metadata"))
+        return cls(archive, body.client, endpoint, source, lines, body.value("metadata"))
 
     async def whole(self) -> dict[str, Any]:
         """The batch, which is answered from now on."""
@@ -197,21 +197,21 @@ class Creation(WholeAnswer):
             "metadata": self.metadata,
         }
         batch = Batch(described, {"total": len(self.lines), "completed": 0, "failed": 0})
-        self.desk.begin(self.client, batch, self.lines)
+        self.archive.begin(self.client, batch, self.lines)
         return batch.json()
 
 
 def with_batches(site: Site) -> Site:
     """The site with the paths of files and batches, for requests of its other endpoints."""
-    desk = Desk(site)
+    archive = Archive(site)
     more = {
-        FILES: Endpoint(partial(Upload.read, desk), parse_form, MOST_FILE_BYTES),
-        BATCHES: Endpoint(partial(Creation.read, desk)),
+        FILES: Endpoint(partial(Upload.read, archive), parse_form, MOST_FILE_BYTES),
+        BATCHES: Endpoint(partial(Creation.read, archive)),
     }
     return replace(
         site,
         endpoints={**site.endpoints, **more},
-        resources=[*site.resources, *desk.resources()],
+        resources=[*site.resources, *archive.resources()],
     )
 
 
