@@ -154,7 +154,10 @@ class BatchNorm(nnx.Module):
         x32 = x.astype(jnp.float32)
         mean, variance = self._update(x32) if train else self._running()
         scale = self.scale[...].astype(jnp.float32) * jax.lax.rsqrt(variance + self.eps)
-        return ((x32 - mean) * scale + self.bias[...].astype(jnp.float32)).astype(x.dtype)
+        bias = self.bias[...].astype(jnp.float32)
+        # Running statistics make one multiplication and addition of it, as in PyTorch.
+        y = (x32 - mean) * scale + bias if train else x32 * scale + (bias - mean * scale)
+        return y.astype(x.dtype)
 
     def _mean(self, x: jax.Array) -> jax.Array:
         """The mean of each channel over the batch."""

@@ -34,6 +34,7 @@ from neuronjax.lower.rewrite.composed import COMPOSED
 from neuronjax.lower.rewrite.counted import with_counted_loops, without_counters
 from neuronjax.lower.rewrite.empty import EMPTY
 from neuronjax.lower.rewrite.expansions import REWRITES
+from neuronjax.lower.rewrite.gates import with_products_of_gates
 from neuronjax.lower.rewrite.identities import IDENTITIES
 from neuronjax.lower.rewrite.long_rows import LONG_ROWS
 from neuronjax.lower.rewrite.masks import MASKS
@@ -139,6 +140,11 @@ def _changed(graph: Graph, setting: Setting, *, change: Callable[[Graph], None])
 
 def _without_ranks(graph: Graph, setting: Setting) -> Graph:
     without_ranks(graph, setting.target, setting.ranks)
+    return graph
+
+
+def _with_gates(graph: Graph, setting: Setting) -> Graph:
+    with_products_of_gates(graph, setting.tuning)
     return graph
 
 
@@ -282,6 +288,7 @@ GRAPH_PASSES = (
         "convolutions are rearranged after element-wise operations",
         rearranged_late,
     ),
+    Pass("gates", "halves of products that meet are products", _with_gates, _graph_findings),
     Pass("sort", "keys of sorts are made once", _with_sort_keys, _graph_findings),
     _rewrite("masks", "masks that hide most are made where they are needed", MASKS),
     _rewrite("rows", "few long rows are reduced in parts", LONG_ROWS),

@@ -31,6 +31,8 @@ CASES: list[tuple[str, Callable[..., Any], Callable[..., Any], np.ndarray]] = [
     ("minus 0", lambda x: ~(x - 0), lambda x: ~x, NUMBERS),
     ("times 1", lambda x: ~(1 * x), lambda x: ~x, NUMBERS),
     ("over 1", lambda x: ~jax.lax.div(x, jnp.ones_like(x)), lambda x: ~x, NUMBERS),
+    ("a real number times 1", lambda x: -(1 * x), lambda x: -x, REALS),
+    ("a real number over 1", lambda x: -jax.lax.div(x, jnp.ones_like(x)), lambda x: -x, REALS),
     ("shifted by 0", lambda x: ~(x << 0 >> 0), lambda x: ~x, NUMBERS),
     ("wider and back", lambda x: ~x.astype(jnp.int32).astype(jnp.int8), lambda x: ~x, BYTES),
     ("a number of another type", lambda x: ~(x * jnp.int32(257).astype(jnp.int8)), lambda x: ~x,

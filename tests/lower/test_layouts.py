@@ -16,7 +16,7 @@ from neuronjax.program.program import Target
 from neuronjax.program.tensor_engine import TensorTranspose
 from neuronjax.program.verify import verify
 from neuronjax.program.walk import instructions
-from tests.lower.differential import CHIP, SUM, check, emulated, lowered_function, orders
+from tests.lower.differential import CHIP, SUM, Tolerance, check, emulated, lowered_function, orders
 
 RNG = np.random.default_rng(0)
 NHWC = ("NHWC", "HWIO", "NHWC")
@@ -27,6 +27,8 @@ class Case(NamedTuple):
     arguments: tuple[np.ndarray, ...]
     #: Transposes of operands from outside alone.
     transposes: int
+    tolerance: Tolerance = SUM
+    numerics: str = "ieee"
 
 
 def floats(*shape: int) -> np.ndarray:
@@ -68,6 +70,19 @@ CASES = {
     ),
     "heads": Case(heads, (floats(2, 40, 64), floats(64, 2, 32), floats(64, 2, 32)), 1),
     "convolutions": Case(lambda x, u, v: conv(conv(x, u), v), (IMAGE, TAPS, INNER[0]), 1),
+    "an activation in two bytes": Case(
+        lambda x, u, s, v: conv(
+            jax.nn.relu((conv(x, u).astype(s.dtype) * s + s).astype(x.dtype)), v
+        ),
+        (
+            *(array.astype(jnp.bfloat16) for array in (IMAGE, TAPS)),
+            floats(40),
+            INNER[0].astype(jnp.bfloat16),
+        ),
+        1,
+        Tolerance(ulps=2, relative=1e-2),
+        "chip",
+    ),
     "strides": Case(lambda x, u, v: conv(conv(x, u), v, 2), (IMAGE, TAPS, INNER[0]), 1),
     "pooling": Case(pooled, (IMAGE, TAPS, INNER[0]), 2),
     "block": Case(block, (IMAGE, TAPS, *INNER), 1),
@@ -80,7 +95,9 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_products_load_each_other_as_they_are(name: str) -> None:
     case = CASES[name]
-    program = check(case.function, *case.arguments, tolerance=SUM)
+    program = check(
+        case.function, *case.arguments, tolerance=case.tolerance, numerics=case.numerics
+    )
     assert verify(program) == ()
     found = sum(isinstance(each, TensorTranspose) for _, each in instructions(program))
     assert found == case.transposes

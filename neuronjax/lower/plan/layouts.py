@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.group.fuse import Group
-from neuronjax.lower.operations import peel, root_of
+from neuronjax.lower.operations import is_splat, peel, root_of
 
 Order = tuple[int, ...]
 """Dimensions of a value, the outermost first."""
@@ -129,7 +129,8 @@ class _Choice:
     def _beside(self, group: Group, base: Value, relation: Sequence[int | None]) -> None:
         """A value that is read while the results of a product are written."""
         made = [value for value in self._made(group) if group.maps[value] == _identity(value)]
-        if base in group.maps or sum(size != 1 for size in base.shape) < 2:
+        is_small = is_splat(base) or sum(size != 1 for size in base.shape) < 2
+        if base in group.maps or is_small:
             return
         if not made or made[0].shape != base.shape or tuple(relation) != _identity(base):
             self._wanted[base].add(None)

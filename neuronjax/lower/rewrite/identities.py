@@ -1,7 +1,8 @@
 """Operations on truth values and integers that give one of their operands as it is, or a constant.
 
 Masks are made of them: `jnp.tril` chooses between all-true and all-false, and a mask is combined
-with one that hides nothing. Operations on floating point are left: adding 0 changes -0.
+with one that hides nothing. Of operations on floating point, those with 1 give their operand;
+adding 0 would change -0.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from neuronjax.hlo.graph import Op, Value
-from neuronjax.lower.operations import number_of
+from neuronjax.lower.operations import is_constant, number_of, root_of
 from neuronjax.lower.rewriter import Rewrite, Writer
 
 Neutral = Callable[[np.dtype], int]
@@ -31,13 +32,13 @@ def _unit(dtype: np.dtype) -> int:
     return 1
 
 
-def with_neutral(neutral: Neutral, *, either: bool = True) -> Rewrite:
+def with_neutral(neutral: Neutral, *, either: bool = True, floats: bool = False) -> Rewrite:
     """An operation of two operands, one of which may be neutral; only the second unless
-    `either`."""
+    `either`. Those on floating point have a neutral number, too, if `floats`."""
 
     def rule(writer: Writer, op: Op) -> Sequence[Value] | None:
         left, right = op.operands
-        if not _is_whole(left):
+        if not floats and not _is_whole(left):
             return None
         if _is_number(right, neutral(left.dtype)):
             return [left]
@@ -61,9 +62,15 @@ def select(writer: Writer, op: Op) -> Sequence[Value] | None:
 
 def convert(writer: Writer, op: Op) -> Sequence[Value] | None:
     """An integer that was made wider before, as numbers of 64 bits are about each of their
-    operations in 32, or a constant one."""
+    operations in 32, or a constant one; or what is broadcast, in the other type.
+
+    A group that multiplies a tensor by a vector would else begin with the vector's conversion.
+    """
     (wide,) = op.operands
     made, narrow = wide.producer, op.result.dtype
+    if made is not None and made.name == "broadcast_in_dim" and _is_computed(made.operands[0]):
+        small = writer.convert(made.operands[0], narrow)
+        return [writer.broadcast(small, wide.shape, made.attributes["broadcast_dimensions"])]
     if not all(np.issubdtype(dtype, np.integer) for dtype in (wide.dtype, narrow)):
         return None
     known = number_of(wide)
@@ -73,6 +80,11 @@ def convert(writer: Writer, op: Op) -> Sequence[Value] | None:
         return None
     (source,) = made.operands
     return [source] if source.dtype == narrow else None
+
+
+def _is_computed(value: Value) -> bool:
+    """Whether a value is neither an argument nor a constant; conversions of those join readers."""
+    return root_of(value).producer is not None and not is_constant(root_of(value))
 
 
 def with_bits_left(writer: Writer, op: Op) -> Sequence[Value] | None:
@@ -100,8 +112,8 @@ IDENTITIES: Mapping[str, Rewrite] = {
     "add": with_neutral(_zero),
     "and": with_neutral(_ones),
     "convert": convert,
-    "divide": with_neutral(_unit, either=False),
-    "multiply": with_neutral(_unit),
+    "divide": with_neutral(_unit, either=False, floats=True),
+    "multiply": with_neutral(_unit, floats=True),
     "or": with_neutral(_zero),
     "select": select,
     "shift_left": with_bits_left,
