@@ -39,6 +39,7 @@ from tests.models.parity.cases import CASES
 
 DOCS = PROJECT / "docs"
 SURVEY = PROJECT / "tests" / "torch" / "survey" / "survey.json"
+TWICE = SURVEY.with_name("twice.json")
 CLIENTS = PROJECT / "tests" / "clients" / "results.json"
 END = "<!-- end of table -->\n"
 
@@ -257,6 +258,14 @@ def survey_rows() -> Iterable[Sequence[str]]:
                 yield f"`{name}`", shortened(f"{WHERE[row['outcome']]}{text}", 200)
 
 
+def twice_rows() -> Iterable[Sequence[str]]:
+    """A row for each model that is estimated in PyTorch's way and in that of `models`."""
+    for name, row in json.loads(TWICE.read_text()).items():
+        theirs, ours = row["torch_ns"], row["models_ns"]
+        ratio = f"{theirs / ours:.2f}"
+        yield name, duration(theirs), duration(ours), ratio, f"`{row['commit']}`"
+
+
 PASSED = ("equal", "attributed")
 OUTCOMES: Mapping[str, str] = {
     "transformers": "equal to PyTorch, and estimated",
@@ -282,6 +291,10 @@ TABLES: Mapping[str, tuple[str, Callable[[], str]]] = {
     "clients": ("coverage.md", lambda: markdown(CLIENT_HEAD, client_rows(are_maxtext=False))),
     "maxtext": ("maxtext.md", lambda: markdown(CLIENT_HEAD, client_rows(are_maxtext=True))),
     "survey": ("pytorch.md", lambda: markdown(["model", "result"], survey_rows())),
+    "twice": (
+        "pytorch.md",
+        lambda: markdown(["model", "PyTorch", "`models/`", "ratio", "commit"], twice_rows()),
+    ),
     "options": (
         "options.md",
         lambda: markdown(["variable", "in Python", "default", "meaning"], option_rows()),

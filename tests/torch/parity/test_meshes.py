@@ -24,22 +24,33 @@ def placed(state: State, mesh: Mesh, split: State) -> State:
     )
 
 
-def test_a_models_own_plan(neuron_devices: list[jax.Device]) -> None:
-    """On 2×2 cores it computes what PyTorch does on one, and is estimated as it lies there."""
-    mesh = Mesh(np.array(neuron_devices[:4]).reshape(2, 2), ("data", "model"))
-    module, ids = decoder("llama", rows=2)
+@pytest.fixture
+def mesh(neuron_devices: list[jax.Device]) -> Mesh:
+    return Mesh(np.array(neuron_devices[:4]).reshape(2, 2), ("data", "model"))
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3", "olmo2", "granite"])
+def test_a_models_own_plan(kind: str, mesh: Mesh) -> None:
+    """On 2×2 cores it computes what PyTorch does on one."""
+    module, ids = decoder(kind, rows=2)
     program = to_jax(module, ids)
     split = specs(program, tensor_parallel(module, "model"))
     layer = "model.layers.0.self_attn"
     assert split.parameters[f"{layer}.q_proj.weight"] == P("model", None)
     assert split.parameters[f"{layer}.o_proj.weight"] == P(None, "model")
     assert split.parameters["model.norm.weight"] == P()
-    cores = 2 * module.config.num_key_value_heads
-    few_heads = specs(program, tensor_parallel(module, "model", cores))
-    assert few_heads.parameters[f"{layer}.k_proj.weight"] == P()
     rows = jax.device_put(ids.numpy(), NamedSharding(mesh, P("data", None)))
     got = jax.jit(program)(placed(program.state, mesh, split), rows).logits
     np.testing.assert_allclose(got, module(ids).logits.detach(), atol=1e-5)
+
+
+def test_a_plan_is_estimated_as_it_lies() -> None:
+    module, ids = decoder("llama", rows=2)
+    program = to_jax(module, ids)
+    cores = 2 * module.config.num_key_value_heads
+    few_heads = specs(program, tensor_parallel(module, "model", cores))
+    assert few_heads.parameters["model.layers.0.self_attn.k_proj.weight"] == P()
+    split = specs(program, tensor_parallel(module, "model"))
     estimate = neuronjax.estimate(
         program, mesh={"data": 2, "model": 2}, in_specs=(split, P("data", None))
     )

@@ -12,7 +12,6 @@ import json
 import multiprocessing
 import os
 import resource
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +31,7 @@ import transformers
 
 import neuronjax
 from neuronjax.torch import library, to_jax
-from tests.torch.survey.run import failure
+from tests.torch.survey.run import commit, failure
 from tests.torch.survey.tiny import shrink
 
 PARTS = {
@@ -72,7 +71,7 @@ def main() -> None:
         known = rows.get(name)
         if known and (known["outcome"] in PASSED or not arguments.again):
             continue
-        rows[name] = _alone(run, makers[name], arguments.seconds) | {"commit": _commit()}
+        rows[name] = _alone(run, makers[name], arguments.seconds) | {"commit": commit()}
         print(name, json.dumps(rows[name]), flush=True)
         arguments.out.write_text(json.dumps(table, indent=1) + "\n")
 
@@ -85,11 +84,6 @@ def _import_all() -> None:
     bert = transformers.BertModel(shrink(transformers.BertConfig()))
     to_jax(bert, torch.zeros(1, 8, dtype=torch.int64))
     torch.set_num_threads(1)
-
-
-def _commit() -> str:
-    asked = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _module(name: str) -> Any:

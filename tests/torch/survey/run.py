@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -57,6 +58,12 @@ def failure(error: BaseException) -> dict[str, str]:
 
 _PLACES = re.compile(rf"{re.escape(str(PROJECT))}/|\S*/site-packages/")
 """Where this machine has the project and the libraries."""
+
+
+def commit() -> str:
+    """The commit that is checked out."""
+    asked = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def arrays_of(program: Program, inputs: dict[str, Any]) -> dict[str, Any]:
