@@ -10,13 +10,12 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from neuronjax.hlo.location import Frame, frames, user_frame
 from neuronjax.hlo.module import main_function
-from neuronjax.jaxlib_api.mlir import ir
+from neuronjax.jaxlib_api.mlir import OpOrView, ir
 
-Path = tuple[Any, ...]
+Path = tuple[OpOrView, ...]
 """The ``func.call`` ops from an op's function up to ``main``, innermost first."""
 
 MAX_PATHS = 64
@@ -38,7 +37,7 @@ class CallGraph:
     """The call graph from ``main``. It refers to ops: use it while the module is unchanged."""
 
     def __init__(self, module: ir.Module) -> None:
-        self.operations: list[tuple[Any, str]] = []
+        self.operations: list[tuple[ir.Operation, str]] = []
         """Every op that ``main`` reaches, in program order, with the name of its function."""
         self.functions = {
             ir.StringAttr(op.operation.attributes["sym_name"]).value: op.operation
@@ -46,7 +45,7 @@ class CallGraph:
             if op.operation.name == "func.func"
         }
         self.main = ir.StringAttr(main_function(module).operation.attributes["sym_name"]).value
-        self._calls: dict[str, list[tuple[Any, str]]] = {self.main: []}
+        self._calls: dict[str, list[tuple[ir.Operation, str]]] = {self.main: []}
         self._ways: dict[str, list[Path]] = {}
         self._collect()
         self._user_code: dict[str, bool] = {}
@@ -72,7 +71,7 @@ class CallGraph:
             self._ways[function] = list(ways)
         return self._ways[function]
 
-    def calls_of(self, function: Any) -> list[Any]:
+    def calls_of(self, function: OpOrView) -> list[ir.Operation]:
         """The ``func.call`` ops that call a function; none call ``main``."""
         name = ir.StringAttr(function.attributes["sym_name"]).value
         return [call for call, _ in self._calls.get(name, ())]
@@ -84,7 +83,7 @@ class CallGraph:
             for rest in self._find_paths(caller):
                 yield (call, *rest)
 
-    def source(self, op: Any, path: Path) -> Frame | None:
+    def source(self, op: OpOrView, path: Path) -> Frame | None:
         """The user's line of an op that is reached along ``path``.
 
         Inside JAX's own functions it is the line that called the outermost of them, since such
@@ -102,7 +101,7 @@ class CallGraph:
                 return frame
         return _source_nearby(op)
 
-    def is_library(self, call: Any) -> bool:
+    def is_library(self, call: OpOrView) -> bool:
         """Whether an op calls a function made from JAX's own code."""
         callee = callee_of(call)
         if "." in callee:  # a name that XLA gave: it has calls of JAX inlined already
@@ -123,7 +122,7 @@ class CallGraph:
             for frame in frames(op)
         )
 
-    def origin(self, value: Any, path: Path) -> tuple[Any, Path]:
+    def origin(self, value: ir.Value, path: Path) -> tuple[ir.Value, Path]:
         """The op that makes a value, through calls, arguments and loop-invariant values."""
         while True:
             step = self._step(value, path)
@@ -131,7 +130,7 @@ class CallGraph:
                 return value, path
             value, path = step
 
-    def _step(self, value: Any, path: Path) -> tuple[Any, Path] | None:
+    def _step(self, value: ir.Value, path: Path) -> tuple[ir.Value, Path] | None:
         if isinstance(value, ir.BlockArgument):
             return _into_argument(value, path)
         op = value.owner
@@ -148,11 +147,11 @@ class CallGraph:
 _TRANSPARENT = frozenset({"stablehlo.optimization_barrier", "mhlo.copy"})
 
 
-def _inside(function: Any) -> list[Any]:
+def _inside(function: OpOrView) -> list[ir.Operation]:
     """All ops in the body of a function, outer before inner."""
-    ops: list[Any] = []
+    ops: list[ir.Operation] = []
 
-    def visit(op: Any) -> ir.WalkResult:
+    def visit(op: ir.Operation) -> ir.WalkResult:
         ops.append(op)
         return ir.WalkResult.ADVANCE
 
@@ -160,22 +159,22 @@ def _inside(function: Any) -> list[Any]:
     return ops[1:]
 
 
-def callee_of(call: Any) -> str:
+def callee_of(call: OpOrView) -> str:
     """Name of the function that a ``func.call`` calls."""
     return ir.FlatSymbolRefAttr(call.attributes["callee"]).value
 
 
-def terminator(op: Any, region: int = 0) -> Any:
+def terminator(op: OpOrView, region: int = 0) -> ir.Operation:
     """The op that ends a single-block region of ``op``."""
     operations = op.regions[region].blocks[0].operations
     return operations[len(operations) - 1].operation
 
 
-def _result_number(value: Any) -> int:
+def _result_number(value: ir.Value) -> int:
     return ir.OpResult(value).result_number
 
 
-def _into_argument(value: Any, path: Path) -> tuple[Any, Path] | None:
+def _into_argument(value: ir.BlockArgument, path: Path) -> tuple[ir.Value, Path] | None:
     parent = value.owner.owner.operation
     if parent.name == "func.func":
         return (path[0].operands[value.arg_number], path[1:]) if path else None
@@ -184,12 +183,12 @@ def _into_argument(value: Any, path: Path) -> tuple[Any, Path] | None:
     return None
 
 
-def is_carried_unchanged(loop: Any, number: int) -> bool:
+def is_carried_unchanged(loop: OpOrView, number: int) -> bool:
     """Whether the body of a ``stablehlo.while`` returns its argument ``number`` unchanged."""
     return terminator(loop, 1).operands[number] == loop.regions[1].blocks[0].arguments[number]
 
 
-def _source_nearby(op: Any) -> Frame | None:
+def _source_nearby(op: OpOrView) -> Frame | None:
     """The line of an op near one without a line, such as one that a partitioner added."""
     seen, waiting = 0, [op]
     while waiting and seen < MAX_PATHS:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
 
 from neuronjax.hlo.custom_calls import custom_call_target
-from neuronjax.jaxlib_api.mlir import PassManager, func, ir
+from neuronjax.jaxlib_api.mlir import OpOrView, PassManager, func, ir
 
 _PASSES = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
 _MARK = "neuronjax.keep."
@@ -35,7 +34,7 @@ def without_composites(module: ir.Module) -> None:
         manager.run(module.operation)
 
 
-def _composite_attributes(op: Any) -> dict[str, ir.Attribute]:
+def _composite_attributes(op: ir.Operation) -> dict[str, ir.Attribute]:
     if "composite_attributes" not in op.attributes:
         return {}
     return {
@@ -44,7 +43,7 @@ def _composite_attributes(op: Any) -> dict[str, ir.Attribute]:
     }
 
 
-def _call(op: Any) -> None:
+def _call(op: ir.Operation) -> None:
     callee = ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
     with op.context, op.location, ir.InsertionPoint(op):
         call = func.CallOp([result.type for result in op.results], callee, list(op.operands))
@@ -65,10 +64,10 @@ def expand(module: ir.Module, kept: Collection[str]) -> None:
         _replace(op, target.removeprefix(_MARK), _attributes(op))
 
 
-def _select(module: ir.Module, wanted: Callable[[Any], bool]) -> list[Any]:
-    ops: list[Any] = []
+def _select(module: ir.Module, wanted: Callable[[ir.Operation], bool]) -> list[ir.Operation]:
+    ops: list[ir.Operation] = []
 
-    def visit(op: Any) -> ir.WalkResult:
+    def visit(op: ir.Operation) -> ir.WalkResult:
         if wanted(op):
             ops.append(op)
         return ir.WalkResult.ADVANCE
@@ -77,11 +76,11 @@ def _select(module: ir.Module, wanted: Callable[[Any], bool]) -> list[Any]:
     return ops
 
 
-def _attributes(op: Any) -> dict[str, ir.Attribute]:
+def _attributes(op: ir.Operation) -> dict[str, ir.Attribute]:
     return {key: op.attributes[key] for key in op.attributes if key != _TARGET}
 
 
-def _replace(op: Any, name: str, attributes: dict[str, ir.Attribute]) -> None:
+def _replace(op: ir.Operation, name: str, attributes: dict[str, ir.Attribute]) -> None:
     with op.context, op.location:
         new = ir.Operation.create(
             name,
@@ -93,7 +92,7 @@ def _replace(op: Any, name: str, attributes: dict[str, ir.Attribute]) -> None:
     _hand_over(op, new)
 
 
-def _hand_over(op: Any, new: Any) -> None:
+def _hand_over(op: ir.Operation, new: OpOrView) -> None:
     """Replaces the results of an operation by those of another one."""
     for old, result in zip(op.results, new.results, strict=True):
         old.replace_all_uses_with(result)

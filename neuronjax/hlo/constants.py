@@ -7,19 +7,18 @@ indices.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from neuronjax.hlo.calls import CallGraph, Path
 from neuronjax.hlo.module import ELEMENT_TYPES
-from neuronjax.jaxlib_api.mlir import ir
+from neuronjax.jaxlib_api.mlir import OpOrView, ir
 
 MAX_ELEMENTS = 1 << 20
 """Arrays with more elements count as unknown."""
 _MAX_DEPTH = 200
 
-Rule = Callable[[Any, list[np.ndarray]], np.ndarray | None]
+Rule = Callable[[OpOrView, list[np.ndarray]], np.ndarray | None]
 
 
 class Constants:
@@ -27,9 +26,9 @@ class Constants:
 
     def __init__(self, graph: CallGraph) -> None:
         self._graph = graph
-        self._known: dict[tuple[Any, Path], np.ndarray | None] = {}
+        self._known: dict[tuple[ir.Value, Path], np.ndarray | None] = {}
 
-    def value(self, value: Any, path: Path, depth: int = 0) -> np.ndarray | None:
+    def value(self, value: ir.Value, path: Path, depth: int = 0) -> np.ndarray | None:
         """The integers or booleans of a value along a call path, or ``None``."""
         value, path = self._graph.origin(value, path)
         key = (value, path)
@@ -38,14 +37,14 @@ class Constants:
             self._known[key] = self._evaluate(value, path, depth)
         return self._known[key]
 
-    def scalar(self, value: Any, path: Path) -> int | None:
+    def scalar(self, value: ir.Value, path: Path) -> int | None:
         """The number that all elements of a value are equal to, or ``None``."""
         array = self.value(value, path)
         if array is None or array.size == 0 or (array != array.flat[0]).any():
             return None
         return int(array.flat[0])
 
-    def _evaluate(self, value: Any, path: Path, depth: int) -> np.ndarray | None:
+    def _evaluate(self, value: ir.Value, path: Path, depth: int) -> np.ndarray | None:
         if depth > _MAX_DEPTH or isinstance(value, ir.BlockArgument):
             return None
         op = value.owner
@@ -70,42 +69,42 @@ def _is_countable(type_: ir.Type) -> bool:
     return is_integer and int(np.prod(type_.shape, dtype=np.int64)) <= MAX_ELEMENTS
 
 
-def _dtype(op: Any) -> np.dtype:
+def _dtype(op: OpOrView) -> np.dtype:
     return ELEMENT_TYPES[str(op.results[0].type.element_type)]
 
 
-def _shape(op: Any) -> tuple[int, ...]:
+def _shape(op: OpOrView) -> tuple[int, ...]:
     return tuple(op.results[0].type.shape)
 
 
-def numbers(op: Any, name: str) -> list[int]:
+def numbers(op: OpOrView, name: str) -> list[int]:
     """An attribute that is an array of integers; empty if the op has none of that name."""
     return list(ir.DenseI64ArrayAttr(op.attributes[name])) if name in op.attributes else []
 
 
-def number(op: Any, name: str) -> int:
+def number(op: OpOrView, name: str) -> int:
     """An attribute that is an integer."""
     return ir.IntegerAttr(op.attributes[name]).value
 
 
-def direction(op: Any) -> str:
+def direction(op: OpOrView) -> str:
     """``EQ``, ``NE``, ``GE``, ``GT``, ``LE`` or ``LT`` of a comparison."""
     text = str(op.attributes["comparison_direction"])
     return text.rpartition(" ")[2].rstrip(">")
 
 
-def _constant(op: Any, _: list[np.ndarray]) -> np.ndarray:
+def _constant(op: OpOrView, _: list[np.ndarray]) -> np.ndarray:
     return np.array(op.attributes["value"])
 
 
-def _iota(op: Any, _: list[np.ndarray]) -> np.ndarray:
+def _iota(op: OpOrView, _: list[np.ndarray]) -> np.ndarray:
     shape, dimension = _shape(op), number(op, "iota_dimension")
     along = [-1 if axis == dimension else 1 for axis in range(len(shape))]
     counted = np.arange(shape[dimension]).astype(_dtype(op)).reshape(along)
     return np.broadcast_to(counted, shape)
 
 
-def _broadcast(op: Any, operands: list[np.ndarray]) -> np.ndarray:
+def _broadcast(op: OpOrView, operands: list[np.ndarray]) -> np.ndarray:
     shape, axes = _shape(op), numbers(op, "broadcast_dimensions")
     ordered = operands[0].transpose(np.argsort(axes))
     along = [1] * len(shape)
@@ -114,28 +113,28 @@ def _broadcast(op: Any, operands: list[np.ndarray]) -> np.ndarray:
     return np.broadcast_to(ordered.reshape(along), shape)
 
 
-def _slice(op: Any, operands: list[np.ndarray]) -> np.ndarray:
+def _slice(op: OpOrView, operands: list[np.ndarray]) -> np.ndarray:
     names = ("start_indices", "limit_indices", "strides")
     bounds = zip(*(numbers(op, name) for name in names), strict=True)
     return operands[0][tuple(slice(*bound) for bound in bounds)]
 
 
-def _divide(_: Any, operands: list[np.ndarray]) -> np.ndarray | None:
+def _divide(_: OpOrView, operands: list[np.ndarray]) -> np.ndarray | None:
     """Rounds towards zero; the result of a division by zero is unknown."""
     a, b = operands
     return None if (b == 0).any() else (a - np.fmod(a, b)) // b
 
 
-def _remainder(_: Any, operands: list[np.ndarray]) -> np.ndarray | None:
+def _remainder(_: OpOrView, operands: list[np.ndarray]) -> np.ndarray | None:
     a, b = operands
     return None if (b == 0).any() else np.fmod(a, b)
 
 
-def _elementwise(function: Callable[..., Any]) -> Rule:
+def _elementwise(function: Callable[..., np.ndarray | np.generic]) -> Rule:
     return lambda op, operands: np.asarray(function(*operands)).astype(_dtype(op))
 
 
-_COMPARE: dict[str, Callable[..., Any]] = {
+_COMPARE: dict[str, np.ufunc] = {
     "EQ": np.equal,
     "NE": np.not_equal,
     "GE": np.greater_equal,

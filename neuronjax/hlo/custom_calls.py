@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from neuronjax.jaxlib_api.mlir import ir
+from neuronjax.jaxlib_api.mlir import OpOrView, ir
 
 PYTHON_CALLBACK = "xla_ffi_python_cpu_callback"
 CALLBACK_TARGETS = frozenset(
@@ -23,18 +22,18 @@ SERIALIZED_KERNEL = "neuronjax.kernel"
 """Attribute of a call of a host function that stands for a kernel: the kernel's configuration."""
 
 
-def custom_call_target(op: Any) -> str | None:
+def custom_call_target(op: OpOrView) -> str | None:
     """The target of a custom call; ``None`` for other ops."""
     if op.name != "stablehlo.custom_call":
         return None
     return ir.StringAttr(op.attributes["call_target_name"]).value
 
 
-def custom_calls(module: ir.Module, wanted: Callable[[str], bool]) -> list[Any]:
+def custom_calls(module: ir.Module, wanted: Callable[[str], bool]) -> list[ir.Operation]:
     """The custom calls of a module whose target is wanted, in program order."""
-    calls: list[Any] = []
+    calls: list[ir.Operation] = []
 
-    def visit(op: Any) -> ir.WalkResult:
+    def visit(op: ir.Operation) -> ir.WalkResult:
         target = custom_call_target(op)
         if target is not None and wanted(target):
             calls.append(op)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -37,19 +37,19 @@ def expansion(name: str) -> Graph:
         return hlo_graph.read(module)
 
 
-class Made(NamedTuple):
+class Made(NamedTuple, Generic[Value]):
     """How a value is made: the operation without prefix, its direction if it compares, operands."""
 
     name: str
     direction: str | None
-    operands: Sequence[Any]
+    operands: Sequence[Value]
 
 
 @dataclass(frozen=True)
 class Reader(Generic[Value]):
     """How values of some kind are read."""
 
-    made: Callable[[Value], Made | None]
+    made: Callable[[Value], Made[Value] | None]
     number: Callable[[Value], float | np.generic | None]
     """The number that fills a value, also one that was broadcast."""
 
@@ -92,7 +92,7 @@ class Reader(Generic[Value]):
 class _Node(NamedTuple):
     """A value of an expansion: made of others, by their numbers, or a number; node 0 is x."""
 
-    made: Made | None = None
+    made: Made[int] | None = None
     number: float | None = None
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -26,6 +26,19 @@ from neuronjax.hlo.module import (
     tensor_spec,
 )
 from neuronjax.jaxlib_api.mlir import PassManager, ir, stablehlo
+
+AttributeValue: TypeAlias = (
+    bool
+    | int
+    | float
+    | str
+    | np.ndarray
+    | tuple["AttributeValue", ...]
+    | dict[str, "AttributeValue"]
+)
+"""What `attribute_value` makes of an attribute."""
+Attributes: TypeAlias = dict[str, Any]
+"""Name -> `AttributeValue`, of the kind that the operation has under that name."""
 
 
 @dataclass(eq=False, slots=True)
@@ -59,11 +72,11 @@ class Op:
     name: str
     operands: tuple[Value, ...]
     results: tuple[Value, ...]
-    attributes: dict[str, Any]
+    attributes: Attributes
     regions: tuple[Graph, ...]
     source: str
     #: The MLIR operation; valid as long as its module.
-    mlir: Any = field(repr=False)
+    mlir: ir.Operation | None = field(repr=False)
     #: The user's name scopes about it, such as ``block_3/attention``, or else the modules.
     scope: str = ""
 
@@ -125,7 +138,7 @@ def read(module: ir.Module) -> Graph:
 
 @dataclass
 class _Reader:
-    functions: dict[str, Any]
+    functions: dict[str, ir.Block]
     #: The name of the jitted function.
     program: str
     #: Scopes about the calls that lead here.
@@ -133,16 +146,18 @@ class _Reader:
     #: Where the innermost of these calls with a known line comes from.
     call: Origin = NOWHERE
     #: Location -> what it says: many operations have one, and its text is long.
-    origins: dict[Any, Origin] = field(default_factory=dict)
+    origins: dict[ir.Attribute, Origin] = field(default_factory=dict)
 
-    def graph(self, block: Any, known: dict[Any, Any]) -> Graph:
+    def graph(self, block: ir.Block, known: dict[ir.Value, Value]) -> Graph:
         parameters = tuple(Value(tensor_spec(argument.type)) for argument in block.arguments)
         known = {**known, **dict(zip(block.arguments, parameters, strict=True))}
         operations: list[Op] = []
         results = self.operations(block, known, operations)
         return Graph(parameters, operations, results)
 
-    def operations(self, block: Any, known: dict[Any, Any], into: list[Op]) -> tuple[Value, ...]:
+    def operations(
+        self, block: ir.Block, known: dict[ir.Value, Value], into: list[Op]
+    ) -> tuple[Value, ...]:
         """Appends a block's operations to `into`; returns the values that the block returns."""
         for view in block.operations:
             operation = view.operation
@@ -177,7 +192,9 @@ class _Reader:
             into.append(op)
         return ()
 
-    def operation(self, operation: Any, operands: tuple[Value, ...], known: Any) -> Op:
+    def operation(
+        self, operation: ir.Operation, operands: tuple[Value, ...], known: dict[ir.Value, Value]
+    ) -> Op:
         regions = [region.blocks[0] for region in operation.regions if len(region.blocks)]
         if "called_computations" in operation.attributes:
             names = attribute_value(operation.attributes["called_computations"])
@@ -202,7 +219,7 @@ class _Reader:
             op.name, op.attributes = _MODERN[op.name](op)
         return op
 
-    def origin(self, operation: Any) -> Origin:
+    def origin(self, operation: ir.Operation) -> Origin:
         location = operation.location.attr
         if location not in self.origins:
             self.origins[location] = origin(operation, self.program)
@@ -219,7 +236,7 @@ def _scope_loop(loop: Op) -> None:
     loop.scope = loop.scope or shared
 
 
-def _dot_general(op: Op) -> tuple[str, dict[str, Any]]:
+def _dot_general(op: Op) -> tuple[str, Attributes]:
     """A product over the last dimension of the left and the first one of the right operand."""
     numbers = {
         "lhs_batching_dimensions": (),
@@ -230,12 +247,12 @@ def _dot_general(op: Op) -> tuple[str, dict[str, Any]]:
     return "dot_general", {**op.attributes, "dot_dimension_numbers": numbers}
 
 
-def _top_k(op: Op) -> tuple[str, dict[str, Any]]:
+def _top_k(op: Op) -> tuple[str, Attributes]:
     """The form in which XLA's partitioner leaves `chlo.top_k`."""
     return ("chlo.top_k" if op.attributes.get("largest", True) else op.name), op.attributes
 
 
-def _convolution(op: Op) -> tuple[str, dict[str, Any]]:
+def _convolution(op: Op) -> tuple[str, Attributes]:
     """A convolution with its optional attributes filled in."""
     count = len(op.attributes["dimension_numbers"]["input_spatial_dimensions"])
     ones = (1,) * count
@@ -249,7 +266,7 @@ def _convolution(op: Op) -> tuple[str, dict[str, Any]]:
     return op.name, {**defaults, **op.attributes}
 
 
-_MODERN: dict[str, Callable[[Op], tuple[str, dict[str, Any]]]] = {
+_MODERN: dict[str, Callable[[Op], tuple[str, Attributes]]] = {
     "convolution": _convolution, "dot": _dot_general, "mhlo.topk": _top_k,
 }  # fmt: skip
 """Operations that are special cases of others -> name and attributes of the others."""
@@ -265,7 +282,7 @@ _IDENTITIES = frozenset({
 """Copies, and operations and targets of custom calls that only concern a partitioner."""
 
 
-def _is_identity(operation: Any) -> bool:
+def _is_identity(operation: ir.Operation) -> bool:
     """Whether an operation returns its operands; a program of one core has no shardings."""
     name = operation.name
     if name == "stablehlo.custom_call":
@@ -273,7 +290,7 @@ def _is_identity(operation: Any) -> bool:
     return name in _IDENTITIES
 
 
-def _attribute(operation: Any, name: str) -> Any:
+def _attribute(operation: ir.Operation, name: str) -> AttributeValue:
     try:
         return attribute_value(operation.attributes[name])
     except TypeError:  # complex numbers, which the bindings do not know
@@ -307,7 +324,7 @@ def attribute_value(attribute: ir.Attribute) -> Any:
     return text.rpartition(" ")[2].rstrip(">") if text.startswith("#stablehlo<") else text
 
 
-def _elements(attribute: Any) -> np.ndarray:
+def _elements(attribute: ir.DenseElementsAttr) -> np.ndarray:
     """The array of a constant; a splat takes the memory of a single element."""
     spec = tensor_spec(attribute.type)
     try:
@@ -335,18 +352,18 @@ def _parsed(text: str, spec: TensorSpec) -> np.ndarray:
 _TOKEN = re.compile(r"[-+.\w]+")
 
 
-def _number(token: str, dtype: np.dtype) -> Any:
+def _number(token: str, dtype: np.dtype) -> np.generic:
     if token.startswith("0x"):
         bits = bytes.fromhex(token[2:].zfill(2 * dtype.itemsize))
         return np.frombuffer(bits[::-1], dtype)[0]
     return dtype.type(float(token)) if "e" in token or "." in token else dtype.type(int(token))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: int | Sequence[int]) -> int | tuple[int, ...]:
     return value if isinstance(value, int) else tuple(value)
 
 
-_CONVERSIONS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+_CONVERSIONS: tuple[tuple[type[ir.Attribute], Callable[[ir.Attribute], AttributeValue]], ...] = (
     (ir.DenseI64ArrayAttr, tuple),
     (ir.DenseBoolArrayAttr, tuple),
     (ir.BoolAttr, lambda attribute: bool(attribute.value)),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
-from neuronjax.hlo.graph import Graph, Op, Value
+from neuronjax.hlo.graph import AttributeValue, Graph, Op, Value
 
 _LONGEST = 8
 """Numbers of a constant that are shown."""
@@ -42,7 +41,7 @@ def _attributes(op: Op) -> str:
     return f" {{{shown}}}" if shown else ""
 
 
-def _shown(value: Any) -> str:
+def _shown(value: AttributeValue) -> str:
     if not isinstance(value, np.ndarray):
         return str(value)
     if 0 in value.strides and value.size:

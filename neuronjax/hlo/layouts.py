@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from neuronjax.errors import UnsupportedProgramError
-from neuronjax.jaxlib_api.mlir import ir
+from neuronjax.jaxlib_api.mlir import func, ir
 
 Order = tuple[int, ...]
 """Dimensions, minor to major."""
@@ -34,7 +33,10 @@ def text_of(order: Order) -> str:
 
 
 def argument_order(
-    function: Any, index: int, attributes: dict[str, Any], results: Sequence[dict[str, Any]]
+    function: func.FuncOp,
+    index: int,
+    attributes: dict[str, ir.Attribute],
+    results: Sequence[dict[str, ir.Attribute]],
 ) -> Order | None:
     """The layout of an argument of ``main`` with these attributes.
 
@@ -55,7 +57,10 @@ def argument_order(
 
 
 def result_order(
-    function: Any, index: int, attributes: dict[str, Any], arguments: Sequence[Order | None]
+    function: func.FuncOp,
+    index: int,
+    attributes: dict[str, ir.Attribute],
+    arguments: Sequence[Order | None],
 ) -> Order | None:
     """The layout of a result of ``main`` with these attributes.
 
@@ -77,7 +82,7 @@ def result_order(
     return _stated(_Origins(function).order(value))
 
 
-def _mode(attributes: dict[str, Any]) -> str:
+def _mode(attributes: dict[str, ir.Attribute]) -> str:
     return ir.StringAttr(attributes[LAYOUT_MODE]).value if LAYOUT_MODE in attributes else "default"
 
 
@@ -100,22 +105,22 @@ def _stated(order: Order | None) -> Order | None:
 class _Origins:
     """The order in which values are computed if the arguments are row-major; ``None`` is any."""
 
-    def __init__(self, main: Any) -> None:
+    def __init__(self, main: func.FuncOp) -> None:
         self._functions = {
             op.name.value: op
             for op in main.operation.parent.regions[0].blocks[0].operations
             if op.operation.name == "func.func"
         }
-        self._known: dict[Any, Order | None] = {}
+        self._known: dict[ir.Value, Order | None] = {}
 
-    def order(self, value: Any, depth: int = 0) -> Order | None:
+    def order(self, value: ir.Value, depth: int = 0) -> Order | None:
         if isinstance(value, ir.BlockArgument) or depth > _MAX_DEPTH:
             return row_major(_rank(value))
         if value not in self._known:
             self._known[value] = self._made_by(value.owner.operation, value, depth + 1)
         return self._known[value]
 
-    def _made_by(self, op: Any, value: Any, depth: int) -> Order | None:
+    def _made_by(self, op: ir.Operation, value: ir.Value, depth: int) -> Order | None:
         if op.name == "stablehlo.transpose":
             inner = self.order(op.operands[0], depth)
             places = list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))
@@ -142,16 +147,16 @@ _MAX_DEPTH = 100
 """A value counts as row-major after this many operations."""
 
 
-def _returned(function: Any, index: int) -> Any:
+def _returned(function: func.FuncOp, index: int) -> ir.Value:
     *_, end = function.entry_block.operations
     return end.operands[index]
 
 
-def _is_constraint(operation: Any) -> bool:
+def _is_constraint(operation: ir.Operation) -> bool:
     return ir.StringAttr(operation.attributes["call_target_name"]).value == "LayoutConstraint"
 
 
-def _rank(value: Any) -> int:
+def _rank(value: ir.Value) -> int:
     return ir.RankedTensorType(value.type).rank
 
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from neuronjax.jaxlib_api.mlir import ir
+from neuronjax.jaxlib_api.mlir import OpOrView, ir
 
 LIBRARIES = frozenset({
     "jax", "jaxlib", "flax", "optax", "orbax", "chex", "haiku", "equinox", "diffrax", "optimistix",
@@ -100,7 +100,7 @@ class Origin(NamedTuple):
 NOWHERE = Origin(UNKNOWN, "", "", FORWARD)
 
 
-def origin(op: Any, program: str) -> Origin:
+def origin(op: OpOrView, program: str) -> Origin:
     """Returns the origin of an op of a program."""
     return _origin(str(op.location), program)
 
@@ -112,7 +112,7 @@ def _origin(location: str, program: str) -> Origin:
     return Origin(source, _scopes(name), _layer(name, stack, program), _phase(name))
 
 
-def frames(op: Any) -> tuple[Frame, ...]:
+def frames(op: OpOrView) -> tuple[Frame, ...]:
     """The frames recorded with an op, innermost first."""
     return _frames_in(str(op.location))
 
@@ -145,7 +145,7 @@ def user_frame(stack: Iterable[Frame]) -> Frame | None:
     return innermost
 
 
-def scope(op: Any) -> str:
+def scope(op: OpOrView) -> str:
     """The user's name scopes around an op, such as ``decoder/block_3/attention``; empty if none.
 
     JAX names an op by its path through functions, control flow, transformations and scopes; the
@@ -168,7 +168,7 @@ def _scopes(name: str) -> str:
     return "/".join(filter(None, map(_scope, of_modules or parts)))
 
 
-def layer(op: Any, program: str) -> str:
+def layer(op: OpOrView, program: str) -> str:
     """The modules that were being called when an op was traced, such as ``Decoder/Block/Linear``.
 
     They are the classes whose ``__call__`` is on the stack, outermost first: NNX modules name no
@@ -215,20 +215,20 @@ def _function(frame: Frame) -> str:
     return "" if name.startswith("<") else name
 
 
-def inlined(op: Any, call: Any) -> ir.Location:
+def inlined(op: OpOrView, call: OpOrView) -> ir.Location:
     """The location of an op of a called function where it takes the place of the call."""
     name = "/".join(filter(None, (_name(call), _name(op))))
     frames_of_both = ir.Location.callsite(op.location, [call.location])
     return ir.Location.name(name, frames_of_both) if name else frames_of_both
 
 
-def name_of_value(value: Any) -> str:
+def name_of_value(value: ir.BlockArgument) -> str:
     """JAX's name of an argument of a function; empty without one."""
     name = _VALUE_NAME.match(str(value.location))
     return _unescaped(name[1]) if name else ""
 
 
-def _name(op: Any) -> str:
+def _name(op: OpOrView) -> str:
     """JAX's name of an op; empty without one."""
     return _name_in(str(op.location))
 
@@ -276,6 +276,6 @@ def common_scope(scopes: Iterable[str]) -> str:
     return in_phase("/".join(names[0] for names in shared), phase)
 
 
-def source_line(op: Any) -> str:
+def source_line(op: OpOrView) -> str:
     """``file:line`` of the user's line recorded with an op, or ``unknown source``."""
     return str(user_frame(frames(op)) or UNKNOWN)

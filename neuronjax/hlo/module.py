@@ -6,7 +6,6 @@ import math
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -15,7 +14,7 @@ from neuronjax.errors import CompileError, UnsupportedProgramError
 from neuronjax.hlo.layouts import LAYOUT_MODE, Order, argument_order, result_order
 from neuronjax.hlo.location import name_of_value
 from neuronjax.jaxlib_api import mlir
-from neuronjax.jaxlib_api.mlir import ir, stablehlo
+from neuronjax.jaxlib_api.mlir import func, ir, stablehlo
 
 ELEMENT_TYPES: dict[str, np.dtype] = {
     "i1": np.dtype(np.bool_),
@@ -156,7 +155,7 @@ def dump(module: ir.Module) -> bytes:
     return mlir.bytecode(module)
 
 
-def main_function(module: ir.Module) -> Any:
+def main_function(module: ir.Module) -> func.FuncOp:
     """The entry function. Raises ``CompileError`` if there is none."""
     for op in module.body.operations:
         if op.operation.name == "func.func" and op.name.value == "main":
@@ -187,7 +186,7 @@ def tensor_spec(type_: ir.Type) -> TensorSpec:
     return TensorSpec(tuple(tensor.shape), ELEMENT_TYPES[element])
 
 
-def attributes(function: Any, which: str) -> list[dict[str, Any]]:
+def attributes(function: func.FuncOp, which: str) -> list[dict[str, ir.Attribute]]:
     """The attribute dictionaries of ``arg_attrs`` or ``res_attrs``, one per value."""
     count = len(function.type.inputs if which == "arg_attrs" else function.type.results)
     if which not in function.attributes:
@@ -296,7 +295,7 @@ def forget_shardings(module: ir.Module) -> None:
             del module.operation.attributes[name]
 
 
-def add_argument(function: Any, type_: ir.Type) -> Any:
+def add_argument(function: func.FuncOp, type_: ir.Type) -> ir.BlockArgument:
     """Appends an argument to a function; if it is ``main``, its value is equal on all cores."""
     entries = [*attributes(function, "arg_attrs"), {}]
     _set_inputs(function, [*function.type.inputs, type_], entries)
@@ -327,7 +326,9 @@ def without_last_argument(code: bytes) -> bytes:
         return dump(module)
 
 
-def _set_inputs(function: Any, inputs: list[Any], entries: list[dict[str, Any]]) -> None:
+def _set_inputs(
+    function: func.FuncOp, inputs: list[ir.Type], entries: list[dict[str, ir.Attribute]]
+) -> None:
     type_ = ir.FunctionType.get(inputs, function.type.results)
     function.operation.attributes["function_type"] = ir.TypeAttr.get(type_)
     function.arg_attrs = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])

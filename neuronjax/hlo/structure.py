@@ -6,35 +6,34 @@ Every function needs the module's MLIR context to be current.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
 
 from neuronjax.hlo import location
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.calls import CallGraph, callee_of
-from neuronjax.jaxlib_api.mlir import ir
+from neuronjax.jaxlib_api.mlir import OpOrView, func, ir
 
 LOOP = "stablehlo.while"
 BRANCHES = frozenset({"stablehlo.case", "stablehlo.if"})
 
 
-def terminator(block: Any) -> Any:
+def terminator(block: ir.Block) -> ir.Operation:
     """The last op of a block: its return."""
     return block.operations[len(block.operations) - 1].operation
 
 
-def inner_ops(block: Any) -> list[Any]:
+def inner_ops(block: ir.Block) -> list[ir.Operation]:
     """The ops of a block before its terminator, as a list that survives changes to the block."""
     ops = [op.operation for op in block.operations]
     return ops[:-1]
 
 
-def blocks(op: Any) -> Iterator[Any]:
+def blocks(op: OpOrView) -> Iterator[ir.Block]:
     """The blocks of all regions of an op."""
     for region in op.regions:
         yield from region.blocks
 
 
-def set_terminator(block: Any, operands: Sequence[Any]) -> None:
+def set_terminator(block: ir.Block, operands: Sequence[ir.Value]) -> None:
     """Makes a block return ``operands``."""
     old = terminator(block)
     ir.Operation.create(
@@ -71,10 +70,10 @@ def inline_calls(module: ir.Module, is_chosen: Callable[[str], bool] = lambda na
         chosen[name].erase()
 
 
-def _calls(function: Any, chosen: Collection[str]) -> list[Any]:
-    calls: list[Any] = []
+def _calls(function: OpOrView, chosen: Collection[str]) -> list[ir.Operation]:
+    calls: list[ir.Operation] = []
 
-    def visit(op: Any) -> ir.WalkResult:
+    def visit(op: ir.Operation) -> ir.WalkResult:
         if op.name == "func.call" and callee_of(op) in chosen:
             calls.append(op)
         return ir.WalkResult.ADVANCE
@@ -83,7 +82,7 @@ def _calls(function: Any, chosen: Collection[str]) -> list[Any]:
     return calls
 
 
-def inline(op: Any, function: Any, *, keep_locations: bool = True) -> None:
+def inline(op: OpOrView, function: OpOrView, *, keep_locations: bool = True) -> None:
     """Replaces ``op`` by the ops of ``function``, whose arguments are the op's operands."""
     with ir.InsertionPoint(op):
         copy = function.operation.clone()
@@ -91,9 +90,9 @@ def inline(op: Any, function: Any, *, keep_locations: bool = True) -> None:
     for argument, operand in zip(body.arguments, op.operands, strict=True):
         argument.replace_all_uses_with(operand)
 
-    places: dict[Any, ir.Location] = {}
+    places: dict[ir.Attribute, ir.Location] = {}
 
-    def relocate(inner: Any) -> ir.WalkResult:
+    def relocate(inner: ir.Operation) -> ir.WalkResult:
         old = inner.location.attr
         if old not in places:
             places[old] = location.inlined(inner, op)
@@ -112,7 +111,7 @@ def inline(op: Any, function: Any, *, keep_locations: bool = True) -> None:
     copy.erase()
 
 
-def extend_loop(op: Any, inits: Sequence[Any]) -> Any:
+def extend_loop(op: OpOrView, inits: Sequence[ir.Value]) -> ir.Operation:
     """Replaces the while op ``op`` by one that carries additional values, which come last.
 
     Its body returns them unchanged until ``set_yield`` changes that. Returns the new op.
@@ -128,7 +127,9 @@ def extend_loop(op: Any, inits: Sequence[Any]) -> Any:
     return new
 
 
-def extend_branches(op: Any, types: Sequence[ir.Type], values: Sequence[Sequence[Any]]) -> Any:
+def extend_branches(
+    op: OpOrView, types: Sequence[ir.Type], values: Sequence[Sequence[ir.Value]]
+) -> ir.Operation:
     """Replaces the case or if op ``op`` by one with more results of ``types``, which come last.
 
     ``values[i]`` are those that branch i returns. Returns the new op.
@@ -139,17 +140,19 @@ def extend_branches(op: Any, types: Sequence[ir.Type], values: Sequence[Sequence
     return new
 
 
-def set_yield(block: Any, index: int, value: Any) -> None:
+def set_yield(block: ir.Block, index: int, value: ir.Value) -> None:
     """Changes what a block returns at a position."""
     terminator(block).operands[index] = value
 
 
-def prepend_operand(op: Any, value: Any) -> Any:
+def prepend_operand(op: OpOrView, value: ir.Value) -> ir.Operation:
     """Replaces an op by one with one more operand, the first. Returns the new op."""
     return _replaced(op, [value, *op.operands], ())
 
 
-def _replaced(op: Any, operands: list[Any], more_results: Sequence[ir.Type]) -> Any:
+def _replaced(
+    op: OpOrView, operands: list[ir.Value], more_results: Sequence[ir.Type]
+) -> ir.Operation:
     types = [result.type for result in op.results]
     new = ir.Operation.create(
         op.name,
@@ -173,7 +176,7 @@ _SHARDINGS = "mhlo.spmd_output_sharding"
 _LAST = ", {replicated}}"
 
 
-def append_result(module: ir.Module, value: Any) -> None:
+def append_result(module: ir.Module, value: ir.Value) -> None:
     """Makes main return ``value`` after its own results; every core returns its own."""
     main = hlo.main_function(module)
     entries = hlo.attributes(main, "res_attrs")
@@ -200,7 +203,9 @@ def without_last_result(code: bytes) -> bytes:
         return hlo.dump(module)
 
 
-def _set_results(main: Any, values: Sequence[Any], entries: Sequence[dict[str, Any]]) -> None:
+def _set_results(
+    main: func.FuncOp, values: Sequence[ir.Value], entries: Sequence[dict[str, ir.Attribute]]
+) -> None:
     set_terminator(main.regions[0].blocks[0], values)
     signature = ir.FunctionType.get(list(main.type.inputs), [value.type for value in values])
     main.attributes["function_type"] = ir.TypeAttr.get(signature)

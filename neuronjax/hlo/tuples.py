@@ -6,7 +6,7 @@ JAX writes no tuples, and nothing behind this needs to know of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from neuronjax.jaxlib_api.mlir import ir
 
@@ -27,9 +27,9 @@ def flatten_tuples(module: ir.Module) -> None:
     Tuples remain only as arguments and results of functions, and in what is computed of these.
     Needs the module's MLIR context to be current.
     """
-    of_tuples: list[Any] = []
+    of_tuples: list[ir.Operation] = []
 
-    def visit(op: Any) -> ir.WalkResult:
+    def visit(op: ir.Operation) -> ir.WalkResult:
         if op.name in (_TUPLE, _ELEMENT) or (op.name == _CUSTOM_CALL and _has_tuples(op)):
             of_tuples.append(op)
         return ir.WalkResult.ADVANCE
@@ -53,11 +53,11 @@ def flatten_tuples(module: ir.Module) -> None:
             op.erase()
 
 
-def _has_tuples(op: Any) -> bool:
+def _has_tuples(op: ir.Operation) -> bool:
     return any(isinstance(value.type, ir.TupleType) for value in (*op.operands, *op.results))
 
 
-def _flatten_call(op: Any, elements: dict[ir.Value, _Elements]) -> None:
+def _flatten_call(op: ir.Operation, elements: dict[ir.Value, _Elements]) -> None:
     types = [leaf for result in op.results for leaf in _leaf_types(result.type)]
     attributes = {name: op.attributes[name] for name in op.attributes if name not in _OF_TUPLES}
     if _ALIASES in attributes and len(types) == 1:

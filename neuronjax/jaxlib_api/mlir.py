@@ -6,6 +6,8 @@ it moves, jaxlib keeps it somewhere: change the imports here.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from jax._src.interpreters import mlir as _jax_mlir
 from jaxlib import _jax
 from jaxlib.mlir import ir as ir
@@ -16,6 +18,10 @@ from jaxlib.mlir.dialects import stablehlo as stablehlo
 from jaxlib.mlir.passmanager import PassManager as PassManager
 
 stablehlo.register_stablehlo_passes()
+
+OpOrView: TypeAlias = ir.Operation | ir.OpView
+"""An operation, as such or as an object of its kind: walks give the former, values and blocks the
+latter."""
 
 
 def make_context() -> ir.Context:

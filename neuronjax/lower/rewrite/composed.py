@@ -32,7 +32,7 @@ def _itself(value: Value) -> Value:
     return value
 
 
-def _made(value: Value) -> Made | None:
+def _made(value: Value) -> Made[Value] | None:
     op = value.producer
     if op is None:
         return None
