@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import jax
 import numpy as np
@@ -14,8 +14,15 @@ from neuronjax.errors import KernelError
 from neuronjax.nki import dtypes
 from neuronjax.nki.tensor import Tensor
 
+Array: TypeAlias = np.ndarray | jax.Array
+"""What becomes a tensor. Tracers and shapes of JAX stand for arrays of it."""
 
-def is_array(value: Any) -> bool:
+A = TypeVar("A", np.ndarray, jax.Array, np.ndarray | jax.Array)
+Restore: TypeAlias = Callable[[Array], Any]
+"""Makes a tensor of torch, whose types are not needed to import this, of an array."""
+
+
+def is_array(value: object) -> bool:
     """Whether an argument is an array; scalars of numpy are numbers."""
     return (
         hasattr(value, "dtype")
@@ -24,7 +31,7 @@ def is_array(value: Any) -> bool:
     )
 
 
-def without_torch(leaves: Sequence[Any]) -> tuple[tuple[Any, ...], Callable[[Any], Any] | None]:
+def without_torch(leaves: Sequence[Any]) -> tuple[tuple[Any, ...], Restore | None]:
     """Returns arguments with arrays in the place of tensors of torch, and what makes such tensors
     of results again; None if there were none.
 
@@ -45,7 +52,7 @@ def without_torch(leaves: Sequence[Any]) -> tuple[tuple[Any, ...], Callable[[Any
     return tuple([convert(leaf) if library else leaf for leaf, library in pairs]), restore
 
 
-def _library(value: Any) -> str:
+def _library(value: object) -> str:
     """The library of a tensor of torch, ``torch`` or ``torchax``; empty for anything else."""
     name = type(value).__module__.partition(".")[0]
     return name if name in ("torch", "torchax") and is_array(value) else ""
@@ -64,7 +71,7 @@ def _from_torch(tensor: Any) -> np.ndarray:
     return tensor.detach().view(words).numpy().view(numpy_dtype(dtypes.element_type(name)))
 
 
-def _to_torch(array: Any) -> Any:
+def _to_torch(array: Array) -> Any:
     """An array as a tensor of torch."""
     torch, values = sys.modules["torch"], np.array(array)
     words = _words(values.dtype.name)
@@ -81,11 +88,11 @@ def _words(name: str) -> Any:
     return torch.uint8 if name.startswith("float8") and hasattr(torch, name) else None
 
 
-def _name(dtype: Any) -> str:
+def _name(dtype: object) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def stored(array: Any) -> Any:
+def stored(array: A) -> A:
     """An array as a kernel takes it: in the machine's order of bytes, and truth values as bytes."""
     if isinstance(array, np.ndarray) and not array.dtype.isnative:
         return array.astype(array.dtype.newbyteorder("="))
@@ -94,7 +101,7 @@ def stored(array: Any) -> Any:
     return array.view(np.uint8) if isinstance(array, np.ndarray) else array.astype(np.uint8)
 
 
-def seen_as(tensor: Tensor, array: Any) -> Any:
+def seen_as(tensor: Tensor, array: A) -> A:
     """What memory of a kernel holds, as the tensor that the kernel returned sees it."""
     dtype = dtypes.stored(tensor.dtype)
     bits = array if dtype == tensor.storage.dtype else array.view(numpy_dtype(dtype))
@@ -102,7 +109,7 @@ def seen_as(tensor: Tensor, array: Any) -> Any:
     return values != 0 if tensor.dtype == dtypes.BOOL else values
 
 
-def check_values(place: str, array: Any) -> None:
+def check_values(place: str, array: object) -> None:
     """KernelError: an argument of a run has no values, or some of them do not count."""
     if isinstance(array, jax.ShapeDtypeStruct | jax.core.Tracer):
         raise KernelError(

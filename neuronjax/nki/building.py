@@ -12,7 +12,7 @@ import functools
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -40,6 +40,9 @@ from neuronjax.program.affine import Affine, affine
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Immediate, Register
 from neuronjax.program.operators import Activation, AluOp, PartitionReduction
+
+Kind: TypeAlias = type | types.UnionType | types.GenericAlias
+"""The annotation of a field, or one of its alternatives."""
 
 Prepare = Callable[[Trace, Arguments], Arguments]
 """Changes the arguments of a call into the instruction's fields, by name."""
@@ -81,7 +84,7 @@ def build(trace: Trace, name: str, arguments: Arguments) -> Instruction:
     return builder.instruction(**fields)
 
 
-def _is_indexed(value: Any) -> bool:
+def _is_indexed(value: object) -> bool:
     """Whether it is a tensor whose rows a tile names, or has one."""
     if isinstance(value, Tensor):
         return value.index is not None
@@ -89,7 +92,7 @@ def _is_indexed(value: Any) -> bool:
 
 
 @functools.cache
-def _taken(function: str) -> Mapping[str, frozenset[Any]]:
+def _taken(function: str) -> Mapping[str, frozenset[Kind]]:
     """What the instruction's fields take, by the parameters that are fields; None among it if the
     parameter may be left out."""
     builder = BUILDERS[function]
@@ -104,7 +107,7 @@ def _taken(function: str) -> Mapping[str, frozenset[Any]]:
 
 
 def _check_given(
-    trace: Trace, function: str, parameter: str, kinds: frozenset[Any], value: Any
+    trace: Trace, function: str, parameter: str, kinds: frozenset[Kind], value: object
 ) -> None:
     """Raises ``UnsupportedProgramError`` for a tensor, register or None where the instruction takes
     none, and for anything else where it takes nothing but a tensor or a register."""
@@ -125,7 +128,7 @@ _PLACES = {Access, Register, types.NoneType}
 
 
 def _refused(
-    trace: Trace, function: str, parameter: str, kinds: Sequence[Any], value: Any
+    trace: Trace, function: str, parameter: str, kinds: Sequence[Kind], value: object
 ) -> UnsupportedProgramError:
     """The error for a value that a function does not take."""
     classes = [kind for kind in kinds if isinstance(kind, type)]
@@ -149,7 +152,7 @@ _HINTS = (
 
 
 @functools.cache
-def _hints(instruction: Any) -> dict[str, Any]:
+def _hints(instruction: type[Instruction]) -> dict[str, Kind]:
     return typing.get_type_hints(instruction)
 
 
@@ -158,7 +161,7 @@ class _Taker:
     """What a field of an instruction takes: the alternatives of its type, the classes among these,
     and the classes of values that go into it as they are."""
 
-    kinds: tuple[Any, ...]
+    kinds: tuple[Kind, ...]
     classes: tuple[type, ...]
     accepted: tuple[type, ...]
 
@@ -174,7 +177,7 @@ def _takers(instruction: Any) -> dict[str, _Taker]:
     return takers
 
 
-def _converted(trace: Trace, function: str, parameter: str, taker: _Taker, value: Any) -> Any:
+def _converted(trace: Trace, function: str, parameter: str, taker: _Taker, value: object) -> Any:
     if isinstance(value, Tensor):
         return value.access()
     if isinstance(value, VirtualRegister):
@@ -317,7 +320,7 @@ BUILDERS: Mapping[str, Builder] = {
 }
 """Function of `nki.isa` -> how."""
 
-ON_ENGINE: Mapping[tuple[str, Any], Builder] = {
+ON_ENGINE: Mapping[tuple[str, object], Builder] = {
     ("nc_transpose", constants.engine.vector): Builder(
         vector_engine.VectorTranspose, prepared.transpose
     ),

@@ -11,8 +11,9 @@ from typing import Any
 import jax
 
 from neuronjax.errors import KernelError
-from neuronjax.nki.arrays import is_array, without_torch
+from neuronjax.nki.arrays import Array, Restore, is_array, without_torch
 from neuronjax.nki.refusal import misfit
+from neuronjax.nki.tensor import Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,18 +23,18 @@ class Call:
 
     bound: inspect.BoundArguments
     leaves: tuple[Any, ...]
-    structure: Any
+    structure: jax.tree_util.PyTreeDef
     #: For every leaf, the parameter and where in it, such as `caches[0]`.
     places: tuple[str, ...]
     #: What makes a tensor of torch of an array, if it was called with such tensors.
-    to_torch: Callable[[Any], Any] | None = None
+    to_torch: Restore | None = None
 
     def results(self, arrays: Any) -> Any:
         """A tree of results, as tensors of torch where the arguments were."""
         return arrays if self.to_torch is None else jax.tree.map(self.to_torch, arrays)
 
     @property
-    def arrays(self) -> list[Any]:
+    def arrays(self) -> list[Array]:
         """The arrays, in the order of the parameters."""
         return [leaf for leaf in self.leaves if is_array(leaf)]
 
@@ -53,7 +54,9 @@ class Call:
         leaves = tuple(leaf[rank, ...] if is_array(leaf) else leaf for leaf in self.leaves)
         return dataclasses.replace(self, leaves=leaves)
 
-    def replaced(self, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    def replaced(
+        self, tensors: Sequence[Tensor]
+    ) -> tuple[tuple[object, ...], Mapping[str, object]]:
         """Positional and keyword arguments, with `tensors` in place of the arrays."""
         rest = iter(tensors)
         leaves = [next(rest) if is_array(leaf) else leaf for leaf in self.leaves]
@@ -63,14 +66,14 @@ class Call:
         return full.args, full.kwargs
 
 
-def line_of(function: Callable[..., Any]) -> str:
+def line_of(function: Callable[..., object]) -> str:
     """``file:line`` where a kernel begins."""
     code = inspect.unwrap(function).__code__
     return f"{code.co_filename}:{code.co_firstlineno}"
 
 
 def call(
-    function: Callable[..., Any], positional: Sequence[Any], keywords: Mapping[str, Any]
+    function: Callable[..., object], positional: Sequence[object], keywords: Mapping[str, object]
 ) -> Call:
     """The call of `function`; ``KernelError`` if its parameters are others, or no array has the
     memory of a device."""

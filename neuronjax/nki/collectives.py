@@ -266,7 +266,7 @@ def rank_id(name: str | None = None) -> VirtualRegister:
     return VirtualRegister(register)
 
 
-def _counts(metadata: Tensor, knows_received: bool, has_places: bool) -> dict[str, Any]:
+def _counts(metadata: Tensor, knows_received: bool, has_places: bool) -> dict[str, Access | bool]:
     if not isinstance(metadata, Tensor):
         raise UnsupportedProgramError(
             f"{current().line()}: metadata_tensor={quoted(metadata)}; pass a tensor of uint32 with "

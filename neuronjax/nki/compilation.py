@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from typing import Any
 
 import jax
 
@@ -18,7 +17,7 @@ from neuronjax.errors import (
 )
 from neuronjax.machine.chips import CHIPS
 from neuronjax.nki import scheduling
-from neuronjax.nki.arrays import is_array
+from neuronjax.nki.arrays import Array, is_array
 from neuronjax.nki.assembly import Grid, assembled
 from neuronjax.nki.calls import Call, line_of
 from neuronjax.nki.carried import carried
@@ -36,7 +35,7 @@ from neuronjax.program.operand import Access, Buffer, Kind, Memory
 
 
 def compiled(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     call: Call,
     chip: str,
     grid: tuple[int, ...] = (),
@@ -113,12 +112,12 @@ def _warn(advice: Sequence[tuple[str, str]]) -> None:
         warned(f"{text}.", KernelWarning, file, int(line))
 
 
-def _named(function: Callable[..., Any]) -> str:
+def _named(function: Callable[..., object]) -> str:
     """The name of a kernel behind its line."""
     return f"{line_of(function)}: {function.__name__}"
 
 
-def _traced(function: Callable[..., Any], call: Call, trace: Trace) -> Any:
+def _traced(function: Callable[..., object], call: Call, trace: Trace) -> object:
     """What the kernel returns; `trace` has what it does."""
     tensors = [
         _argument(trace, f"{_named(function)}({parameter})", leaf)
@@ -153,7 +152,7 @@ def _shared_buffers(name: str, traces: Sequence[Trace]) -> list[Buffer]:
     return list(known.values())
 
 
-def _private(returned: Any) -> list[Buffer]:
+def _private(returned: object) -> list[Buffer]:
     """The tensors of private memory among those that are returned."""
     tensors = [value for value in jax.tree.leaves(returned) if isinstance(value, Tensor)]
     buffers = dict.fromkeys(tensor.storage for tensor in tensors)
@@ -189,7 +188,7 @@ def _result_of(argument: Buffer) -> str:
     return f"{argument.name}_written"
 
 
-def _written(traces: Sequence[Trace], returned: Any) -> dict[int, Buffer]:
+def _written(traces: Sequence[Trace], returned: object) -> dict[int, Buffer]:
     """Position -> argument, for those that an instruction writes to, or that are returned."""
     targets = {
         tensor.storage for tensor in jax.tree.leaves(returned) if isinstance(tensor, Tensor)
@@ -206,7 +205,7 @@ def _written(traces: Sequence[Trace], returned: Any) -> dict[int, Buffer]:
     return {place: buffer for place, buffer in enumerate(arguments) if buffer.name in names}
 
 
-def _argument(trace: Trace, where: str, value: Any) -> Tensor:
+def _argument(trace: Trace, where: str, value: Array) -> Tensor:
     """The tensor of an array; `where` names kernel and parameter."""
     try:
         dtype = element_type(value.dtype.name)
@@ -223,7 +222,7 @@ def _argument(trace: Trace, where: str, value: Any) -> Tensor:
 
 def _check_results(
     kernel: str,
-    returned: Any,
+    returned: object,
     others: Set[Buffer],
     buffers: Sequence[Buffer],
     declared: Mapping[str, str],

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from neuronjax.errors import UnknownFormatError, quoted
 from neuronjax.nki.tracing import current, is_tracing
 from neuronjax.program.element_types import INTEGERS, ElementType, Integer, element_type_named
 
-DType = Any
-"""An `ElementType` such as `nl.float32`, its name, or a dtype of numpy."""
+DType: TypeAlias = ElementType | DTypeLike | None
+"""An `ElementType` such as `nl.float32`, its name, or a dtype of numpy; None where a function has
+one of its own."""
 
 BOOL = Integer("bool", 8, False)
 """Truth values: what kernels call `nl.bool_`. Programs have bytes, of which 0 is false."""
@@ -24,7 +26,7 @@ def stored(dtype: ElementType) -> ElementType:
 
 def element_type(dtype: DType) -> ElementType:
     """The type that a kernel means by `dtype`. ``UnknownFormatError``: there is none."""
-    if hasattr(dtype, "storage_bits"):
+    if isinstance(dtype, ElementType):
         return dtype
     place = f"{current().line()}: " if is_tracing() else ""
     try:

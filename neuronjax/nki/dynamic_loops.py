@@ -14,7 +14,7 @@ import linecache
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, SupportsIndex
+from typing import Any, NoReturn, SupportsIndex
 
 from neuronjax.errors import UnsupportedProgramError, quoted
 from neuronjax.nki.loop_marks import LoopMarks
@@ -33,7 +33,7 @@ Position = tuple[int | None, int | None, int | None, int | None]
 
 
 def _refused(operator: str) -> Callable[..., Any]:
-    def refuse(self: VirtualRegister, *others: Any) -> Any:
+    def refuse(self: VirtualRegister, *others: object) -> NoReturn:
         raise UnsupportedProgramError(
             f"{current().line()}: a register has no operator {operator}, as its value is known "
             "when the program runs only; compute in a tile and use nisa.register_load."
@@ -155,7 +155,7 @@ def while_loop(
     _end_while(trace, marks, state)
 
 
-def _check_body(body_fun: Any) -> None:
+def _check_body(body_fun: object) -> None:
     """UnsupportedProgramError: it is no function of one register."""
     wrong = f"{quoted(body_fun)} is no function."
     if callable(body_fun):
@@ -201,7 +201,7 @@ def _counted(
     trace.end_register_loop(marks)
 
 
-def _bound(trace: Trace, bound: Any) -> Register | Immediate:
+def _bound(trace: Trace, bound: object) -> Register | Immediate:
     """A loop's bound, in a register that nothing changes."""
     if isinstance(bound, SupportsIndex) and not isinstance(bound, VirtualRegister):
         return Immediate(bound.__index__())
@@ -218,7 +218,7 @@ def _set(trace: Trace, register: Register, first: Register | Immediate, further:
         _move(trace, register, further + affine(int(first.value)))
 
 
-def _register(trace: Trace, value: Any, what: str) -> Register:
+def _register(trace: Trace, value: object, what: str) -> Register:
     if not isinstance(value, VirtualRegister):
         raise UnsupportedProgramError(
             f"{trace.line()}: {what} is {quoted(value)}; pass a register, of nisa.register_alloc "

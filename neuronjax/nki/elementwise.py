@@ -11,7 +11,6 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.nki import isa
@@ -32,7 +31,7 @@ class Function(Operator):
 
     compute: Callable[..., Tensor] = field(compare=False)
 
-    def __call__(self, *operands: Any, **options: Any) -> Tensor:
+    def __call__(self, *operands: object, **options: object) -> Tensor:
         return checked(f"nki.language.{self.name}")(self.compute)(*operands, **options)
 
     def __repr__(self) -> str:
@@ -196,7 +195,7 @@ BINARY = {op.value for op in AluOp} - {op.value for op in UNARY}
 _UNARY = {function.value for function in Activation} - {"copy", "prelu", "reciprocal"}
 _OTHERS: Mapping[str, Callable[..., Tensor]] = {"reciprocal": _reciprocal, "invert": _invert}
 
-FUNCTIONS: Mapping[str, Any] = {
+FUNCTIONS: Mapping[str, Callable[..., Tensor]] = {
     **{name: Function(name, functools.partial(binary, name)) for name in sorted(BINARY)},
     **{name: Function(name, functools.partial(unary, name)) for name in sorted(_UNARY)},
     **{name: Function(name, compute) for name, compute in _OTHERS.items()},

@@ -32,7 +32,7 @@ def walk(pattern: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(steps), tuple(counts)
 
 
-def bounds(entry: Any, size: int) -> tuple[int, int, int]:
+def bounds(entry: object, size: int) -> tuple[int, int, int]:
     """Start, stop and step of an index into `size` elements, as Python counts them: below 0 from
     the end. Nothing is cut off."""
     if isinstance(entry, slice):
@@ -43,7 +43,7 @@ def bounds(entry: Any, size: int) -> tuple[int, int, int]:
     return start, start + 1, 1
 
 
-def shown(entry: Any) -> str:
+def shown(entry: object) -> str:
     """An index as Python writes it."""
     if not isinstance(entry, slice):
         return str(entry)
@@ -51,12 +51,12 @@ def shown(entry: Any) -> str:
     return ":".join("" if part is None else str(part) for part in parts)
 
 
-def _place(index: Any, size: int) -> int:
+def _place(index: object, size: int) -> int:
     place = integer(index)
     return place + size if place < 0 else place
 
 
-def integer(index: Any) -> int:
+def integer(index: object) -> int:
     """An index that Python knows. ``UnsupportedProgramError``: it is none."""
     if type(index) is int:
         return index

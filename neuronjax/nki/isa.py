@@ -100,7 +100,7 @@ def register_alloc(x: int | Tensor | None = None) -> VirtualRegister:
     return register
 
 
-def _named(name: str) -> Callable[..., Any]:
+def _named(name: str) -> Callable[..., NkiInstruction]:
     """A function by its name, with the signature of `SIGNATURES`."""
     if name in NOT_BUILT:
         return refusing(f"nki.isa.{name}", NOT_BUILT[name])
@@ -120,7 +120,7 @@ if not TYPE_CHECKING:
 def _function(name: str) -> Callable[..., NkiInstruction]:
     """A function of `SIGNATURES`."""
 
-    def call(*arguments: Any, **keywords: Any) -> NkiInstruction:
+    def call(*arguments: object, **keywords: object) -> NkiInstruction:
         trace = current()
         if "dtype" in keywords and "dst" in keywords and "dtype" not in signature(name).parameters:
             _compare_dtypes(trace, keywords.pop("dtype"), keywords["dst"])
@@ -148,7 +148,7 @@ def _function(name: str) -> Callable[..., NkiInstruction]:
     return checked(f"nki.isa.{name}")(call)
 
 
-def _of_python(value: Any) -> Any:
+def _of_python(value: object) -> object:
     """Numbers of numpy as those of Python, also in lists and short arrays of integers."""
     if type(value) in _PLAIN:
         return value
@@ -166,7 +166,7 @@ _MOST_NUMBERS = 64
 """The most numbers of a mask or a pattern; larger arrays are given in the place of tensors."""
 
 
-def _compare_dtypes(trace: Trace, dtype: Any, dst: Any) -> None:
+def _compare_dtypes(trace: Trace, dtype: Any, dst: object) -> None:
     """Notes if `dtype`, which published kernels name beside `dst`, is not that of `dst`."""
     if dtype is None or not isinstance(dst, Tensor):
         return
@@ -175,7 +175,7 @@ def _compare_dtypes(trace: Trace, dtype: Any, dst: Any) -> None:
         trace.advice[trace.line()] = f"dtype={given.name} has no effect: dst is {dst.dtype.name}"
 
 
-def _hint(name: str, keywords: Mapping[str, Any], wrong: str) -> str:
+def _hint(name: str, keywords: Mapping[str, object], wrong: str) -> str:
     """What to do about arguments that a function does not take."""
     known = signature(name).parameters
     older = [text for key, text in _REMOVED_PARAMETERS.items() if key in keywords.keys() - known]

@@ -70,12 +70,12 @@ class Kernel(Generic[R]):
             )
         return dataclasses.replace(self, grid=programs)
 
-    def with_schedule(self, schedule: Iterable[Any]) -> Kernel[R]:
+    def with_schedule(self, schedule: Iterable[object]) -> Kernel[R]:
         """The kernel with dependencies between instructions by their names:
         `[("plus1", "recip"), ("sum", ["plus1", "recip"])]`. ``KernelError``: these are none."""
         return dataclasses.replace(self, schedule=edges_of(schedule))
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Kernel[R]:
+    def __get__(self, instance: object, owner: type | None = None) -> Kernel[R]:
         """The kernel as a method of an object that has it."""
         if instance is None:
             return self
@@ -236,11 +236,13 @@ def kernel_of(function: Callable[..., R]) -> Kernel[R]:
     return Kernel(function)
 
 
-def _completed(function: Callable[..., Any], given: functools.partial[Any]) -> Callable[..., Any]:
+def _completed(
+    function: Callable[..., Any], given: functools.partial[object]
+) -> Callable[..., Any]:
     """The function with the arguments that are given."""
 
     @functools.wraps(function)
-    def call(*arguments: Any, **keywords: Any) -> Any:
+    def call(*arguments: object, **keywords: object) -> Any:
         return function(*given.args, *arguments, **{**given.keywords, **keywords})
 
     call.__signature__ = inspect.signature(  # type: ignore[attr-defined]
@@ -311,7 +313,7 @@ def simulate(
 
     kernel = kernel_of(kernel)
 
-    def simulated(*arguments: Any, **keywords: Any) -> Any:
+    def simulated(*arguments: object, **keywords: object) -> Any:
         called = call(kernel.function, arguments, keywords)
         if ranks is not None:
             _check_stacked(called, ranks)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -159,11 +159,11 @@ FUNCTIONS: Mapping[str, Any] = {
 """Name -> an operator, or a function of tiles, or both."""
 
 
-LOOPS: Mapping[str, Any] = {"range": range}
+LOOPS: Mapping[str, type[range]] = {"range": range}
 """Name -> a loop that is always written out, where this module cannot have the name itself."""
 
 
-_CHECKED: Mapping[str, Any] = {
+_CHECKED: Mapping[str, Operator | Callable[..., object]] = {
     name: function if isinstance(function, Operator) else checked(f"nki.language.{name}")(function)
     for name, function in FUNCTIONS.items()
 }
@@ -171,7 +171,7 @@ _CHECKED: Mapping[str, Any] = {
 
 if not TYPE_CHECKING:
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         for names in (_CHECKED, DTYPES, LOOPS):
             if name in names:
                 return names[name]

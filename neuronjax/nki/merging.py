@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from neuronjax.nki.outlines import FLAGS, NotUniformError
 from neuronjax.program.affine import Affine, First, Last, affine
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Register, RegisterOffset
 from neuronjax.program.program import Loop
+
+Part = TypeVar("Part", Instruction, Loop)
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,11 @@ class Merging:
             raise NotUniformError(f"{what} differs")
         return first
 
-    def _record(self, values: Sequence[Any]) -> Any:
+    def _record(self, values: Sequence[Part]) -> Part:
         first = values[0]
         if isinstance(first, Loop) and isinstance(first.trips, Register):
             raise NotUniformError("it contains a loop over a register")
-        fields = {}
+        fields: dict[str, Any] = {}
         for name in (entry.name for entry in dataclasses.fields(first) if entry.init):
             entries = [getattr(value, name) for value in values]
             what = f"{name} of {getattr(first, 'mnemonic', 'a loop')}"
@@ -60,7 +62,7 @@ class Merging:
             fields[name] = self._flag(entries) if is_flag else self.merged(entries, what)
         return dataclasses.replace(first, **fields)
 
-    def _flag(self, values: Sequence[Any]) -> Any:
+    def _flag(self, values: Sequence[bool | First | Last]) -> bool | First | Last:
         """A flag of all rounds, or of the first or last alone."""
         if all(value == values[0] for value in values):
             return values[0]
@@ -91,7 +93,9 @@ class Merging:
             offset=self._offset([value.offset for value in values], what),
         )
 
-    def _offset(self, values: Sequence[Affine | RegisterOffset], what: str) -> Any:
+    def _offset(
+        self, values: Sequence[Affine | RegisterOffset], what: str
+    ) -> Affine | RegisterOffset:
         first = values[0]
         if isinstance(first, Affine):
             return self._affine(values, what)

@@ -12,7 +12,7 @@ class _Attributes(abc.ABCMeta):
     """The class of such classes. Fields of a dataclass that a call leaves out are None, as kernels
     may set them later; class attributes without annotation are set by keyword."""
 
-    def __call__(cls, *values: Any, **named: Any) -> Any:
+    def __call__(cls, *values: object, **named: object) -> Any:
         signature = inspect.signature(cls.__init__)  # type: ignore[misc]
         plain = {
             name: named.pop(name)
@@ -49,7 +49,7 @@ class NKIObject(metaclass=_Attributes):
     are not given have the class's value, or None.
     """
 
-    def __init__(self, *values: Any, **named: Any) -> None:
+    def __init__(self, *values: object, **named: object) -> None:
         names = [
             name for kind in reversed(type(self).__mro__) for name in inspect.get_annotations(kind)
         ]

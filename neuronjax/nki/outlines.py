@@ -94,7 +94,7 @@ class Outlines:
             raise NotUniformError(what.format(self._instructions[place].mnemonic))
 
     def _outline(self, instruction: Instruction) -> int:
-        kind: Any = type(instruction)
+        kind = type(instruction)
         operands, others, flags = _fields(kind)
         outline = (
             kind,
@@ -106,7 +106,7 @@ class Outlines:
             rows.starts.append(len(rows.values))
         return self._number(outline)
 
-    def _of(self, value: Any) -> Hashable:
+    def _of(self, value: Hashable) -> Hashable:
         """The outline of a field; what it leaves out is added to the rows."""
         if isinstance(value, Access):
             self._tiles.values.append(self._buffers[value.buffer.name])
@@ -154,7 +154,7 @@ def _form(buffer: Buffer) -> Hashable:
 _FORM = tuple(entry.name for entry in dataclasses.fields(Buffer) if entry.name != "name")
 
 
-def _fields_of(kind: Any) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+def _fields_of(kind: type[Instruction]) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     operands = tuple(name for name, _, _ in operand_fields(kind))
     names = [entry.name for entry in dataclasses.fields(kind) if entry.name not in operands]
     others = tuple(name for name in names if name not in FLAGS)

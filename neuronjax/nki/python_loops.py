@@ -12,7 +12,6 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
-from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class Iteration:
 
     frame: FrameType
     loop: ForLoop
-    values: tuple[Any, ...]
+    values: tuple[object, ...]
 
     @property
     def line(self) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from neuronjax.nki import isa
 from neuronjax.nki.arguments import last_axes
@@ -108,7 +107,7 @@ def _count(x: Tensor, axis: Axis) -> int:
 
 _OPERATORS = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "multiply"}
 
-FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+FUNCTIONS: Mapping[str, Callable[..., Tensor]] = {
     **{name: functools.partial(_reduced, operator) for name, operator in _OPERATORS.items()},
     "all": is_every,
     **{

@@ -7,7 +7,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import NoReturn, ParamSpec, TypeVar
 
 from neuronjax.errors import (
     KernelError,
@@ -24,11 +24,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def refusing(name: str, reason: str) -> Callable[..., Any]:
+def refusing(name: str, reason: str) -> Callable[..., NoReturn]:
     """A function that raises ``UnsupportedProgramError`` with the kernel's line; `name` is whole,
     such as `nki.isa.sendrecv`."""
 
-    def refuse(*arguments: Any, **keywords: Any) -> None:
+    def refuse(*arguments: object, **keywords: object) -> NoReturn:
         raise UnsupportedProgramError(f"{current().line()}: {name} is not built: {reason}.")
 
     return refuse
@@ -75,7 +75,7 @@ def _said(error: Exception) -> str:
 
 
 def misfit(
-    signature: inspect.Signature, positional: Sequence[Any], keywords: Mapping[str, Any]
+    signature: inspect.Signature, positional: Sequence[object], keywords: Mapping[str, object]
 ) -> str | None:
     """What is wrong with the arguments of a call, with the parameter that is nearest to an unknown
     one; None: nothing."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NoReturn
 
 from neuronjax.errors import KernelError, UnsupportedProgramError, did_you_mean, quoted
 from neuronjax.nki.loop_marks import LoopMarks
@@ -65,13 +65,13 @@ class NkiInstruction:
         trace.remarks[_NOTE] = None
         return self
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> NoReturn:
         """KernelError: it is used as the tile that it writes to."""
         if name.startswith("_"):
             raise AttributeError(name)
         raise self._no_tile(f"has no {name!r}")
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> NoReturn:
         raise self._no_tile("has no elements")
 
     def _no_tile(self, what: str) -> KernelError:
@@ -81,7 +81,7 @@ class NkiInstruction:
         )
 
 
-def edges_of(schedule: Any) -> Edges:
+def edges_of(schedule: object) -> Edges:
     """The dependencies of `with_schedule`: pairs of a name, and of a name or several that it
     depends on. ``KernelError``: these are no such pairs."""
     pairs = list(schedule) if isinstance(schedule, Iterable) else [None]
@@ -90,7 +90,7 @@ def edges_of(schedule: Any) -> Edges:
     return edges
 
 
-def _edge(pair: Any) -> tuple[str, tuple[str, ...]]:
+def _edge(pair: object) -> tuple[str, tuple[str, ...]]:
     if isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2:
         consumer, producers = pair
         names = (producers,) if isinstance(producers, str) else tuple(producers)
@@ -102,7 +102,7 @@ def _edge(pair: Any) -> tuple[str, tuple[str, ...]]:
     )
 
 
-def _check_order(edges: Mapping[str, tuple[str, ...]], schedule: Any) -> None:
+def _check_order(edges: Mapping[str, tuple[str, ...]], schedule: object) -> None:
     """KernelError: an instruction depends on itself."""
     for name in edges:
         if name in _all_before(edges, name):

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from neuronjax.display import Displayed, Table, counted, duration, percent
 from neuronjax.errors import KernelError, NeuronError
@@ -25,7 +24,7 @@ _ROW, _LABELS, _BARS = 22, 260, 420
 class Point:
     """The values of one combination, and the kernel's time; or why there is none."""
 
-    values: Mapping[str, Any]
+    values: Mapping[str, object]
     time: Timeline | None
     reason: str = ""
 

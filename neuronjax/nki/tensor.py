@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from neuronjax.errors import OutOfBoundsError, UnsupportedProgramError
 from neuronjax.nki.constants import MemoryRegion
@@ -59,7 +59,7 @@ class Tensor(Views):
         """
         return bool(refuse_truth(self)) if self.storage.on_chip and self.size == 1 else True
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> NoReturn:
         """UnknownNameError: it has no such attribute; the text names the nearest, or what to use in
         the place of one of numpy."""
         if name.startswith("_"):
@@ -87,7 +87,7 @@ class Tensor(Views):
         """The number of its elements."""
         return math.prod(self.shape)
 
-    def __getitem__(self, index: Any) -> Tensor:
+    def __getitem__(self, index: object) -> Tensor:
         """A slice of it. Integers keep dimension 0 of a tile and drop any other, except that a tile
         keeps two dimensions, as instructions need: `tile[:, 3]` has one column; and a tensor in HBM
         keeps one.
@@ -130,7 +130,7 @@ class Tensor(Views):
             offset=offset,
         )
 
-    def _slice(self, axis: int, entry: Any) -> tuple[int, int, int]:
+    def _slice(self, axis: int, entry: object) -> tuple[int, int, int]:
         """Start, size and step of a slice, or of one element, of a dimension."""
         size = self.shape[axis]
         start, stop, step = bounds(entry, size)

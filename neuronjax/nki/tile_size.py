@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar, NoReturn
 
 from neuronjax.machine.chips import CHIPS
 from neuronjax.machine.specs import CoreSpec
@@ -30,7 +30,7 @@ class TileSize:
     #: Bytes.
     sbuf_min_align: ClassVar[int] = 1
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> NoReturn:
         """UnknownNameError: there is no such limit."""
         if name.startswith("_"):
             raise AttributeError(name)

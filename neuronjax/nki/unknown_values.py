@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.nki.tracing import current, is_tracing
 
 
 def _refused(what: str, instead: str) -> Callable[..., Any]:
-    def refuse(self: Any, *others: Any, **keywords: Any) -> Any:
+    def refuse(self: object, *others: object, **keywords: object) -> NoReturn:
         place = f"{current().line()}: " if is_tracing() else ""
         raise UnsupportedProgramError(
             f"{place}{self!r} {what}, as its values are not known when the kernel is traced; use "

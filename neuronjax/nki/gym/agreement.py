@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 _RTOL: Mapping[int, float] = {8: 1e-4, 4: 1e-4, 2: 2e-2, 1: 0.125}
 """Bytes of the narrower of two floating-point types -> the share of a number that results may be
@@ -75,7 +75,7 @@ class Agreement:
 
 
 def agreements(
-    results: Sequence[np.ndarray], expected: Sequence[Any], bounds: Bounds
+    results: Sequence[np.ndarray], expected: Sequence[ArrayLike], bounds: Bounds
 ) -> tuple[Agreement, ...]:
     """Each result beside the expected one at its place; one that one side lacks has a `reason`."""
     wanted = [np.asarray(value) for value in expected]

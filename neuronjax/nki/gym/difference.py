@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from neuronjax.display import Displayed, Table, duration
 from neuronjax.errors import shown_line
+from neuronjax.nki.gym.evaluation import Document
 
 LEAST_CHANGE = 0.005
 """The share of itself by which a counter has to change to be shown."""
@@ -19,15 +19,15 @@ _TIMES = ("device_ns", "kernel_ns", "essential_ns")
 class Difference(Displayed):
     """Two evaluations, as JSON has them."""
 
-    before: Mapping[str, Any]
-    after: Mapping[str, Any]
+    before: Document
+    after: Document
 
     @property
-    def sides(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    def sides(self) -> tuple[Document, Document]:
         """Both."""
         return self.before, self.after
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Document:
         """Both evaluations, and the numbers of each that differ."""
         return {
             "before": dict(self.before),

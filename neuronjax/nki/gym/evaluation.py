@@ -10,10 +10,11 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
+from numpy.typing import ArrayLike
 
 from neuronjax.display import Displayed, Table, duration, nbytes, percent
 from neuronjax.emulate.core import DataflowOrder, Order, ProgramOrder
@@ -32,6 +33,9 @@ from neuronjax.program.operand import Kind
 from neuronjax.program.verify import verify
 from neuronjax.timing.calibration import CALIBRATION
 from neuronjax.timing.schedule import schedule
+
+Document: TypeAlias = dict[str, Any]
+"""An object of JSON: evaluations, or what a process is asked or hands on."""
 
 OK, WRONG, RACE, REFUSED, FAILED, ENDED = "ok", "wrong", "race", "refused", "failed", "ended"
 STATUSES: Mapping[str, str] = {
@@ -132,7 +136,7 @@ class Evaluation(Displayed):
         """Its time on the device; infinite if it is not known."""
         return math.inf if self.times is None else self.times.device_ns
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Document:
         """Plain dictionaries and lists; what is not finite is None. The same in every run."""
         derived = {}
         if self.times is not None:
@@ -143,7 +147,7 @@ class Evaluation(Displayed):
             document["times"] |= derived
         for row, agreement in zip(document["values"], self.values, strict=True):
             row["agrees"] = agreement.agrees
-        plain: dict[str, Any] = _finite(document)
+        plain: Document = _finite(document)
         return plain
 
     def parts(self) -> Iterator[str | Table]:
@@ -160,7 +164,7 @@ class Evaluation(Displayed):
             yield "\n".join((*(f"assumed: {what}" for what in self.assumed), *self.notes))
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> Any:
     if isinstance(value, Mapping):
         return {name: _finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -195,8 +199,8 @@ def _line(line: SlowLine) -> tuple[str, ...]:
 
 def evaluate(
     kernel: Callable[..., object],
-    reference: Callable[..., object] | Sequence[Any] | np.ndarray | None,
-    inputs: Sequence[Any] | Mapping[str, Any],
+    reference: Callable[..., object] | Sequence[ArrayLike] | np.ndarray | None,
+    inputs: Sequence[object] | Mapping[str, object],
     *,
     target: str | None = None,
     rtol: float | None = None,
@@ -238,7 +242,7 @@ def evaluate(
     return judge(traced.native, expected, arrays, Bounds(rtol, atol), notes)
 
 
-def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments(inputs: object) -> tuple[tuple[object, ...], dict[str, object]]:
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     if isinstance(inputs, Sequence) and not isinstance(inputs, str):
@@ -263,7 +267,7 @@ def described(error: BaseException) -> str:
 
 
 def expected_of(
-    reference: Any, positional: Sequence[Any], named: Mapping[str, Any]
+    reference: object, positional: Sequence[object], named: Mapping[str, object]
 ) -> list[np.ndarray] | None:
     """The arrays that a reference gives; None if there is none. Raises what it raises."""
     if reference is None:
@@ -379,6 +383,6 @@ def _memories(recorded: Profile) -> dict[str, Memory]:
     }
 
 
-def json_text(document: Any) -> str:
+def json_text(document: object) -> str:
     """JSON that is the same for equal documents, without numbers that JSON lacks."""
     return json.dumps(document, indent=1, sort_keys=True, allow_nan=False)

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 
@@ -88,8 +87,8 @@ def load(path: Path) -> ModuleType:
 class Task:
     """What kernels are to compute: their arguments, and the arrays that a reference gives."""
 
-    positional: tuple[Any, ...]
-    named: Mapping[str, Any]
+    positional: tuple[object, ...]
+    named: Mapping[str, object]
     #: None: values do not count.
     expected: tuple[np.ndarray, ...] | None
     bounds: Bounds

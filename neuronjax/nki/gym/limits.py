@@ -136,7 +136,7 @@ class Guard:
                 if isinstance(path, str | bytes) and not self._is_below(path, [self.folder]):
                     self._end(f"it changes what is outside its folder: {os.fsdecode(path)}")
 
-    def _check_opened(self, path: Any, mode: Any, flags: Any) -> None:
+    def _check_opened(self, path: object, mode: str | None, flags: object) -> None:
         if not isinstance(path, str | bytes | os.PathLike):
             return
         is_written = any(letter in (mode or "") for letter in "wax+") or bool(
@@ -153,7 +153,7 @@ class Guard:
         elif os.path.exists(path) and not self._is_below(path, [self.folder, *self.readable]):
             self._end(f"it reads what is not its own: {os.fsdecode(path)}")
 
-    def _is_below(self, path: Any, roots: Sequence[Path]) -> bool:
+    def _is_below(self, path: str | bytes | os.PathLike, roots: Sequence[Path]) -> bool:
         real = Path(os.fsdecode(os.path.realpath(path)))
         return any(real.is_relative_to(root) for root in roots)
 

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import jax
 import ml_dtypes
@@ -30,6 +30,7 @@ import numpy as np
 
 from neuronjax.nki.gym import evaluation, worker
 from neuronjax.nki.gym.agreement import Bounds
+from neuronjax.nki.gym.evaluation import Document
 from neuronjax.nki.gym.files import Task
 from neuronjax.nki.gym.limits import Limits, of_signal
 from neuronjax.nki.gym.worker import Candidate
@@ -125,7 +126,7 @@ class Trial:
     #: The file that has the values of the task; None: there are none.
     values: Path | None = None
 
-    def run(self) -> Iterator[tuple[int, dict[str, Any]]]:
+    def run(self) -> Iterator[tuple[int, Document]]:
         """The number of each candidate and its evaluation, in the order in which they end."""
         waiting = deque(range(len(self.candidates)))
         working: dict[int, tuple[int, Path, bool]] = {}
@@ -163,7 +164,7 @@ class Trial:
             self.limits.patience_seconds,
         )
 
-    def _judging(self, number: int, written: dict[str, Any]) -> Child:
+    def _judging(self, number: int, written: Document) -> Child:
         candidate = self.candidates[number]
         return start(
             lambda send: worker.judge(
@@ -172,7 +173,7 @@ class Trial:
             self.limits.patience_seconds,
         )
 
-    def _untraced(self, number: int, answer: dict[str, Any]) -> dict[str, Any]:
+    def _untraced(self, number: int, answer: Document) -> Document:
         """The evaluation of a candidate that has written no program: whatever its process says of
         itself, all is not well."""
         status, reason = answer.get("status"), answer.get("reason", "it hands on no program")
@@ -180,7 +181,7 @@ class Trial:
             status = evaluation.ENDED
         return self.candidates[number].fails(str(status), str(reason))
 
-    def _answer(self, number: int, child: Child) -> dict[str, Any]:
+    def _answer(self, number: int, child: Child) -> Document:
         """What a process has handed on, if it is whole; else why it is not."""
         reason = child.reason or "it ended its process before it was done"
         with contextlib.suppress(ValueError):
@@ -204,7 +205,7 @@ def read_task(path: Path, values: Path, limits: Limits) -> Task | str:
     return answer
 
 
-def _shapes(asked: dict[str, Any]) -> Task:
+def _shapes(asked: Document) -> Task:
     arrays = tuple(
         jax.ShapeDtypeStruct(tuple(shape), getattr(ml_dtypes, name, None) or np.dtype(name))
         for shape, name in asked["shapes"]

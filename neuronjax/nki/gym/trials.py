@@ -9,11 +9,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from neuronjax.display import Displayed, Table, counted, duration, percent
 from neuronjax.errors import ConfigurationError, NeuronError, shown_line
-from neuronjax.nki.gym.evaluation import OK, STATUSES
+from neuronjax.nki.gym.evaluation import OK, STATUSES, Document
 from neuronjax.nki.gym.limits import Limits
 from neuronjax.nki.targets import chip_of
 
@@ -33,10 +32,10 @@ class Trials(Displayed):
 
     target: str
     limits: Limits
-    evaluations: Sequence[Mapping[str, Any]]
+    evaluations: Sequence[Document]
 
     @property
-    def best(self) -> list[Mapping[str, Any]]:
+    def best(self) -> list[Document]:
         """The evaluations, best first: those that are ok by time, where it is known before where it
         assumes trips of loops, then the others by status."""
         order = list(STATUSES)
@@ -50,7 +49,7 @@ class Trials(Displayed):
             ),
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Document:
         """All of it, the same in every run."""
         return {
             "target": self.target,
@@ -74,12 +73,12 @@ class Trials(Displayed):
             yield Table([*map(_why, others[:MOST_ROWS])], head=("kernel", "status", "why"))
 
 
-def _time(row: Mapping[str, Any]) -> float:
+def _time(row: Document) -> float:
     times = row["times"]
     return math.inf if times is None else float(times["device_ns"])
 
 
-def _row(number: int, row: Mapping[str, Any]) -> tuple[str, ...]:
+def _row(number: int, row: Document) -> tuple[str, ...]:
     times, values = row["times"], row["values"]
     bound = f"{times['bound']} x{times['distance']:.2f}" if times["distance"] else times["bound"]
     error = max((value["share_of_bound"] for value in values), default=0.0)
@@ -89,19 +88,19 @@ def _row(number: int, row: Mapping[str, Any]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _shown_time(row: Mapping[str, Any]) -> str:
+def _shown_time(row: Document) -> str:
     shown = duration(row["times"]["device_ns"])
     return f"{shown}, assumed" if row["assumed"] else shown
 
 
-def _costliest(row: Mapping[str, Any]) -> str:
+def _costliest(row: Document) -> str:
     if not row["lines"]:
         return ""
     line, whole = row["lines"][0], row["times"]["kernel_ns"]
     return f"{Path(line['line']).name} {percent(line['time_ns'], whole)}"
 
 
-def _why(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _why(row: Document) -> tuple[str, ...]:
     reason = row["reason"].partition("\n")[0]
     short = reason if len(reason) <= _MOST_WORDS else f"{reason[:_MOST_WORDS]}…"
     return shown_line(row["kernel"]), row["status"], short
@@ -112,7 +111,7 @@ def evaluate_files(
     task: str | Path | None = None,
     *,
     shapes: Sequence[Shape] = (),
-    values: Mapping[str, Any] | None = None,
+    values: Mapping[str, object] | None = None,
     target: str | None = None,
     processes: int = 1,
     limits: Limits | None = None,
@@ -150,7 +149,7 @@ def evaluate_files(
         text=True,
         check=False,
     )
-    answers: dict[int, Mapping[str, Any]] = {}
+    answers: dict[int, Document] = {}
     for line in done.stdout.splitlines():
         answer = json.loads(line)
         if isinstance(answer, dict):

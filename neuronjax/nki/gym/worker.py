@@ -24,7 +24,7 @@ from neuronjax.errors import NeuronError
 from neuronjax.nki.arrays import is_array
 from neuronjax.nki.calls import call
 from neuronjax.nki.gym import evaluation
-from neuronjax.nki.gym.evaluation import Evaluation, described
+from neuronjax.nki.gym.evaluation import Document, Evaluation, described
 from neuronjax.nki.gym.files import Place, Task, kernel_at, task_at
 from neuronjax.nki.gym.limits import Guard, Limits, limit, out_of_memory, readable_roots
 from neuronjax.nki.gym.sandbox import confine
@@ -42,7 +42,7 @@ class Candidate:
         """Where it is."""
         return Place.of(self.text)
 
-    def fails(self, status: str, reason: str) -> dict[str, Any]:
+    def fails(self, status: str, reason: str) -> Document:
         """Its evaluation where nothing but a reason is known."""
         document = Evaluation(kernel=self.text, target=self.target, status=status, reason=reason)
         return document.to_json()
@@ -106,7 +106,7 @@ def _said(status: str, reason: str) -> bytes:
 def judge(
     candidate: Candidate,
     task: Task | Path,
-    written: dict[str, Any],
+    written: Document,
     limits: Limits,
     send: Callable[[bytes], None],
 ) -> bytes:
@@ -144,5 +144,5 @@ def _into(folder: Path) -> None:
     os.dup2(output, 2)
 
 
-def _shape_of(leaf: Any) -> Any:
+def _shape_of(leaf: Any) -> object:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if is_array(leaf) else leaf

@@ -26,7 +26,7 @@ _MODES = ("auto", "jax", "torch", "trace", "simulation", "baremetal", "benchmark
 
 
 def jit(
-    function: Callable[..., Any] | None = None,
+    function: Callable[..., object] | None = None,
     mode: str = "auto",
     *,
     platform_target: str | None = None,
@@ -48,12 +48,12 @@ def jit(
     return mark_kernel(function, mode, platform_target)
 
 
-def trace(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+def trace(function: Callable[..., object] | None = None, **options: object) -> Any:
     """Marks a function as a kernel."""
     return jit if function is None else jit(function)
 
 
-def simulate_kernel(kernel: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+def simulate_kernel(kernel: Callable[..., object], *arguments: object, **keywords: object) -> Any:
     """The results of a kernel for arrays of numpy, by the emulator."""
     return simulate(mark_kernel(kernel) if not isinstance(kernel, LegacyKernel) else kernel)(
         *arguments, **keywords

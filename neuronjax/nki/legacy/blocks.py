@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from neuronjax.errors import OutOfBoundsError, UnsupportedProgramError, quoted
 from neuronjax.nki import tiles
 from neuronjax.nki.legacy.lives import Declaration, lives
@@ -29,7 +27,7 @@ class Blocks:
         block_tile = Tile.of(lives().block(self._declaration, block))
         return block_tile._with(declaration=self._declaration.number)
 
-    def _split(self, index: Any) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+    def _split(self, index: object) -> tuple[tuple[int, ...], tuple[object, ...]]:
         entries = index if isinstance(index, tuple) else (index,)
         sizes = self._declaration.blocks
         block = entries[: len(sizes)]
@@ -47,13 +45,13 @@ class Blocks:
                 )
         return numbers, entries[len(sizes) :] or (...,)
 
-    def __getitem__(self, index: Any) -> Tile:
+    def __getitem__(self, index: object) -> Tile:
         block, rest = self._split(index)
         if self._home is None:
             return self._block(block)[rest]
         return self._reloaded(block, rest)
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: object, value: object) -> None:
         block, rest = self._split(index)
         if self._home is None:
             assign(self._block(block)[rest], value)
@@ -61,7 +59,7 @@ class Blocks:
         self._save(block, rest, value)
 
     def _part(
-        self, block: tuple[int, ...], rest: tuple[Any, ...]
+        self, block: tuple[int, ...], rest: tuple[object, ...]
     ) -> tuple[Tensor, tuple[object, ...]]:
         """What lies in HBM of a part of a block, and by what it is known."""
         assert self._home is not None
@@ -72,7 +70,7 @@ class Blocks:
         key = (self._declaration.number, part.offset, part.shape, part.strides)
         return plain_view(part), key
 
-    def _reloaded(self, block: tuple[int, ...], rest: tuple[Any, ...]) -> Tile:
+    def _reloaded(self, block: tuple[int, ...], rest: tuple[object, ...]) -> Tile:
         alive = lives()
         alive.arrive()
         part, key = self._part(block, rest)
@@ -83,7 +81,7 @@ class Blocks:
             alive.reloaded += known.size * known.dtype.storage_bits // 8
         return Tile.of(known)
 
-    def _save(self, block: tuple[int, ...], rest: tuple[Any, ...], value: Any) -> None:
+    def _save(self, block: tuple[int, ...], rest: tuple[object, ...], value: object) -> None:
         alive = lives()
         alive.arrive()
         part, key = self._part(block, rest)

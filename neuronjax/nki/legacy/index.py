@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import NoReturn, TypeAlias
 
 from neuronjax.errors import UnsupportedProgramError, quoted
 from neuronjax.nki.refusal import checked
@@ -29,7 +29,7 @@ class Index:
     def __repr__(self) -> str:
         return f"an index of shape {self.shape}"
 
-    def __getitem__(self, entries: Any) -> Index:
+    def __getitem__(self, entries: object) -> Index:
         """With new dimensions of size 1, as `[:, None]` makes them; or some of its places."""
         factors: list[int] = []
         sizes: list[int] = []
@@ -127,7 +127,7 @@ class Index:
             f"{current().line()}: {self!r} takes no {what}: indices are affine; use {instead}."
         )
 
-    def _not_affine(self, other: object) -> Any:
+    def _not_affine(self, other: object) -> NoReturn:
         raise self._refused(
             f"products, quotients or remainders by {quoted(other)}",
             "sums of loop variables and nl.arange times integers",
@@ -193,6 +193,10 @@ class Mask:
         return [(low, max(low, high)) for low, high in limits]
 
 
+Predicate: TypeAlias = Mask | bool | None
+"""What a kernel passes as `mask`; None holds everywhere."""
+
+
 def as_mask(value: object) -> Mask:
     """What a kernel passes as `mask`; ``UnsupportedProgramError`` for what is none."""
     if isinstance(value, Mask):
@@ -217,7 +221,7 @@ def arange(start: int, stop: int | None = None, step: int = 1) -> Index:
 class Mgrid:
     """`nl.mgrid[0:128, 0:512]`: an index for each dimension, also by the names p, x, y, z and w."""
 
-    def __getitem__(self, entries: Any) -> Grid:
+    def __getitem__(self, entries: slice | tuple[slice, ...]) -> Grid:
         slices = entries if isinstance(entries, tuple) else (entries,)
         made = []
         for dim, entry in enumerate(slices):

@@ -14,7 +14,7 @@ from neuronjax.errors import UnsupportedProgramError, quoted
 from neuronjax.nki import isa, tiles
 from neuronjax.nki.arguments import last_axes
 from neuronjax.nki.constants import OPERATORS, MemoryRegion
-from neuronjax.nki.dtypes import element_type
+from neuronjax.nki.dtypes import DType, element_type
 from neuronjax.nki.elementwise import broadcast_operands
 from neuronjax.nki.isa import dge_mode as dge_mode
 from neuronjax.nki.isa import engine as engine
@@ -22,9 +22,9 @@ from neuronjax.nki.isa import get_nc_version as get_nc_version
 from neuronjax.nki.isa import nc_version as nc_version
 from neuronjax.nki.isa import oob_mode as oob_mode
 from neuronjax.nki.isa import reduce_cmd as reduce_cmd
-from neuronjax.nki.legacy.index import Index
+from neuronjax.nki.legacy.index import Index, Mask, Predicate
 from neuronjax.nki.legacy.lives import lives
-from neuronjax.nki.legacy.operands import apply_masked
+from neuronjax.nki.legacy.operands import Masked, apply_masked
 from neuronjax.nki.legacy.products import product
 from neuronjax.nki.legacy.tile import Tile
 from neuronjax.nki.refusal import misfit, unknown
@@ -122,12 +122,12 @@ _signatures = {
 
 
 @functools.cache
-def _function(name: str) -> Callable[..., Any]:
+def _function(name: str) -> Callable[..., Masked | None]:
     signature = _signatures[name]
     takes_dst = "dst" in signature.parameters
     known = set(PRESENT[name].replace("=", ", ").split(", "))
 
-    def call(*arguments: Any, **keywords: Any) -> Any:
+    def call(*arguments: object, **keywords: object) -> Masked | None:
         lives().arrive()
         wrong = misfit(signature, arguments, keywords)
         if wrong is not None:
@@ -151,7 +151,7 @@ def _function(name: str) -> Callable[..., Any]:
     return call
 
 
-def _written(name: str, dtype: Any, known: set[str], **given: Any) -> Tensor:
+def _written(name: str, dtype: DType, known: set[str], **given: Any) -> Tensor:
     """The result of an instruction of the present dialect, which writes to a tile of its own."""
     instruction = getattr(isa, name)
     if "dst" in given:
@@ -171,7 +171,7 @@ def _written(name: str, dtype: Any, known: set[str], **given: Any) -> Tensor:
     return result
 
 
-def _product(given: Arguments, mask: Any) -> Any:
+def _product(given: Arguments, mask: Predicate) -> Masked | None:
     stationary, moving = given.pop("stationary"), given.pop("moving")
 
     def multiply(x: Tensor, y: Tensor) -> Tensor:
@@ -187,18 +187,23 @@ def _product(given: Arguments, mask: Any) -> Any:
 
 
 def memset(
-    shape: Sequence[int], value: Any, dtype: Any, *, mask: Any = None, engine: Any = None
+    shape: Sequence[int],
+    value: float,
+    dtype: DType,
+    *,
+    mask: Predicate = None,
+    engine: engine | None = None,
 ) -> Tile:
     """A tile of one value."""
     lives().arrive()
     sizes = tuple(map(int, shape))
     result = tiles.ndarray(sizes if len(sizes) > 1 else (*sizes, 1), dtype)
-    chosen = {} if engine is None else {"engine": engine}
+    chosen: dict[str, Any] = {} if engine is None else {"engine": engine}
     isa.memset(result, value, **chosen)
     return Tile.of(result)
 
 
-def iota(expr: Any, dtype: Any, *, mask: Any = None) -> Tile:
+def iota(expr: Index, dtype: DType, *, mask: Predicate = None) -> Tile:
     """A tile with the values of an index expression."""
     lives().arrive()
     if not isinstance(expr, Index):
@@ -213,8 +218,13 @@ def iota(expr: Any, dtype: Any, *, mask: Any = None) -> Tile:
 
 
 def affine_select(
-    pred: Any, on_true_tile: Any, on_false_value: Any, *, mask: Any = None, dtype: Any = None
-) -> Any:
+    pred: Mask,
+    on_true_tile: Masked,
+    on_false_value: float,
+    *,
+    mask: Predicate = None,
+    dtype: DType = None,
+) -> Masked:
     """The elements of a tile where a predicate about its places holds, else a number."""
     lives().arrive()
     conditions: tuple[Index, ...] = getattr(pred, "conditions", ())

@@ -7,19 +7,22 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
+
 from neuronjax.errors import KernelError, quoted
 from neuronjax.nki.legacy import language as nl
 from neuronjax.nki.legacy.kernel import LegacyKernel, mark_kernel
+from neuronjax.nki.legacy.language import Declared
 
 __all__ = ["nki_call"]
 
 
 def nki_call(
-    function: Callable[..., Any],
-    *inputs: Any,
-    out_shape: Any,
+    function: Callable[..., object],
+    *inputs: object,
+    out_shape: jax.ShapeDtypeStruct | Sequence[jax.ShapeDtypeStruct],
     grid: int | tuple[int, ...] = (),
-    **options: Any,
+    **options: object,
 ) -> Any:
     """What a kernel, marked or not, writes to the arrays behind its `inputs`: one for each shape
     and dtype in `out_shape`, a tuple or a single one, as the result is. Options of the Neuron
@@ -41,14 +44,18 @@ def nki_call(
     return results[0] if is_one else results
 
 
-def _returning(function: Callable[..., Any], shapes: Sequence[Any]) -> Callable[..., Any]:
+def _returning(
+    function: Callable[..., object], shapes: Sequence[jax.ShapeDtypeStruct]
+) -> Callable[..., tuple[Declared, ...]]:
     """A kernel that makes its results, lets `function` write to them, and returns them."""
-    inner: Any = function.func if isinstance(function, functools.partial) else function
+    inner: Callable[..., object] = (
+        function.func if isinstance(function, functools.partial) else function
+    )
     if isinstance(inner, LegacyKernel):
         inner = inspect.unwrap(inner.function)
 
     @functools.wraps(inner)
-    def call(*inputs: Any) -> tuple[Any, ...]:
+    def call(*inputs: object) -> tuple[Declared, ...]:
         results = [
             nl.ndarray(shape.shape, dtype=shape.dtype, buffer=nl.shared_hbm) for shape in shapes
         ]

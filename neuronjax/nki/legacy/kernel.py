@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -30,7 +30,7 @@ class LegacyKernel(Kernel[Any]):
     #: What a call with arrays does: run the kernel in JAX's program, or at once.
     mode: str = "auto"
 
-    def __getitem__(self, grid: Any) -> LegacyKernel:
+    def __getitem__(self, grid: int | tuple[int, ...]) -> LegacyKernel:
         """The kernel with so many programs, which run one after the other on one core."""
         programs = grid if isinstance(grid, tuple) else (grid,)
         if not all(isinstance(count, int) and count > 0 for count in programs):
@@ -50,7 +50,9 @@ class LegacyKernel(Kernel[Any]):
         return super().__call__(*arguments, **keywords)
 
 
-def mark_kernel(function: Callable[..., Any], mode: str = "auto", target: str | None = None) -> Any:
+def mark_kernel(
+    function: Callable[..., object], mode: str = "auto", target: str | None = None
+) -> LegacyKernel:
     """A function as a kernel of NKI 0.x."""
     if isinstance(function, LegacyKernel):
         return dataclasses.replace(function, mode=mode)
@@ -58,11 +60,11 @@ def mark_kernel(function: Callable[..., Any], mode: str = "auto", target: str | 
     return LegacyKernel(_traceable(checked.function, ()), target=target, mode=mode)
 
 
-def _traceable(function: Callable[..., Any], grid: tuple[int, ...]) -> Callable[..., Any]:
+def _traceable(function: Callable[..., object], grid: tuple[int, ...]) -> Callable[..., object]:
     """A function of tensors of the present dialect that writes what a kernel of NKI 0.x means."""
 
     @functools.wraps(function)
-    def traced(*arguments: Any, **keywords: Any) -> Any:
+    def traced(*arguments: object, **keywords: object) -> object:
         trace = current()
         begin = _Beginning(trace)
         given, named = jax.tree.map(_as_tile, (arguments, keywords))
@@ -79,15 +81,20 @@ def _traceable(function: Callable[..., Any], grid: tuple[int, ...]) -> Callable[
     return traced
 
 
-def _as_plain(value: Any) -> Any:
+def _as_plain(value: object) -> object:
     return plain_view(value) if isinstance(value, Tensor) else value
 
 
-def _as_tile(value: Any) -> Any:
+def _as_tile(value: object) -> object:
     return Tile.of(value) if isinstance(value, Tensor) else value
 
 
-def _run(function: Callable[..., Any], arguments: Any, keywords: Any, lives: Lives) -> Any:
+def _run(
+    function: Callable[..., object],
+    arguments: Sequence[object],
+    keywords: Mapping[str, object],
+    lives: Lives,
+) -> object:
     token = living.set_lives(lives)
     try:
         if not lives.grid:
@@ -97,7 +104,12 @@ def _run(function: Callable[..., Any], arguments: Any, keywords: Any, lives: Liv
         living.reset_lives(token)
 
 
-def _run_programs(function: Callable[..., Any], arguments: Any, keywords: Any, lives: Lives) -> Any:
+def _run_programs(
+    function: Callable[..., object],
+    arguments: Sequence[object],
+    keywords: Mapping[str, object],
+    lives: Lives,
+) -> object:
     """All programs of a grid, as iterations of a loop."""
     trace, returned = lives.trace, None
     marks = LoopMarks(line_of(function), is_affine=True)

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,10 +15,10 @@ from neuronjax.nki import elementwise, isa, language, reductions, tiles
 from neuronjax.nki.constants import OPERATORS, MemoryRegion, Operator
 from neuronjax.nki.dtypes import DType, element_type
 from neuronjax.nki.legacy.blocks import Blocks
-from neuronjax.nki.legacy.index import Mgrid
+from neuronjax.nki.legacy.index import Mgrid, Predicate
 from neuronjax.nki.legacy.index import arange as arange
 from neuronjax.nki.legacy.lives import lives
-from neuronjax.nki.legacy.operands import Nothing, apply_masked, operator_of
+from neuronjax.nki.legacy.operands import Masked, Nothing, Operand, apply_masked, operator_of
 from neuronjax.nki.legacy.products import product
 from neuronjax.nki.legacy.tile import Tile, arithmetic
 from neuronjax.nki.legacy.writing import LoopReduced
@@ -38,6 +38,12 @@ tile_size = TileSize()
 sequential_range = loop_range
 mgrid = Mgrid()
 tensor = Tensor
+
+
+Declared: TypeAlias = Tile | Blocks
+"""What a kernel declares: a tile, or tiles of blocks."""
+Memory: TypeAlias = MemoryRegion | str | None
+"""A memory as `buffer` names it; None is SBUF."""
 
 
 class Limits:
@@ -98,11 +104,11 @@ def ndarray(
     shape: Sequence[int],
     dtype: DType = "float32",
     *,
-    buffer: Any = None,
+    buffer: Memory = None,
     name: str = "",
-    init_value: Any = None,
-    **options: Any,
-) -> Any:
+    init_value: float | None = None,
+    **options: object,
+) -> Declared:
     """A tensor; sizes before `nl.par_dim(…)`, or before the first one, are of blocks."""
     fill = None if init_value is None else float(init_value)
     return _declared(shape, dtype, buffer, name, fill)
@@ -110,13 +116,13 @@ def ndarray(
 
 def full(
     shape: Sequence[int],
-    fill_value: Any,
+    fill_value: float,
     dtype: DType,
     *,
-    buffer: Any = None,
+    buffer: Memory = None,
     name: str = "",
     lazy_initialization: bool = False,
-) -> Any:
+) -> Declared:
     """A tensor of one value."""
     return _declared(shape, dtype, buffer, name, float(fill_value))
 
@@ -125,34 +131,38 @@ def zeros(
     shape: Sequence[int],
     dtype: DType,
     *,
-    buffer: Any = None,
+    buffer: Memory = None,
     name: str = "",
     lazy_initialization: bool = False,
-) -> Any:
+) -> Declared:
     """A tensor of zeros; the first product that is added to it in PSUM begins the sum."""
     return _declared(shape, dtype, buffer, name, 0.0)
 
 
 def ones(
-    shape: Sequence[int], dtype: DType, *, buffer: Any = None, name: str = "", **options: Any
-) -> Any:
+    shape: Sequence[int], dtype: DType, *, buffer: Memory = None, name: str = "", **options: object
+) -> Declared:
     """A tensor of ones."""
     return _declared(shape, dtype, buffer, name, 1.0)
 
 
-def zeros_like(x: Any, dtype: DType = None, *, buffer: Any = None, name: str = "") -> Any:
+def zeros_like(
+    x: Declared, dtype: DType = None, *, buffer: Memory = None, name: str = ""
+) -> Declared:
     """A tensor of zeros of the shape of another."""
     return _declared(x.shape, dtype or x.dtype, buffer, name, 0.0)
 
 
-def empty_like(x: Any, dtype: DType = None, *, buffer: Any = None, name: str = "") -> Any:
+def empty_like(
+    x: Declared, dtype: DType = None, *, buffer: Memory = None, name: str = ""
+) -> Declared:
     """A tensor of the shape of another."""
     return _declared(x.shape, dtype or x.dtype, buffer, name, None)
 
 
 def _declared(
-    shape: Sequence[int], dtype: DType, buffer: Any, name: str, fill: float | None
-) -> Any:
+    shape: Sequence[int], dtype: DType, buffer: Memory, name: str, fill: float | None
+) -> Declared:
     alive = lives()
     region = MemoryRegion.sbuf if buffer is None else getattr(buffer, "region", buffer)
     region = MemoryRegion.private_hbm if region == "hbm" else MemoryRegion(region)
@@ -207,13 +217,13 @@ def _constant(values: np.ndarray) -> Tensor:
     return tiles.shared_constant(values)
 
 
-def shared_constant(constant: Any, dtype: DType = None, **options: Any) -> Tile:
+def shared_constant(constant: np.ndarray, dtype: DType = None, **options: object) -> Tile:
     """A tensor in HBM with the values of an array."""
     lives().arrive()
     return Tile.of(tiles.shared_constant(constant))
 
 
-def load(src: Any, *, mask: Any = None, dtype: DType = None, **options: Any) -> Any:
+def load(src: Masked, *, mask: Predicate = None, dtype: DType = None, **options: object) -> Masked:
     """A tile of SBUF with the values of a tensor in HBM."""
     return apply_masked(_load, src, mask=mask, dtype=dtype)
 
@@ -224,12 +234,12 @@ def _load(src: Tensor, dtype: DType = None) -> Tensor:
     return tiles.load(src, dtype)
 
 
-def store(dst: Any, value: Any, *, mask: Any = None, **options: Any) -> None:
+def store(dst: Masked, value: Operand, *, mask: Predicate = None, **options: object) -> None:
     """Writes a tile to a tensor in HBM."""
     apply_masked(_store, dst, value, mask=mask)
 
 
-def _store(dst: Tensor, value: Any) -> None:
+def _store(dst: Tensor, value: Tensor | float) -> None:
     if not isinstance(value, Tensor):
         value = tiles.full(dst.shape, value, dst.dtype)
     if dst.ndim < value.ndim and dst.size == value.size:
@@ -241,14 +251,19 @@ def _store(dst: Tensor, value: Any) -> None:
     tiles.store(dst, value)
 
 
-def copy(src: Any, *, mask: Any = None, dtype: DType = None, **options: Any) -> Any:
+def copy(src: Masked, *, mask: Predicate = None, dtype: DType = None, **options: object) -> Masked:
     """A tile of SBUF with the values of a tile."""
     return apply_masked(tiles.copy, src, mask=mask, dtype=dtype)
 
 
 def loop_reduce(
-    x: Any, op: Any, loop_indices: Sequence[Any], *, dtype: DType = None, mask: Any = None
-) -> Any:
+    x: Masked,
+    op: Operator | np.ufunc,
+    loop_indices: Sequence[object],
+    *,
+    dtype: DType = None,
+    mask: Predicate = None,
+) -> LoopReduced | Nothing:
     """What a tile is reduced to over all iterations of loops, for the tensor that it is assigned
     to."""
     alive = lives()
@@ -270,28 +285,32 @@ NEUTRAL: Mapping[str, float] = {
 """Operator of `nl.loop_reduce` -> the value that it begins with."""
 
 
-def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None) -> Any:
+def matmul(
+    x: Masked, y: Masked, *, transpose_x: bool = False, mask: Predicate = None
+) -> Masked | None:
     """x · y of tiles, or xᵀ · y; float32 in PSUM."""
     multiply = functools.partial(reductions.matmul, transpose_x=transpose_x)
     return product(multiply, x, y, mask, not transpose_x)
 
 
-def transpose(x: Any, *, dtype: DType = None, mask: Any = None) -> Any:
+def transpose(x: Masked, *, dtype: DType = None, mask: Predicate = None) -> Masked:
     """The transpose of a tile, in PSUM."""
     return apply_masked(reductions.transpose, x, mask=mask, dtype=dtype)
 
 
-def broadcast_to(src: Any, *, shape: Sequence[int]) -> Any:
+def broadcast_to(src: Masked, *, shape: Sequence[int]) -> Masked:
     """A tile with dimensions of size 1 repeated."""
     return apply_masked(elementwise.broadcast_to, src, tuple(shape))
 
 
-def where(condition: Any, x: Any, y: Any, *, dtype: DType = None, mask: Any = None) -> Any:
+def where(
+    condition: Masked, x: Operand, y: Operand, *, dtype: DType = None, mask: Predicate = None
+) -> Masked:
     """x where the condition is not 0, else y."""
     return apply_masked(elementwise.where, condition, x, y, mask=mask, dtype=dtype)
 
 
-def device_print(prefix: str, x: Any, *, mask: Any = None) -> None:
+def device_print(prefix: str, x: Masked, *, mask: Predicate = None) -> None:
     """Prints the values of a tensor when the kernel gets there."""
     apply_masked(functools.partial(tiles.device_print, prefix), x, mask=mask)
 
@@ -300,21 +319,27 @@ def device_print(prefix: str, x: Any, *, mask: Any = None) -> None:
 class Function(Operator):
     """An operator that is a function of tiles as well."""
 
-    compute: Callable[..., Any] = field(compare=False)
+    compute: Callable[..., Masked] = field(compare=False)
 
-    def __call__(self, *operands: Any, **options: Any) -> Any:
+    def __call__(self, *operands: object, **options: object) -> Masked:
         return self.compute(*operands, **options)
 
 
 def _binary(
-    name: str, x: Any, y: Any, *, dtype: DType = None, mask: Any = None, **options: Any
-) -> Any:
+    name: str,
+    x: Operand,
+    y: Operand,
+    *,
+    dtype: DType = None,
+    mask: Predicate = None,
+    **options: object,
+) -> Masked:
     return arithmetic(name, x, y, dtype, mask)
 
 
 def _elementwise(
-    function: Callable[..., Any], *operands: Any, mask: Any = None, **options: Any
-) -> Any:
+    function: Callable[..., Tensor], *operands: object, mask: Predicate = None, **options: object
+) -> Masked:
     return apply_masked(function, *operands, mask=mask, **options)
 
 
@@ -322,7 +347,7 @@ _REDUCTIONS = {"max": "maximum", "min": "minimum", "sum": "add", "prod": "multip
 _TWO = {name for name, function in elementwise.FUNCTIONS.items() if name in elementwise.BINARY}
 
 
-def _function(name: str) -> Any:
+def _function(name: str) -> Function:
     if name in _REDUCTIONS:
         reduce = functools.partial(_elementwise, reductions.FUNCTIONS[name])
         return Function(_REDUCTIONS[name], reduce)
@@ -333,7 +358,7 @@ def _function(name: str) -> Any:
     return Function(name, functools.partial(_elementwise, compute))
 
 
-FUNCTIONS: Mapping[str, Any] = {
+FUNCTIONS: Mapping[str, object] = {
     name: _function(name) if callable(present) else present
     for name, present in language.FUNCTIONS.items()
 }

@@ -30,12 +30,11 @@ class BenchmarkResult:
     nc_latency: Latency
 
 
-def _kernel(function: Callable[..., Any]) -> LegacyKernel:
-    kernel: LegacyKernel = mark_kernel(function, getattr(function, "mode", "auto"))
-    return kernel
+def _kernel(function: Callable[..., object]) -> LegacyKernel:
+    return mark_kernel(function, getattr(function, "mode", "auto"))
 
 
-def baremetal(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+def baremetal(function: Callable[..., object] | None = None, **options: Any) -> Any:
     """A kernel whose calls with arrays of numpy return such."""
     if function is None:
         return functools.partial(baremetal, **options)
@@ -49,7 +48,7 @@ class Measured:
         self.kernel, self._folder = kernel, folder
         self.benchmark_result = BenchmarkResult(Latency(float("nan")))
 
-    def __getitem__(self, grid: Any) -> Measured:
+    def __getitem__(self, grid: int | tuple[int, ...]) -> Measured:
         return Measured(self.kernel[grid], self._folder)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
@@ -64,11 +63,11 @@ class Measured:
 
 
 def benchmark(
-    function: Callable[..., Any] | None = None,
+    function: Callable[..., object] | None = None,
     *,
     warmup: int = 10,
     iters: int = 100,
-    **options: Any,
+    **options: object,
 ) -> Any:
     """A kernel that is measured when it is called; runs are alike, so `warmup` and `iters` have no
     effect."""
@@ -76,10 +75,10 @@ def benchmark(
 
 
 def profile(
-    function: Callable[..., Any] | None = None,
+    function: Callable[..., object] | None = None,
     *,
     working_directory: str = "profile",
-    **options: Any,
+    **options: object,
 ) -> Any:
     """A kernel whose calls also write a profile to `working_directory`."""
     if function is None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.nki.constants import OPERATORS, Operator
-from neuronjax.nki.legacy.index import as_mask
+from neuronjax.nki.legacy.index import Predicate, as_mask
 from neuronjax.nki.legacy.lives import lives
 from neuronjax.nki.legacy.walks import Walk, plain_view
 from neuronjax.nki.tensor import Tensor
@@ -25,8 +25,13 @@ class Nothing:
 
 NOTHING = Nothing()
 
+Masked: TypeAlias = Walk | Nothing
+"""A tile, or what a mask has left nothing of."""
+Operand: TypeAlias = Masked | float | np.number
+"""What instructions compute with: tiles and numbers."""
 
-def plain(operand: Any) -> Any:
+
+def plain(operand: object) -> Any:
     """An operand as functions of the present dialect take it, to be read.
 
     OutOfBoundsError: its indices lead out of the tensor.
@@ -44,7 +49,7 @@ def plain(operand: Any) -> Any:
     return view
 
 
-def operator_of(value: Any) -> Any:
+def operator_of(value: object) -> Any:
     """The operator that a function of numpy stands for; anything else as it is."""
     if value is None or isinstance(value, Operator | Tensor):
         return value
@@ -64,9 +69,26 @@ _NUMPY_NAMES = {
 """Function of numpy -> the operator that it is, where names differ."""
 
 
+@overload
 def apply_masked(
-    function: Callable[..., Any], *arguments: Any, mask: Any = None, **keywords: Any
-) -> Any:
+    function: Callable[..., Tensor],
+    *arguments: object,
+    mask: Predicate = None,
+    **keywords: object,
+) -> Masked: ...
+@overload
+def apply_masked(
+    function: Callable[..., None],
+    *arguments: object,
+    mask: Predicate = None,
+    **keywords: object,
+) -> Nothing | None: ...
+def apply_masked(
+    function: Callable[..., Tensor | None],
+    *arguments: object,
+    mask: Predicate = None,
+    **keywords: object,
+) -> Masked | None:
     """What a function of the present dialect makes of tiles where a mask holds.
 
     UnsupportedProgramError: the mask is none.
@@ -90,7 +112,7 @@ def apply_masked(
     if any(low >= high for low, high in ranges):
         return NOTHING
 
-    def narrow(value: Any) -> Any:
+    def narrow(value: object) -> Any:
         return plain(within(value, ranges, full) if isinstance(value, Walk) else value)
 
     result = function(
@@ -122,10 +144,10 @@ def within(operand: Walk, ranges: Sequence[tuple[int, int]], full: Sequence[int]
 
 def as_tile(
     operands: Sequence[Walk],
-    result: Any,
+    result: Tensor | None,
     ranges: Sequence[tuple[int, int]] = (),
     full: Sequence[int] = (),
-) -> Any:
+) -> Walk | None:
     """A result as a tile of NKI 0.x, of which ranges are there."""
     if not isinstance(result, Tensor):
         return result

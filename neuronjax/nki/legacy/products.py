@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from neuronjax.nki.legacy.index import as_mask
+from neuronjax.nki.legacy.index import Predicate, as_mask
 from neuronjax.nki.legacy.lives import lives
-from neuronjax.nki.legacy.operands import NOTHING, Nothing, as_tile, plain, within
+from neuronjax.nki.legacy.operands import NOTHING, Masked, Nothing, as_tile, plain, within
 from neuronjax.nki.tensor import Tensor
 
 
 def product(
-    function: Callable[..., Tensor], x: Any, y: Any, mask: Any = None, is_transposed: bool = False
-) -> Any:
+    function: Callable[..., Tensor],
+    x: Masked,
+    y: Masked,
+    mask: Predicate = None,
+    is_transposed: bool = False,
+) -> Masked | None:
     """What a product makes of x [K, M], or [M, K] if it is transposed, and y [K, N], where a mask
     of the columns of y and of what is summed over holds."""
     lives().arrive()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -11,14 +11,16 @@ import numpy as np
 
 from neuronjax.nki import elementwise, isa, tiles
 from neuronjax.nki.constants import OPERATORS
-from neuronjax.nki.legacy.operands import apply_masked
+from neuronjax.nki.dtypes import DType
+from neuronjax.nki.legacy.index import Predicate
+from neuronjax.nki.legacy.operands import Masked, Operand, apply_masked
 from neuronjax.nki.legacy.walks import Walk
 from neuronjax.nki.legacy.writing import add_to, assign
 from neuronjax.nki.tensor import Tensor
 
 
-def _operator(name: str, swapped: bool = False) -> Any:
-    def compute(self: Tile, other: Any) -> Any:
+def _operator(name: str, swapped: bool = False) -> Callable[[Tile, Operand], Masked]:
+    def compute(self: Tile, other: Operand) -> Masked:
         return arithmetic(name, other, self) if swapped else arithmetic(name, self, other)
 
     return compute
@@ -27,19 +29,21 @@ def _operator(name: str, swapped: bool = False) -> Any:
 def _equality(name: str) -> Any:
     """Tiles and numbers are compared element by element; anything else, such as None, is not."""
 
-    def compute(self: Tile, other: Any) -> Any:
+    def compute(self: Tile, other: Any) -> Masked:
         is_compared = isinstance(other, Tensor | int | float | np.number)
         return arithmetic(name, self, other) if is_compared else NotImplemented
 
     return compute
 
 
-def arithmetic(name: str, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Any:
+def arithmetic(
+    name: str, x: Operand, y: Operand, dtype: DType = None, mask: Predicate = None
+) -> Masked:
     """x op y of tiles of NKI 0.x and numbers, broadcast as numpy does."""
     return apply_masked(functools.partial(_arithmetic, name), x, y, mask=mask, dtype=dtype)
 
 
-def _arithmetic(name: str, x: Any, y: Any, dtype: Any = None) -> Tensor:
+def _arithmetic(name: str, x: Tensor | float, y: Tensor | float, dtype: DType = None) -> Tensor:
     """The same of plain tensors: with a column, which is a scalar of each partition, by an
     instruction of a tile and a scalar."""
     if name == "divide":
@@ -67,15 +71,15 @@ class Tile(Walk):
     """A tensor of a kernel of NKI 0.x, or what an instruction returns: arithmetic operators make
     tiles, and parts take values by assignment."""
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: object, value: object) -> None:
         target = self[index]
         assign(target, value)
 
-    def broadcast_to(self, shape: Sequence[int]) -> Any:
+    def broadcast_to(self, shape: Sequence[int]) -> Masked:
         """It, with dimensions of size 1 repeated."""
         return apply_masked(elementwise.broadcast_to, self, tuple(shape))
 
-    def astype(self, dtype: Any) -> Any:
+    def astype(self, dtype: DType) -> Masked:
         """A copy with elements of another type."""
         return apply_masked(tiles.copy, self, dtype)
 
@@ -92,9 +96,9 @@ class Tile(Walk):
     #: Numbers of numpy leave operators to it.
     __array_ufunc__ = None  # type: ignore[assignment]
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> Masked:
         return arithmetic("multiply", self, -1.0)
 
-    def __iadd__(self, other: Any) -> Self:  # type: ignore[misc]
+    def __iadd__(self, other: object) -> Self:
         add_to(self, other)
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from neuronjax.errors import KernelError, OutOfBoundsError, UnsupportedProgramError, quoted
 from neuronjax.nki.indices import bounds
@@ -31,7 +31,7 @@ class Walk(Tensor):
     #: The number of its declaration.
     declaration: int = -1
 
-    def __getitem__(self, index: Any) -> Self:
+    def __getitem__(self, index: object) -> Self:
         entries = index if isinstance(index, tuple) else (index,)
         if ... in [entry for entry in entries if entry is Ellipsis]:
             place = [entry is Ellipsis for entry in entries].index(True)
@@ -59,7 +59,7 @@ class Walk(Tensor):
         """Its shape, with what a mask has left out."""
         return tuple(full for _, full in self.region) or self.shape
 
-    def _part(self, entries: Sequence[Any]) -> Self:
+    def _part(self, entries: Sequence[object]) -> Self:
         """Slices of what a mask has left."""
         slices: list[slice] = []
         region = list(self.region)
@@ -76,7 +76,7 @@ class Walk(Tensor):
             region[axis] = (first - start, stop - start)
         return self.of(plain_view(self)[tuple(slices)], tuple(region))
 
-    def _walk(self, entries: Sequence[Any]) -> Self:
+    def _walk(self, entries: Sequence[object]) -> Self:
         """What index expressions walk over."""
         if len(entries) != self.ndim or any(isinstance(entry, slice) for entry in entries):
             raise UnsupportedProgramError(
@@ -187,7 +187,7 @@ class Walk(Tensor):
         )
 
 
-def _whole(entry: Any) -> int:
+def _whole(entry: object) -> int:
     if not hasattr(entry, "__index__"):
         raise UnsupportedProgramError(
             f"{current().line()}: {quoted(entry)} is no index; pass integers, loop variables and "

@@ -10,7 +10,7 @@ from typing import Any
 from neuronjax.nki import elementwise, isa, tiles
 from neuronjax.nki.constants import OPERATORS, MemoryRegion, Operator
 from neuronjax.nki.legacy.lives import lives
-from neuronjax.nki.legacy.operands import Nothing, plain
+from neuronjax.nki.legacy.operands import Masked, Nothing, plain
 from neuronjax.nki.legacy.walks import Walk, plain_view
 from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.tracing import current
@@ -23,20 +23,20 @@ from neuronjax.program.tensor_engine import Matmul, TensorTranspose
 class LoopReduced:
     """A tile that is to be reduced over the iterations of loops: what `nl.loop_reduce` returns."""
 
-    tile: Any
+    tile: Masked
     operator: Operator
     #: What it begins with.
     neutral: float
 
 
-def ranges_of(value: Any, shape: Sequence[int]) -> list[tuple[int, int]]:
+def ranges_of(value: object, shape: Sequence[int]) -> list[tuple[int, int]]:
     if isinstance(value, Walk) and value.region:
         pairs = zip(value.region, value.shape, strict=True)
         return [(low, low + size) for (low, _), size in pairs]
     return [(0, size) for size in shape]
 
 
-def assign(target: Walk, value: Any) -> Tensor | None:
+def assign(target: Walk, value: object) -> Tensor | None:
     """Writes a value to a part of a tensor; what is written, as a plain tensor."""
     alive = lives()
     alive.arrive()
@@ -113,7 +113,7 @@ def _redirected(source: Tensor, view: Tensor) -> bool:
     return True
 
 
-def add_to(target: Walk, value: Any) -> None:
+def add_to(target: Walk, value: object) -> None:
     """target += value: a product is added up in PSUM, anything else by Vector."""
     alive = lives()
     alive.arrive()
