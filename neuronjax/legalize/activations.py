@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
-from neuronjax.jaxlib_api.mlir import chlo, ir, stablehlo
+from neuronjax.jaxlib_api.mlir import OpOrView, chlo, ir, stablehlo
 from neuronjax.legalize.emit import at, convert, element_type, filled, made_by, number_of, ops_of
 from neuronjax.legalize.erfc import erfc_operand
 from neuronjax.legalize.op_sets import NARROW_FLOATS
@@ -47,27 +46,27 @@ def compose(module: ir.Module, policy: Policy) -> None:
             break
 
 
-def _wide(operand: Any, like: Any) -> Any:
+def _wide(operand: ir.Value | float, like: ir.Value) -> ir.Value:
     """A value, or a number as a tensor of the shape of `like`, in FP32."""
     is_number = isinstance(operand, float)
     return filled(like, "f32", operand) if is_number else convert(operand, "f32")
 
 
-def _logistic(x: Any) -> Any:
+def _logistic(x: ir.Value) -> ir.Value:
     return stablehlo.LogisticOp(x).result
 
 
-def _normal(x: Any) -> Any:
+def _normal(x: ir.Value) -> ir.Value:
     """erfc(-x / √2) / 2, the share of the normal distribution below x."""
     tail = chlo.ErfcOp(_times(x, _ERFC)).result
     return _times(tail, 0.5)
 
 
-def _gelu(x: Any) -> Any:
+def _gelu(x: ir.Value) -> ir.Value:
     return stablehlo.MulOp(x, _normal(x)).result
 
 
-def _gelu_gradient(x: Any, *gradient: Any) -> Any:
+def _gelu_gradient(x: ir.Value, *gradient: ir.Value) -> ir.Value:
     """g · (erfc(-x / √2) / 2 + x · exp(-x² / 2) / √(2π)); without a gradient g, of 1."""
     power = stablehlo.ExpOp(_times(stablehlo.MulOp(x, x).result, -0.5)).result
     density = _times(stablehlo.MulOp(x, power).result, _DENSITY)
@@ -77,18 +76,18 @@ def _gelu_gradient(x: Any, *gradient: Any) -> Any:
     return total
 
 
-def _times(x: Any, number: float) -> Any:
+def _times(x: ir.Value, number: float) -> ir.Value:
     return stablehlo.MulOp(x, filled(x, "f32", number)).result
 
 
-def _tanh_gelu(x: Any) -> Any:
+def _tanh_gelu(x: ir.Value) -> ir.Value:
     """x / (1 + exp(-2z)), which is x · (1 + tanh(z)) / 2 without the cancellation."""
     square = stablehlo.MulOp(x, x).result
     inner = stablehlo.AddOp(x, _times(stablehlo.MulOp(square, x).result, _CUBIC)).result
     return stablehlo.MulOp(x, _logistic(_times(inner, 2 * _TANH))).result
 
 
-def _logistic_operand(op: Any) -> tuple[Any, ...] | None:
+def _logistic_operand(op: ir.Operation) -> tuple[ir.Value, ...] | None:
     """The x of 1 / (1 + exp(-x))."""
     dividend, total = op.operands
     added = made_by(total, "stablehlo.add")
@@ -102,7 +101,7 @@ def _logistic_operand(op: Any) -> tuple[Any, ...] | None:
     return None
 
 
-def _gelu_operand(op: Any) -> tuple[Any, ...] | None:
+def _gelu_operand(op: ir.Operation) -> tuple[ir.Value, ...] | None:
     """The x of x · erfc(-x / √2) / 2."""
     number, factors = _product(op.results[0])
     if len(factors) != 2 or not _near(number, 0.5):
@@ -113,7 +112,7 @@ def _gelu_operand(op: Any) -> tuple[Any, ...] | None:
     return None
 
 
-def _tanh_gelu_operand(op: Any) -> tuple[Any, ...] | None:
+def _tanh_gelu_operand(op: ir.Operation) -> tuple[ir.Value, ...] | None:
     """The x of x · (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2."""
     number, factors = _product(op.results[0])
     if len(factors) != 2 or not _near(number, 0.5):
@@ -127,7 +126,7 @@ def _tanh_gelu_operand(op: Any) -> tuple[Any, ...] | None:
     return None
 
 
-def _gradient_operands(op: Any) -> tuple[Any, ...] | None:
+def _gradient_operands(op: ir.Operation) -> _Operands | None:
     """The x, and the factors of g, of g · erfc(-x / √2) / 2 + g · x · exp(-x² / 2) / √(2π)."""
     for left, right in _both_ways(op):
         number, factors = _product(left)
@@ -142,7 +141,7 @@ def _gradient_operands(op: Any) -> tuple[Any, ...] | None:
     return None
 
 
-def _is_density(value: Any, x: Any, gradient: tuple[Any, ...], scale: float) -> bool:
+def _is_density(value: ir.Value, x: ir.Value, gradient: tuple[ir.Value, ...], scale: float) -> bool:
     """Whether a value is x · exp(-x² / 2) / √(2π) times a number and the factors of a gradient."""
     number, factors = _product(value)
     if not _near(number, scale * _DENSITY):
@@ -154,14 +153,14 @@ def _is_density(value: Any, x: Any, gradient: tuple[Any, ...], scale: float) -> 
     return False
 
 
-def _is_product(value: Any | None, number: float, *factors: Any) -> bool:
+def _is_product(value: ir.Value | None, number: float, *factors: ir.Value) -> bool:
     if value is None:
         return False
     scale, others = _product(value)
     return _near(scale, number) and _is_same(others, factors)
 
 
-def _is_same(factors: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
+def _is_same(factors: tuple[ir.Value, ...], others: tuple[ir.Value, ...]) -> bool:
     """Whether two products have the same factors, in any order."""
     for factor in factors:
         if factor not in others:
@@ -170,12 +169,12 @@ def _is_same(factors: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
     return not others
 
 
-def _without(factors: tuple[Any, ...], factor: Any) -> tuple[Any, ...]:
+def _without(factors: tuple[ir.Value, ...], factor: ir.Value) -> tuple[ir.Value, ...]:
     at_first = factors.index(factor)
     return (*factors[:at_first], *factors[at_first + 1 :])
 
 
-def _is_tanh_of(value: Any, x: Any) -> bool:
+def _is_tanh_of(value: ir.Value, x: ir.Value) -> bool:
     """Whether a value is √(2/π) (x + 0.044715 x³)."""
     number, factors = _product(value)
     if len(factors) != 1 or not _near(number, _TANH):
@@ -187,7 +186,7 @@ def _is_tanh_of(value: Any, x: Any) -> bool:
     return False
 
 
-def _product(value: Any, most: int = _MOST) -> tuple[float, tuple[Any, ...]]:
+def _product(value: ir.Value, most: int = _MOST) -> tuple[float, tuple[ir.Value, ...]]:
     """A value as a number times other values."""
     number = number_of(value)
     if number is not None:
@@ -204,7 +203,7 @@ def _product(value: Any, most: int = _MOST) -> tuple[float, tuple[Any, ...]]:
     return left * right, (*factors, *others)
 
 
-def _both_ways(op: Any | None) -> tuple[tuple[Any, ...], ...]:
+def _both_ways(op: OpOrView | None) -> tuple[tuple[ir.Value, ...], ...]:
     if op is None:
         return ()
     operands = tuple(op.operands)
@@ -215,11 +214,13 @@ def _near(number: float, wanted: float) -> bool:
     return math.isclose(number, wanted, rel_tol=_TOLERANCE)
 
 
-def _is_one(value: Any) -> bool:
+def _is_one(value: ir.Value) -> bool:
     return number_of(value) == 1
 
 
-_FORMS: Mapping[str, Sequence[tuple[Callable[..., Any], Callable[..., Any]]]] = {
+_Operands = tuple[ir.Value, *tuple[ir.Value | float, ...]]
+_Form = tuple[Callable[[ir.Operation], _Operands | None], Callable[..., ir.Value]]
+_FORMS: Mapping[str, Sequence[_Form]] = {
     "stablehlo.divide": ((_logistic_operand, _logistic),),
     "stablehlo.multiply": ((_tanh_gelu_operand, _tanh_gelu), (_gelu_operand, _gelu)),
     "stablehlo.add": ((_gradient_operands, _gelu_gradient),),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ from neuronjax.hlo.module import TensorSpec, tensor_spec
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.policy import Policy
 
-Function = Callable[..., Any]
+Function = Callable[..., jax.Array | tuple[jax.Array, ...]]
 """Arrays of the call's operand types -> its result, or a tuple of its results."""
 
 _CONFIG_NAMES = ("backend_config", "mhlo.backend_config")
@@ -86,7 +85,7 @@ class Call:
         )
 
 
-def read(op: Any, policy: Policy, cores: int) -> Call:
+def read(op: ir.Operation, policy: Policy, cores: int) -> Call:
     """The call of a custom-call op. Raises ``UnsupportedProgramError`` for unknown types."""
     config, attributes = _configuration(op)
     return Call(
@@ -100,7 +99,7 @@ def read(op: Any, policy: Policy, cores: int) -> Call:
     )
 
 
-def _configuration(op: Any) -> tuple[str, str]:
+def _configuration(op: ir.Operation) -> tuple[str, str]:
     """A call's configuration as (text, typed attributes as text)."""
     for name in _CONFIG_NAMES:
         attribute = op.attributes.get(name, None)

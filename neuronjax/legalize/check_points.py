@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -12,8 +11,11 @@ from neuronjax.jaxlib_api.mlir import ir, stablehlo
 from neuronjax.legalize.emit import shape
 from neuronjax.legalize.op_kinds import SHARDING_MARKS, is_float, literal_of
 
+Indices = list[tuple[ir.Value, np.ndarray]]
+"""Start indices, with the greatest allowed ones as broadcastable arrays."""
 
-def may_lose_nan(op: Any) -> list[Any]:
+
+def may_lose_nan(op: ir.Operation) -> list[ir.Value]:
     """Float operands whose NaN may be missing from the results: selected, compared or sliced.
 
     All other ops propagate NaN, as sums, products and maxima do.
@@ -29,20 +31,20 @@ def may_lose_nan(op: Any) -> list[Any]:
     return [operand for operand in operands if is_float(operand) and literal_of(operand) is None]
 
 
-def _all(op: Any) -> Any:
+def _all(op: ir.Operation) -> Sequence[ir.Value]:
     return op.operands
 
 
-def _first(op: Any) -> Any:
+def _first(op: ir.Operation) -> Sequence[ir.Value]:
     return list(op.operands)[:1]
 
 
-def _values(op: Any) -> Any:
+def _values(op: ir.Operation) -> Sequence[ir.Value]:
     """The first half of the operands: those that are reduced or updated."""
     return list(op.operands)[: len(op.operands) // 2]
 
 
-_LOSING: dict[str, Callable[[Any], Any]] = {
+_LOSING: dict[str, Callable[[ir.Operation], Sequence[ir.Value]]] = {
     "stablehlo.select": _all,
     "stablehlo.clamp": _all,
     "stablehlo.compare": _all,
@@ -64,12 +66,12 @@ _LOSING: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def has_nan_literal(op: Any) -> bool:
+def has_nan_literal(op: ir.Operation) -> bool:
     """Whether an operand is a constant of the program with a NaN."""
     return any(is_nan_literal(operand) for operand in op.operands)
 
 
-def is_nan_literal(value: Any) -> bool:
+def is_nan_literal(value: ir.Value) -> bool:
     """Whether a value is a float constant with a NaN, possibly broadcast."""
     constant = literal_of(value) if is_float(value) else None
     if constant is None:
@@ -85,13 +87,13 @@ def is_nan_literal(value: Any) -> bool:
         return False
 
 
-def start_indices(op: Any) -> list[tuple[Any, np.ndarray]]:
-    """The start indices of an op, with the greatest allowed ones as broadcastable arrays."""
+def start_indices(op: ir.Operation) -> Indices:
+    """The start indices of an op that the partitioner did not shift."""
     find = _LIMITS.get(op.name)
     return [pair for pair in find(op) if not _shifted_by_core(pair[0])] if find else []
 
 
-def _shifted_by_core(index: Any) -> bool:
+def _shifted_by_core(index: ir.Value) -> bool:
     """Whether the partitioner has shifted an index by the position of the core.
 
     The partitioner subtracts an entry of a constant table, looked up by the core's number, from the
@@ -112,7 +114,7 @@ def _shifted_by_core(index: Any) -> bool:
     return False
 
 
-def _looks_up_constant(op: Any) -> bool:
+def _looks_up_constant(op: ir.Operation) -> bool:
     if op.name != "stablehlo.dynamic_slice":
         return False
     table = op.operands[0].owner
@@ -130,7 +132,7 @@ _AXIS_INDEX = "axis_index"
 """JAX's name for a core number that a program uses."""
 
 
-def _gather_limits(op: Any) -> list[tuple[Any, Any]]:
+def _gather_limits(op: ir.Operation) -> Indices:
     numbers = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
     sizes = list(ir.DenseI64ArrayAttr(op.attributes["slice_sizes"]))
     operand, indices = op.operands
@@ -138,7 +140,7 @@ def _gather_limits(op: Any) -> list[tuple[Any, Any]]:
     return [(indices, _along(indices, limits, numbers.index_vector_dim))]
 
 
-def _scatter_limits(op: Any) -> list[tuple[Any, Any]]:
+def _scatter_limits(op: ir.Operation) -> Indices:
     numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
     operands = list(op.operands)
     count = len(operands) // 2
@@ -153,10 +155,12 @@ def _scatter_limits(op: Any) -> list[tuple[Any, Any]]:
     return [(indices, _along(indices, limits, numbers.index_vector_dim))]
 
 
-def _slice_limits(sized: Callable[[Any], Any], first_index: int) -> Callable[[Any], Any]:
+def _slice_limits(
+    sized: Callable[[ir.Operation], ir.Value], first_index: int
+) -> Callable[[ir.Operation], Indices]:
     """The limits of dynamic slices: ``sized`` gives the value whose shape is the slice's."""
 
-    def limits(op: Any) -> list[tuple[Any, Any]]:
+    def limits(op: ir.Operation) -> Indices:
         sizes = zip(shape(op.operands[0]), shape(sized(op)), strict=True)
         indices = list(op.operands)[first_index:]
         pairs = zip(indices, sizes, strict=True)
@@ -165,16 +169,16 @@ def _slice_limits(sized: Callable[[Any], Any], first_index: int) -> Callable[[An
     return limits
 
 
-_LIMITS: dict[str, Callable[[Any], list[tuple[Any, Any]]]] = {
+_LIMITS: dict[str, Callable[[ir.Operation], Indices]] = {
     "stablehlo.gather": _gather_limits,
     "stablehlo.scatter": _scatter_limits,
     "stablehlo.dynamic_slice": _slice_limits(lambda op: op.results[0], 1),
     "stablehlo.dynamic_update_slice": _slice_limits(lambda op: op.operands[1], 2),
 }
-"""Op -> its start indices, with the greatest allowed ones as broadcastable arrays."""
+"""Op -> its start indices and their limits."""
 
 
-def _along(indices: Any, limits: list[int], dim: int) -> np.ndarray:
+def _along(indices: ir.Value, limits: list[int], dim: int) -> np.ndarray:
     """``limits`` along a dimension of ``indices``; the dimension may be left out there."""
     dims = [1] * len(shape(indices))
     if dim < len(dims):

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -46,6 +45,7 @@ from neuronjax.hlo.structure import (
 )
 from neuronjax.jaxlib_api.mlir import ir, stablehlo
 from neuronjax.legalize.check_points import (
+    Indices,
     has_nan_literal,
     is_nan_literal,
     may_lose_nan,
@@ -85,11 +85,11 @@ class Checks:
 class _State:
     """The i32 scalars that are carried through the program."""
 
-    nan: Any
-    index: Any
-    literal: Any
+    nan: ir.Value
+    index: ir.Value
+    literal: ir.Value
 
-    def values(self) -> list[Any]:
+    def values(self) -> list[ir.Value]:
         return [self.nan, self.index, self.literal]
 
 
@@ -118,16 +118,16 @@ class _Inserting:
     def __init__(self, policy: Policy) -> None:
         self.checks: list[Check] = []
         self._policy = policy
-        self._flags: dict[Any, Any] = {}
+        self._flags: dict[ir.Value, ir.Value] = {}
 
-    def wanted(self, block: Any) -> bool:
+    def wanted(self, block: ir.Block) -> bool:
         """Whether there is anything to check in a block, or in loops and branches of it."""
         ops = inner_ops(block)
         return any(self._indices(op) or self._losses(op) or self._literal(op) for op in ops) or any(
             self.wanted(body) for op in ops for body in _bodies(op)
         )
 
-    def block(self, ops: Sequence[Any], end: Any, state: _State) -> _State:
+    def block(self, ops: Sequence[ir.Operation], end: ir.Operation, state: _State) -> _State:
         """Adds checks after ops, the last one before op ``end``; returns the state there."""
         for op, following in zip(ops, [*ops, end][1:], strict=True):
             if op.name == LOOP:
@@ -139,7 +139,7 @@ class _Inserting:
                     state = self._op(op, state)
         return state
 
-    def _op(self, op: Any, state: _State) -> _State:
+    def _op(self, op: ir.Operation, state: _State) -> _State:
         if indices := self._indices(op):
             failed = _any(_outside(*index) for index in indices)
             state = replace(state, index=self._noted(state.index, failed, op, op.operands[0]))
@@ -151,25 +151,27 @@ class _Inserting:
             state = replace(state, literal=_chosen(used, 1, state.literal))
         return state
 
-    def returned(self, last: Any, state: _State) -> _State:
+    def returned(self, last: ir.Operation, state: _State) -> _State:
         """The state with literals that main returns, at the insertion point."""
         if self._policy.fail_on_nan and has_nan_literal(last):
             return replace(state, literal=filled(state.literal, "i32", 1))
         return state
 
-    def _noted(self, state: Any, failed: Any, op: Any, operand: Any) -> Any:
+    def _noted(
+        self, state: ir.Value, failed: ir.Value, op: ir.Operation, operand: ir.Value
+    ) -> ir.Value:
         """The state after a check of an operand, which may have failed."""
         self.checks.append(Check(f"{name_of(op)} {type_text(operand)}", source_line(op)))
         fresh = _compare("EQ", state, filled(state, "i32", 0))
         return _chosen(stablehlo.AndOp(fresh, failed).result, len(self.checks), state)
 
-    def _indices(self, op: Any) -> list[tuple[Any, np.ndarray]]:
+    def _indices(self, op: ir.Operation) -> Indices:
         return start_indices(op) if self._policy.fail_on_out_of_bounds else []
 
-    def _losses(self, op: Any) -> list[Any]:
+    def _losses(self, op: ir.Operation) -> list[ir.Value]:
         return may_lose_nan(op) if self._policy.fail_on_nan else []
 
-    def _literal(self, op: Any) -> bool:
+    def _literal(self, op: ir.Operation) -> bool:
         return (
             self._policy.fail_on_nan
             and any(map(is_float, op.results))
@@ -177,7 +179,7 @@ class _Inserting:
             and not is_nan_literal(op.results[0])
         )
 
-    def _has_nan(self, value: Any) -> Any:
+    def _has_nan(self, value: ir.Value) -> ir.Value:
         """An i1 scalar after the value's definition: whether it has a NaN."""
         if value not in self._flags:
             owner = value.owner
@@ -190,7 +192,7 @@ class _Inserting:
                     self._flags[value] = _has_nan(value)
         return self._flags[value]
 
-    def _loop(self, op: Any, state: _State) -> _State:
+    def _loop(self, op: ir.Operation, state: _State) -> _State:
         """Carries the state through a loop's body. The condition's checks are in copies of it:
         before the loop, and at the end of every iteration."""
         condition, body = (region.blocks[0] for region in op.regions)
@@ -211,7 +213,7 @@ class _Inserting:
             set_yield(body, position, value)
         return _State(*list(op.results)[own:])
 
-    def _branches(self, op: Any, state: _State) -> _State:
+    def _branches(self, op: ir.Operation, state: _State) -> _State:
         bodies = _bodies(op)
         if not any(map(self.wanted, bodies)):
             return state
@@ -227,12 +229,14 @@ _SAME_ELEMENTS = frozenset(
 """Ops that change and drop no number. (An empty broadcast has no NaN, but nothing uses it.)"""
 
 
-def _bodies(op: Any) -> list[Any]:
+def _bodies(op: ir.Operation) -> list[ir.Block]:
     """The blocks of a loop or branching op; regions of other ops are not checked."""
     return list(blocks(op)) if op.name == LOOP or op.name in BRANCHES else []
 
 
-def _copied_condition(op: Any, operands: Sequence[Any], before: Any) -> list[Any]:
+def _copied_condition(
+    op: ir.Operation, operands: Sequence[ir.Value], before: ir.Operation
+) -> list[ir.Operation]:
     """Copies a loop's condition, as it is for ``operands``, before an op; returns the copies."""
     with ir.InsertionPoint(before):
         copy = op.clone()
@@ -246,7 +250,7 @@ def _copied_condition(op: Any, operands: Sequence[Any], before: Any) -> list[Any
     return ops
 
 
-def _outside(indices: Any, limits: np.ndarray) -> Any:
+def _outside(indices: ir.Value, limits: np.ndarray) -> ir.Value:
     """An i1 scalar: whether an index is negative or beyond its limit."""
     dtype = ELEMENT_TYPES[element_type(indices)]
     greatest = np.minimum(limits, np.iinfo(dtype).max).astype(dtype)
@@ -255,7 +259,7 @@ def _outside(indices: Any, limits: np.ndarray) -> Any:
     return _reduced(stablehlo.OrOp(beyond, negative).result)
 
 
-def _has_nan(value: Any) -> Any:
+def _has_nan(value: ir.Value) -> ir.Value:
     """An i1 scalar: whether a float or complex value has a NaN."""
     if element_type(value).startswith("complex"):
         parts = (stablehlo.RealOp(value).result, stablehlo.ImagOp(value).result)
@@ -265,17 +269,17 @@ def _has_nan(value: Any) -> Any:
     return _reduced(_compare("NE", value, value))
 
 
-def _compare(direction: str, left: Any, right: Any) -> Any:
+def _compare(direction: str, left: ir.Value, right: ir.Value) -> ir.Value:
     how = stablehlo.ComparisonDirectionAttr.get(direction)
     return stablehlo.CompareOp(left, right, how).result
 
 
-def _chosen(condition: Any, number: int, otherwise: Any) -> Any:
+def _chosen(condition: ir.Value, number: int, otherwise: ir.Value) -> ir.Value:
     """An i32 scalar: ``number`` if the i1 scalar ``condition`` is true."""
     return stablehlo.SelectOp(condition, filled(otherwise, "i32", number), otherwise).result
 
 
-def _row(scalars: Sequence[Any]) -> Any:
+def _row(scalars: Sequence[ir.Value]) -> ir.Value:
     """i32 scalars as a vector."""
     single = ir.RankedTensorType.get([1], ir.IntegerType.get_signless(32))
     ones = [stablehlo.ReshapeOp(single, scalar).result for scalar in scalars]
@@ -284,14 +288,14 @@ def _row(scalars: Sequence[Any]) -> Any:
     ).result
 
 
-def _any(flags: Iterable[Any]) -> Any:
+def _any(flags: Iterable[ir.Value]) -> ir.Value:
     first, *rest = flags
     for flag in rest:
         first = stablehlo.OrOp(first, flag).result
     return first
 
 
-def _reduced(flags: Any) -> Any:
+def _reduced(flags: ir.Value) -> ir.Value:
     """Whether any element of an i1 value is true."""
     scalar = ir.RankedTensorType.get([], ir.IntegerType.get_signless(1))
     false = _constant(np.zeros((), np.bool_))
@@ -303,7 +307,7 @@ def _reduced(flags: Any) -> Any:
     return reduce.results[0]
 
 
-def _constant(array: np.ndarray) -> Any:
+def _constant(array: np.ndarray) -> ir.Value:
     element = next(name for name, dtype in ELEMENT_TYPES.items() if dtype == array.dtype)
     type_ = ir.Type.parse(element)
     attribute = ir.DenseElementsAttr.get(np.ascontiguousarray(array), type=type_, shape=array.shape)

@@ -10,7 +10,6 @@ with a plain all-gather. If there are several groups, it is not documented which
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -62,7 +61,7 @@ def matmul(call: Call) -> Function:
     return function
 
 
-def gathered(call: Call, operands: Sequence[Any]) -> list[Any]:
+def gathered(call: Call, operands: Sequence[ir.Value]) -> list[ir.Value]:
     """The operands with the first one gathered, at the current insertion point."""
     lhs, rhs = operands
     cores = _config(call)["tp_degree"]

@@ -9,7 +9,6 @@ EVRF036 to EVRF058 for the MX calls.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.hlo.custom_calls import custom_call_target, custom_calls
@@ -46,7 +45,7 @@ SEMANTICS: Mapping[str, Callable[[Call], Function]] = {
 }
 """Target -> its meaning."""
 
-PREPARATIONS: Mapping[str, Callable[[Call, Sequence[Any]], list[Any]]] = {
+PREPARATIONS: Mapping[str, Callable[[Call, Sequence[ir.Value]], list[ir.Value]]] = {
     "AwsNeuronCollectiveMatmul": collective_matmul.gathered,
 }
 """Target -> function that makes the meaning's operands from its own, by exchanges between cores."""
@@ -89,7 +88,7 @@ def expand(module: ir.Module, policy: Policy) -> None:
       UnsupportedProgramError: a call cannot be executed; the message names its target, the user's
         source line, the reason and what to do.
     """
-    functions: dict[Call, Any] = {}
+    functions: dict[Call, ir.OpView] = {}
     for op in custom_calls(module, _is_ours):
         try:
             _replace(op, _values(module, op, policy, functions))
@@ -103,7 +102,9 @@ def _is_ours(target: str) -> bool:
     return target in SEMANTICS or target in REFUSED or target.startswith(_PREFIXES)
 
 
-def _values(module: ir.Module, op: Any, policy: Policy, functions: dict[Call, Any]) -> list[Any]:
+def _values(
+    module: ir.Module, op: ir.Operation, policy: Policy, functions: dict[Call, ir.OpView]
+) -> list[ir.Value]:
     """The values that replace the results of ``op``."""
     target = custom_call_target(op)
     if target in IDENTITIES:
@@ -122,7 +123,7 @@ def _values(module: ir.Module, op: Any, policy: Policy, functions: dict[Call, An
         return merge.call(functions[call], operands)
 
 
-def _replace(op: Any, values: list[Any]) -> None:
+def _replace(op: ir.Operation, values: list[ir.Value]) -> None:
     given, declared = [value.type for value in values], [result.type for result in op.results]
     if given != declared:
         raise UnsupportedProgramError(

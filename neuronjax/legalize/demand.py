@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from neuronjax.hlo.calls import CallGraph, callee_of, terminator
-from neuronjax.jaxlib_api.mlir import ir
+from neuronjax.jaxlib_api.mlir import OpOrView, ir
 from neuronjax.legalize.emit import element_type
 
 
@@ -26,7 +25,7 @@ class Demand(enum.IntEnum):
     FULL = 2
 
 
-Needs = Iterable[tuple[Any, Demand]]
+Needs = Iterable[tuple[ir.Value, Demand]]
 
 _LOW_OF_LOW = frozenset(
     f"stablehlo.{name}"
@@ -47,8 +46,8 @@ class Demands:
 
     def __init__(self, graph: CallGraph) -> None:
         self._graph = graph
-        self._known: dict[Any, Demand] = {}
-        self._waiting: list[Any] = []
+        self._known: dict[ir.Value, Demand] = {}
+        self._waiting: list[ir.Value] = []
         self._need_all(terminator(graph.functions[graph.main]).operands)
         for op, _ in graph.operations:
             if op.name in _EFFECTS:
@@ -62,22 +61,22 @@ class Demands:
             for needed, demand in self._needs(value, self._known[value]):
                 self._need(needed, demand)
 
-    def of(self, op: Any) -> Demand:
+    def of(self, op: ir.Operation) -> Demand:
         """The demand on the results of an op."""
         return max(
             (self._known.get(result, Demand.NONE) for result in op.results), default=Demand.NONE
         )
 
-    def _need_all(self, values: Iterable[Any]) -> None:
+    def _need_all(self, values: Iterable[ir.Value]) -> None:
         for value in values:
             self._need(value, Demand.FULL)
 
-    def _need(self, value: Any, demand: Demand) -> None:
+    def _need(self, value: ir.Value, demand: Demand) -> None:
         if demand > self._known.get(value, Demand.NONE):
             self._known[value] = demand
             self._waiting.append(value)
 
-    def _needs(self, value: Any, demand: Demand) -> Needs:
+    def _needs(self, value: ir.Value, demand: Demand) -> Needs:
         """The demands on other values that follow from a demand on a value of an op or block."""
         if isinstance(value, ir.BlockArgument):
             return self._needs_of_argument(value, demand)
@@ -89,7 +88,7 @@ class Demands:
             return [(operand, demand) for operand in op.operands]
         return NEEDS.get(op.name, _everything)(op, index, demand)
 
-    def _needs_of_argument(self, value: Any, demand: Demand) -> Needs:
+    def _needs_of_argument(self, value: ir.BlockArgument, demand: Demand) -> Needs:
         parent, index = value.owner.owner.operation, value.arg_number
         if parent.name == "stablehlo.while":
             return _of_loop(parent, index, demand)
@@ -98,19 +97,19 @@ class Demands:
         return []
 
 
-def is_exact_in_low_bits(op: Any) -> bool:
+def is_exact_in_low_bits(op: ir.Operation) -> bool:
     """Whether 32 bits are enough for the low 32 bits of an op's results."""
     return op.name in _LOW_OF_LOW or op.name in ("stablehlo.constant", "stablehlo.shift_left")
 
 
-def _of_loop(loop: Any, index: int, demand: Demand) -> Needs:
+def _of_loop(loop: OpOrView, index: int, demand: Demand) -> Needs:
     body = loop.regions[1].blocks[0].arguments[index]
     condition = loop.regions[0].blocks[0].arguments[index]
     made = terminator(loop, 1).operands[index]
     return [(value, demand) for value in (loop.operands[index], made, body, condition)]
 
 
-def _everything(op: Any, index: int, demand: Demand) -> Iterator[tuple[Any, Demand]]:
+def _everything(op: ir.OpView, index: int, demand: Demand) -> Iterator[tuple[ir.Value, Demand]]:
     for operand in op.operands:
         yield operand, Demand.FULL
     for region in range(len(op.regions)):
@@ -118,40 +117,40 @@ def _everything(op: Any, index: int, demand: Demand) -> Iterator[tuple[Any, Dema
             yield value, Demand.FULL
 
 
-def _convert(op: Any, index: int, demand: Demand) -> Needs:
+def _convert(op: ir.OpView, index: int, demand: Demand) -> Needs:
     short = element_type(op.results[0]) in _SHORT
     return [(op.operands[0], Demand.LOW if short else Demand.FULL)]
 
 
-def _select(op: Any, index: int, demand: Demand) -> Needs:
+def _select(op: ir.OpView, index: int, demand: Demand) -> Needs:
     predicate, *values = op.operands
     return [(predicate, Demand.FULL), *((value, demand) for value in values)]
 
 
-def _shift_left(op: Any, index: int, demand: Demand) -> Needs:
+def _shift_left(op: ir.OpView, index: int, demand: Demand) -> Needs:
     return [(op.operands[0], demand), (op.operands[1], Demand.FULL)]
 
 
-def _branches(op: Any, index: int, demand: Demand) -> Needs:
+def _branches(op: ir.OpView, index: int, demand: Demand) -> Needs:
     return [(terminator(op, region).operands[index], demand) for region in range(len(op.regions))]
 
 
-def _same_position(op: Any, index: int, demand: Demand) -> Needs:
+def _same_position(op: ir.OpView, index: int, demand: Demand) -> Needs:
     return [(op.operands[index], demand)]
 
 
-def _data(count: int) -> Callable[[Any, int, Demand], Needs]:
+def _data(count: int) -> Callable[[ir.OpView, int, Demand], Needs]:
     """The first operands are data, the others are indices."""
     return lambda op, index, demand: [(value, demand) for value in list(op.operands)[:count]]
 
 
-def _scatter(op: Any, index: int, demand: Demand) -> Needs:
+def _scatter(op: ir.OpView, index: int, demand: Demand) -> Needs:
     count, operands = len(op.results), list(op.operands)
     for value in (*operands[:count], *operands[count + 1 :], *terminator(op).operands):
         yield value, Demand.FULL
 
 
-NEEDS: dict[str, Callable[[Any, int, Demand], Needs]] = {
+NEEDS: dict[str, Callable[[ir.OpView, int, Demand], Needs]] = {
     "stablehlo.case": _branches,
     "stablehlo.convert": _convert,
     "stablehlo.dynamic_slice": _data(1),

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Container
 
 import numpy as np
 
-from neuronjax.jaxlib_api.mlir import ir, stablehlo
+from neuronjax.jaxlib_api.mlir import OpOrView, ir, stablehlo
 
 _UNSIGNED_32 = "ui32"
 _VIEWS = ("stablehlo.broadcast_in_dim", "stablehlo.reshape")
 
 
-def element_type(value: Any) -> str:
+def element_type(value: ir.Value | ir.Type) -> str:
     """Element type of a value as StableHLO writes it; ``""`` if it is not a tensor (a token)."""
     type_ = value if isinstance(value, ir.Type) else value.type
     return str(ir.RankedTensorType(type_).element_type) if is_tensor(type_) else ""
@@ -23,7 +22,7 @@ def is_tensor(type_: ir.Type) -> bool:
     return isinstance(type_, ir.RankedTensorType)
 
 
-def shape(value: Any) -> tuple[int, ...]:
+def shape(value: ir.Value) -> tuple[int, ...]:
     return tuple(ir.RankedTensorType(value.type).shape)
 
 
@@ -32,14 +31,14 @@ def with_element_type(type_: ir.Type, element: str) -> ir.Type:
     return ir.RankedTensorType.get(list(ir.RankedTensorType(type_).shape), ir.Type.parse(element))
 
 
-def convert(value: Any, element: str) -> Any:
+def convert(value: ir.Value, element: str) -> ir.Value:
     """``value`` converted to an element type; itself if it has that type already."""
     if element_type(value) == element:
         return value
     return stablehlo.ConvertOp(with_element_type(value.type, element), value).result
 
 
-def filled(like: Any, element: str, number: float) -> Any:
+def filled(like: ir.Value, element: str, number: float) -> ir.Value:
     """A tensor of the shape of ``like`` with ``number`` everywhere."""
     type_ = with_element_type(like.type, element)
     kind = ir.Type.parse(element)
@@ -48,7 +47,7 @@ def filled(like: Any, element: str, number: float) -> Any:
     return stablehlo.ConstantOp(ir.DenseElementsAttr.get_splat(type_, attribute)).result
 
 
-def counter(like: Any) -> Any:
+def counter(like: ir.Value) -> ir.Value:
     """ui32 numbers from 0 on, in row-major order, of the shape of ``like``."""
     dims = shape(like)
     unsigned = ir.Type.parse(_UNSIGNED_32)
@@ -57,20 +56,20 @@ def counter(like: Any) -> Any:
     return stablehlo.ReshapeOp(ir.RankedTensorType.get(list(dims), unsigned), numbers).result
 
 
-def broadcast(scalar: Any, like: Any) -> Any:
+def broadcast(scalar: ir.Value, like: ir.Value) -> ir.Value:
     """A scalar in the shape of ``like``."""
     type_ = with_element_type(like.type, element_type(scalar))
     dims = ir.DenseI64ArrayAttr.get([])
     return stablehlo.BroadcastInDimOp(type_, scalar, dims).result
 
 
-def made_by(value: Any, *names: str) -> Any | None:
+def made_by(value: ir.Value, *names: str) -> ir.OpView | None:
     """The operation that makes a value, if it has one of these names."""
     owner = value.owner
     return owner if not isinstance(owner, ir.Block) and owner.name in names else None
 
 
-def number_of(value: Any) -> float | None:
+def number_of(value: ir.Value) -> float | None:
     """The number that fills a tensor, also one that was broadcast."""
     while (view := made_by(value, *_VIEWS)) is not None:
         value = view.operands[0]
@@ -81,7 +80,7 @@ def number_of(value: Any) -> float | None:
     return float(ir.FloatAttr(numbers.get_splat_value()).value) if numbers.is_splat else None
 
 
-def clamp(value: Any, least: float, greatest: float) -> Any:
+def clamp(value: ir.Value, least: float, greatest: float) -> ir.Value:
     """``value`` between two finite numbers; NaN stays."""
     element = element_type(value)
     limits = [filled(value, element, limit) for limit in (least, greatest)]
@@ -91,7 +90,7 @@ def clamp(value: Any, least: float, greatest: float) -> Any:
 class Tensor:
     """A StableHLO value with Python's operators, for algorithms of ``neuronjax.rounding``."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: ir.Value) -> None:
         self.value = value
 
     def __and__(self, other: Tensor) -> Tensor:
@@ -124,12 +123,12 @@ class Tensor:
     def __gt__(self, other: Tensor) -> Tensor:
         return self._compare(other, "GT")
 
-    def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
+    def __eq__(self, other: Tensor) -> Tensor:  # type: ignore[override]
         return self._compare(other, "EQ")
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _compare(self, other: Any, direction: str) -> Tensor:
+    def _compare(self, other: Tensor, direction: str) -> Tensor:
         how = stablehlo.ComparisonDirectionAttr.get(direction)
         return Tensor(stablehlo.CompareOp(self.value, other.value, how).result)
 
@@ -157,12 +156,12 @@ class StablehloLanes:
 LANES = StablehloLanes()
 
 
-def at(op: Any) -> _At:
+def at(op: OpOrView) -> _At:
     """Context in which ops are written before ``op``, with its location."""
     return _At(ir.InsertionPoint(op), op.location)
 
 
-def after(op: Any) -> _At:
+def after(op: OpOrView) -> _At:
     """Context in which ops are written right after ``op``, with its location."""
     return _At(ir.InsertionPoint.after(op), op.location)
 
@@ -175,16 +174,16 @@ class _At:
         for manager in self._managers:
             manager.__enter__()
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         for manager in reversed(self._managers):
             manager.__exit__(*error)
 
 
-def ops_of(module: ir.Module, names: Sequence[str] | frozenset[str] | None = None) -> list[Any]:
+def ops_of(module: ir.Module, names: Container[str] | None = None) -> list[ir.Operation]:
     """The ops of a module, all or those with one of ``names``, inner ops first."""
-    ops: list[Any] = []
+    ops: list[ir.Operation] = []
 
-    def visit(op: Any) -> ir.WalkResult:
+    def visit(op: ir.Operation) -> ir.WalkResult:
         if names is None or op.name in names:
             ops.append(op)
         return ir.WalkResult.ADVANCE
@@ -193,7 +192,7 @@ def ops_of(module: ir.Module, names: Sequence[str] | frozenset[str] | None = Non
     return ops
 
 
-def recompute(op: Any, types: dict[str, str]) -> Any:
+def recompute(op: ir.Operation, types: dict[str, str]) -> ir.Operation:
     """Replaces ``op`` by the same op on other element types, with conversions around it.
 
     Operands, results and the values inside its regions whose element type is a key of ``types``
@@ -223,7 +222,7 @@ def _replaced(type_: ir.Type, types: dict[str, str]) -> ir.Type:
     return with_element_type(type_, types[element]) if element in types else type_
 
 
-def _retype(region: Any, types: dict[str, str]) -> None:
+def _retype(region: ir.Region, types: dict[str, str]) -> None:
     """Changes the element types of all values in a region of element-wise ops."""
     for block in region.blocks:
         for argument in block.arguments:
@@ -236,7 +235,7 @@ def _retype(region: Any, types: dict[str, str]) -> None:
                 result.set_type(_replaced(result.type, types))
 
 
-def _convert_constant(op: Any, types: dict[str, str]) -> None:
+def _convert_constant(op: stablehlo.ConstantOp, types: dict[str, str]) -> None:
     element = element_type(op.result)
     if element in types:
         with after(op):
@@ -244,7 +243,7 @@ def _convert_constant(op: Any, types: dict[str, str]) -> None:
             op.result.replace_all_uses_except(converted, converted.owner.operation)
 
 
-def go_through(op: Any, element: str) -> None:
+def go_through(op: ir.Operation, element: str) -> None:
     """Makes a conversion go by way of another type."""
     with at(op):
         through = convert(op.operands[0], element)

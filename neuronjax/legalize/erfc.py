@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from neuronjax.hlo.expansions import DIRECTION, Made, Reader
 from neuronjax.hlo.graph import attribute_value
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.emit import element_type, made_by, number_of
 
 
-def _made(value: Any) -> Made | None:
+def _made(value: ir.Value) -> Made | None:
     op = value.owner
     if isinstance(op, ir.Block):
         return None
@@ -19,10 +17,10 @@ def _made(value: Any) -> Made | None:
     return Made(op.name.removeprefix("stablehlo."), direction, op.operands)
 
 
-_READER: Reader[Any] = Reader(_made, number_of)
+_READER: Reader[ir.Value] = Reader(_made, number_of)
 
 
-def erfc_operand(value: Any) -> Any | None:
+def erfc_operand(value: ir.Value) -> ir.Value | None:
     """The x of erfc(x): the operation, or its expansion in FP32, rounded to its own type."""
     whole = made_by(value, "chlo.erfc")
     if whole is not None:

@@ -15,7 +15,6 @@ any), at Booleans, and at literals, which any computation may share.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 from neuronjax.hlo.calls import terminator
 from neuronjax.jaxlib_api.mlir import ir
@@ -38,7 +37,7 @@ _OPAQUE = frozenset({"func.func", "func.return", "builtin.module"}) | frozenset(
 )  # fmt: skip
 """Ops that connect no values: their values leave the program, or enter it."""
 
-Values = Sequence[Any]
+Values = Sequence[ir.Value]
 Connected = Iterable[Values]
 """Values that are the same number, or are computed from each other, group by group."""
 
@@ -47,44 +46,44 @@ class Fp64Integers:
     """The 64-bit integers of a module that belong to FP64, as the module is now."""
 
     def __init__(self, module: ir.Module) -> None:
-        self._parents: dict[Any, Any] = {}
+        self._parents: dict[ir.Value, ir.Value] = {}
         self._functions = {
             ir.StringAttr(op.attributes["sym_name"]).value: op
             for op in ops_of(module, frozenset({"func.func"}))
         }
-        self._seeds: list[Any] = []
+        self._seeds: list[ir.Value] = []
         ops = ops_of(module)
         self._any = any(has_fp64(op) for op in ops)
         for op in ops if self._any else ():
             self._read(op)
         self._roots = {self._root(seed) for seed in self._seeds}
 
-    def has(self, op: Any) -> bool:
+    def has(self, op: ir.Operation) -> bool:
         """Whether an op makes or takes such integers."""
         return self._any and (self._computes(op) or any(map(self._serves, op.results)))
 
-    def has_value(self, value: Any) -> bool:
+    def has_value(self, value: ir.Value) -> bool:
         """Whether a value is such an integer and not a literal."""
         return is_wide(value) and self._root(value) in self._roots
 
-    def _computes(self, op: Any) -> bool:
+    def _computes(self, op: ir.Operation) -> bool:
         integers = _integers((*op.operands, *op.results))
         return _computes_fp64(op) or any(map(self.has_value, integers))
 
-    def _serves(self, value: Any) -> bool:
+    def _serves(self, value: ir.Value) -> bool:
         """Whether a value is a literal used by an op with such integers."""
         if not is_wide(value) or not _is_literal(value):
             return False
         users = [use.owner.operation for use in value.uses]
         return any(self._computes(op) or any(map(self._serves, op.results)) for op in users)
 
-    def _read(self, op: Any) -> None:
+    def _read(self, op: ir.Operation) -> None:
         for values in self._connected(op):
             self._connect(values)
         if _computes_fp64(op):
             self._seeds += _integers((*op.operands, *op.results))
 
-    def _connected(self, op: Any) -> Connected:
+    def _connected(self, op: ir.Operation) -> Connected:
         if op.name in _OPAQUE:
             return ()
         if op.name in _CALLS:
@@ -97,7 +96,7 @@ class Fp64Integers:
         for value in integers[1:]:
             self._parents[self._root(value)] = self._root(integers[0])
 
-    def _root(self, value: Any) -> Any:
+    def _root(self, value: ir.Value) -> ir.Value:
         way = []
         while (parent := self._parents.get(value, value)) != value:
             way.append(value)
@@ -107,26 +106,26 @@ class Fp64Integers:
         return value
 
 
-def is_wide(value: Any) -> bool:
+def is_wide(value: ir.Value) -> bool:
     """Whether a value holds 64-bit integers."""
     return element_type(value) in INTEGERS_64
 
 
-def has_fp64(op: Any) -> bool:
+def has_fp64(op: ir.Operation) -> bool:
     """Whether an operand or result is FP64."""
     return any(element_type(value) in FP64 for value in (*op.operands, *op.results))
 
 
-def _computes_fp64(op: Any) -> bool:
+def _computes_fp64(op: ir.Operation) -> bool:
     """Whether an op computes FP64 from its operands, or other numbers from FP64, elementwise."""
     return op.name not in CONNECTIONS and op.name not in _OPAQUE | _CALLS.keys() and has_fp64(op)
 
 
-def _integers(values: Iterable[Any]) -> list[Any]:
+def _integers(values: Iterable[ir.Value]) -> list[ir.Value]:
     return [value for value in values if is_wide(value) and not _is_literal(value)]
 
 
-def _is_literal(value: Any) -> bool:
+def _is_literal(value: ir.Value) -> bool:
     while not isinstance(value.owner, ir.Block):
         op = value.owner
         if op.name in _LITERALS:
@@ -140,61 +139,61 @@ def _is_literal(value: Any) -> bool:
 # How ops connect their values
 
 
-def _columns(*lists: Iterable[Any]) -> Iterator[Values]:
+def _columns(*lists: Iterable[ir.Value]) -> Iterator[Values]:
     yield from zip(*map(tuple, lists), strict=False)
 
 
-def _blocks(op: Any) -> list[Any]:
+def _blocks(op: ir.Operation) -> list[ir.Block]:
     return [block for region in op.regions for block in region.blocks]
 
 
-def _all(op: Any) -> Connected:
+def _all(op: ir.Operation) -> Connected:
     yield (*op.operands, *op.results)
 
 
-def _everything(op: Any) -> Connected:
+def _everything(op: ir.Operation) -> Connected:
     """Connects all operands, results, and values inside the op's regions."""
     arguments = [argument for block in _blocks(op) for argument in block.arguments]
     returned = [value for region in range(len(op.regions)) for value in _returned(op, region)]
     yield (*op.operands, *op.results, *arguments, *returned)
 
 
-def _returned(op: Any, region: int) -> Values:
+def _returned(op: ir.Operation, region: int) -> Values:
     return tuple(terminator(op, region).operands)
 
 
-def _called(op: Any, function: Any) -> Connected:
+def _called(op: ir.Operation, function: ir.Operation) -> Connected:
     yield from _columns(op.operands, function.regions[0].blocks[0].arguments)
     yield from _columns(op.results, _returned(function, 0))
 
 
-def _while(op: Any) -> Connected:
+def _while(op: ir.Operation) -> Connected:
     condition, body = _blocks(op)
     return _columns(op.operands, op.results, condition.arguments, body.arguments, _returned(op, 1))
 
 
-def _branches(op: Any) -> Connected:
+def _branches(op: ir.Operation) -> Connected:
     return _columns(op.results, *(_returned(op, region) for region in range(len(op.regions))))
 
 
-def _same_position(op: Any) -> Connected:
+def _same_position(op: ir.Operation) -> Connected:
     return _columns(op.operands, op.results)
 
 
-def _reduce(op: Any) -> Connected:
+def _reduce(op: ir.Operation) -> Connected:
     count, (block,) = len(op.results), _blocks(op)
     for index in range(count):
         values = [*list(op.operands)[index::count], *list(block.arguments)[index::count]]
         yield (*values, op.results[index], *_returned(op, 0)[index : index + 1])
 
 
-def _sort(op: Any) -> Connected:
+def _sort(op: ir.Operation) -> Connected:
     (block,) = _blocks(op)
     for index, result in enumerate(op.results):
         yield (op.operands[index], result, *list(block.arguments)[2 * index : 2 * index + 2])
 
 
-def _scatter(op: Any) -> Connected:
+def _scatter(op: ir.Operation) -> Connected:
     count, (block,) = len(op.results), _blocks(op)
     operands = list(op.operands)
     data = operands[:count] + operands[count + 1 :]  # without the indices
@@ -203,16 +202,16 @@ def _scatter(op: Any) -> Connected:
         yield (*values, op.results[index], *_returned(op, 0)[index : index + 1])
 
 
-def _data(count: int) -> Callable[[Any], Connected]:
+def _data(count: int) -> Callable[[ir.Operation], Connected]:
     """The first operands are data, the others are indices."""
 
-    def connected(op: Any) -> Connected:
+    def connected(op: ir.Operation) -> Connected:
         yield (*list(op.operands)[:count], *op.results)
 
     return connected
 
 
-CONNECTIONS: dict[str, Callable[[Any], Connected]] = {
+CONNECTIONS: dict[str, Callable[[ir.Operation], Connected]] = {
     **dict.fromkeys(CLOSED, _everything),
     "stablehlo.while": _while,
     "stablehlo.case": _branches,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from neuronjax.formats import EXACT_INTEGERS
 from neuronjax.hlo.calls import CallGraph, Path, callee_of, is_carried_unchanged, terminator
 from neuronjax.hlo.constants import direction, number, numbers
 from neuronjax.hlo.module import ELEMENT_TYPES
-from neuronjax.jaxlib_api.mlir import ir
+from neuronjax.jaxlib_api.mlir import OpOrView, ir
 from neuronjax.legalize.emit import element_type, shape
 
 OUTSIDE = EXACT_INTEGERS
@@ -80,10 +80,10 @@ class IntegerRanges:
 
     def __init__(self, graph: CallGraph) -> None:
         self._graph = graph
-        self._known: dict[tuple[Any, Path], Range] = {}
+        self._known: dict[tuple[ir.Value, Path], Range] = {}
         self._depth = 0
 
-    def of(self, value: Any, path: Path) -> Range:
+    def of(self, value: ir.Value, path: Path) -> Range:
         """The range of a value along a call path, as if its type were unbounded."""
         key = (value, path)
         if key not in self._known:
@@ -98,7 +98,7 @@ class IntegerRanges:
                 self._depth -= 1
         return self._known[key]
 
-    def _find(self, value: Any, path: Path, outside: Range) -> Range:
+    def _find(self, value: ir.Value, path: Path, outside: Range) -> Range:
         if isinstance(value, ir.BlockArgument):
             return self._argument(value, path, outside)
         op, index = value.owner, ir.OpResult(value).result_number
@@ -117,12 +117,12 @@ class IntegerRanges:
         operands = [self._held(operand, path) for operand in op.operands]
         return _in_type(rule(op, operands), element_type(value))
 
-    def _held(self, value: Any, path: Path) -> Range:
+    def _held(self, value: ir.Value, path: Path) -> Range:
         """The range of a value within the limits of its type."""
         whole, wanted = limits(element_type(value)), self.of(value, path)
         return wanted if whole is None or wanted.within(whole) else whole
 
-    def _argument(self, value: Any, path: Path, outside: Range) -> Range:
+    def _argument(self, value: ir.BlockArgument, path: Path, outside: Range) -> Range:
         parent = value.owner.owner.operation
         if parent.name == "stablehlo.while":
             return self._carried(parent, value.arg_number, path)
@@ -130,7 +130,7 @@ class IntegerRanges:
             return self.of(path[0].operands[value.arg_number], path[1:])
         return outside
 
-    def _carried(self, loop: Any, index: int, path: Path) -> Range:
+    def _carried(self, loop: OpOrView, index: int, path: Path) -> Range:
         """A value that a loop carries, before, in and after it."""
         start = self.of(loop.operands[index], path)
         if is_carried_unchanged(loop, index):
@@ -145,7 +145,7 @@ class IntegerRanges:
             self._known[body] = self._counted(loop, index, path, start, step)
         return self._known[body]
 
-    def _counted(self, loop: Any, index: int, path: Path, start: Range, step: Range) -> Range:
+    def _counted(self, loop: OpOrView, index: int, path: Path, start: Range, step: Range) -> Range:
         """A value to which every iteration adds ``step``."""
         bound = self._bound(loop, index, path)
         if bound is not None and step.low > 0:
@@ -155,7 +155,7 @@ class IntegerRanges:
         trips = self._trips(loop, path)
         return Range(start.low + min(trips * step.low, 0), start.high + max(trips * step.high, 0))
 
-    def _trips(self, loop: Any, path: Path) -> int:
+    def _trips(self, loop: OpOrView, path: Path) -> int:
         """How often a loop runs at most, by a counter that its condition bounds."""
         trips = [_BEYOND]
         for index, start in enumerate(loop.operands):
@@ -169,7 +169,7 @@ class IntegerRanges:
                 trips.append((self.of(start, path).high - bound.low) // -step.high + 1)
         return max(0, min(trips))
 
-    def _step(self, loop: Any, index: int, path: Path) -> Range | None:
+    def _step(self, loop: OpOrView, index: int, path: Path) -> Range | None:
         """The number that every iteration adds; ``None`` if it does something else."""
         counter = (loop.regions[1].blocks[0].arguments[index], path)
         made, inside = self._origin(terminator(loop, 1).operands[index], path)
@@ -183,7 +183,7 @@ class IntegerRanges:
                 return _corners(function)(made.owner, [Range(0, 0), self.of(added, inside)])
         return None
 
-    def _origin(self, value: Any, path: Path) -> tuple[Any, Path]:
+    def _origin(self, value: ir.Value, path: Path) -> tuple[ir.Value, Path]:
         """Where a value is made, before conversions to the type it has."""
         while True:
             value, path = self._graph.origin(value, path)
@@ -194,7 +194,7 @@ class IntegerRanges:
                 return value, path
             value = op.operands[0]
 
-    def _bound(self, loop: Any, index: int, path: Path) -> Range | None:
+    def _bound(self, loop: OpOrView, index: int, path: Path) -> Range | None:
         """The bound with which the condition compares a counter."""
         block = loop.regions[0].blocks[0]
         waiting = [terminator(loop, 0).operands[0]]
@@ -237,10 +237,10 @@ def _in_type(exact: Range, element: str) -> Range:
 Operands = list[Range]
 
 
-def _corners(function: Callable[[int, int], int]) -> Callable[[Any, Operands], Range]:
+def _corners(function: Callable[[int, int], int]) -> Callable[[ir.OpView, Operands], Range]:
     """The range of a function that is monotonic in both operands."""
 
-    def rule(op: Any, operands: Operands) -> Range:
+    def rule(op: ir.OpView, operands: Operands) -> Range:
         left, right = operands
         corners = [function(a, b) for a in left for b in right]
         return Range(min(corners), max(corners))
@@ -251,7 +251,7 @@ def _corners(function: Callable[[int, int], int]) -> Callable[[Any, Operands], R
 _SHORTER = {"i64": "i32", "ui64": "ui32"}
 
 
-def _constant(op: Any, _: Operands) -> Range:
+def _constant(op: ir.OpView, _: Operands) -> Range:
     """The range of a constant; the limits of 64 bits, as in minima and maxima, count as 32-bit."""
     attribute = ir.DenseElementsAttr(op.attributes["value"])
     values = np.asarray(attribute.get_splat_value().value if attribute.is_splat else attribute)
@@ -268,11 +268,11 @@ def _constant(op: Any, _: Operands) -> Range:
     )
 
 
-def _iota(op: Any, _: Operands) -> Range:
+def _iota(op: ir.OpView, _: Operands) -> Range:
     return Range(0, max(0, shape(op.results[0])[number(op, "iota_dimension")] - 1))
 
 
-def _convert(op: Any, operands: Operands) -> Range:
+def _convert(op: ir.OpView, operands: Operands) -> Range:
     element = element_type(op.results[0])
     if limits(element_type(op.operands[0])) is None:
         return _from_outside(element)
@@ -280,25 +280,25 @@ def _convert(op: Any, operands: Operands) -> Range:
     return operands[0] if operands[0].within(whole) else whole
 
 
-def _bitwise(op: Any, operands: Operands) -> Range:
+def _bitwise(op: ir.OpView, operands: Operands) -> Range:
     bits = max(operand.bits for operand in operands)
     low = -(1 << bits) if min(operand.low for operand in operands) < 0 else 0
     return Range(low, (1 << bits) - 1)
 
 
-def _and(op: Any, operands: Operands) -> Range:
+def _and(op: ir.OpView, operands: Operands) -> Range:
     natural = [operand.high for operand in operands if operand.low >= 0]
     return Range(0, min(natural)) if natural else _bitwise(op, operands)
 
 
-def _not(op: Any, operands: Operands) -> Range:
+def _not(op: ir.OpView, operands: Operands) -> Range:
     (value,) = operands
     element = element_type(op.results[0])
     ones = (limits(element) or ANY).high if element[0] == "u" or element == "i1" else -1
     return Range(ones - value.high, ones - value.low)
 
 
-def _shift_left(op: Any, operands: Operands) -> Range:
+def _shift_left(op: ir.OpView, operands: Operands) -> Range:
     value, amount = operands
     if amount.low < 0 or amount.high >= 64:
         return ANY
@@ -306,21 +306,21 @@ def _shift_left(op: Any, operands: Operands) -> Range:
     return Range(min(corners), max(corners))
 
 
-def _shift_right(op: Any, operands: Operands) -> Range:
+def _shift_right(op: ir.OpView, operands: Operands) -> Range:
     value, amount = operands
     least = min(max(amount.low, 0), 64)
     return Range(min(0, value.low >> least), max(0, value.high >> least))
 
 
-def _shift_right_logical(op: Any, operands: Operands) -> Range:
+def _shift_right_logical(op: ir.OpView, operands: Operands) -> Range:
     return _shift_right(op, operands) if operands[0].low >= 0 else ANY
 
 
-def _popcnt(op: Any, operands: Operands) -> Range:
+def _popcnt(op: ir.OpView, operands: Operands) -> Range:
     return Range(0, 64) if operands[0].low >= 0 else ANY
 
 
-def _divide(op: Any, operands: Operands) -> Range:
+def _divide(op: ir.OpView, operands: Operands) -> Range:
     value, divisor = operands
     largest = max(map(abs, value))
     if value.low >= 0 and divisor.low > 0:
@@ -328,32 +328,32 @@ def _divide(op: Any, operands: Operands) -> Range:
     return Range(-largest, largest)
 
 
-def _remainder(op: Any, operands: Operands) -> Range:
+def _remainder(op: ir.OpView, operands: Operands) -> Range:
     value, divisor = operands
     largest = max(*map(abs, divisor), 1) - 1
     return Range(max(-largest, min(value.low, 0)), min(largest, max(value.high, 0)))
 
 
-def _power(op: Any, operands: Operands) -> Range:
+def _power(op: ir.OpView, operands: Operands) -> Range:
     base, exponent = operands
     if base.low < 0 or exponent.high > 64:
         return ANY if base != Range(1, 1) else base
     return Range(0, max(base.high ** max(exponent.high, 0), 1))
 
 
-def _abs(op: Any, operands: Operands) -> Range:
+def _abs(op: ir.OpView, operands: Operands) -> Range:
     (value,) = operands
     low = 0 if value.low <= 0 <= value.high else min(map(abs, value))
     return Range(low, max(map(abs, value)))
 
 
-def _clamp(op: Any, operands: Operands) -> Range:
+def _clamp(op: ir.OpView, operands: Operands) -> Range:
     least, value, greatest = operands
     low = min(max(least.low, value.low), greatest.low)
     return Range(low, max(low, min(max(least.high, value.high), greatest.high)))
 
 
-def _combined(op: Any, operands: Operands, count: int) -> Range:
+def _combined(op: ir.OpView, operands: Operands, count: int) -> Range:
     """``count`` numbers per result, combined by the op in a region. A region with several results
     is taken to select among them."""
     if len(op.results) > 1:
@@ -369,21 +369,21 @@ def _combined(op: Any, operands: Operands, count: int) -> Range:
     return _joined(operands)
 
 
-def _reduce(op: Any, operands: Operands) -> Range:
+def _reduce(op: ir.OpView, operands: Operands) -> Range:
     sizes, axes = shape(op.operands[0]), numbers(op, "dimensions")
     return _combined(op, operands, math.prod(sizes[axis] for axis in axes))
 
 
-def _reduce_window(op: Any, operands: Operands) -> Range:
+def _reduce_window(op: ir.OpView, operands: Operands) -> Range:
     return _combined(op, operands, math.prod(numbers(op, "window_dimensions")))
 
 
-def _data(first: int, last: int | None = None) -> Callable[[Any, Operands], Range]:
+def _data(first: int, last: int | None = None) -> Callable[[ir.OpView, Operands], Range]:
     """The union of the ranges of these operands."""
     return lambda op, operands: _joined(operands[first:last])
 
 
-RULES: dict[str, Callable[[Any, Operands], Range]] = {
+RULES: dict[str, Callable[[ir.OpView, Operands], Range]] = {
     "stablehlo.abs": _abs,
     "stablehlo.add": _corners(_add),
     "stablehlo.and": _and,

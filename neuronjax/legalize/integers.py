@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager
 
 import numpy as np
 
@@ -65,7 +65,7 @@ def in_32_bits(module: ir.Module, policy: Policy) -> None:
         _cut_where_computed(argument)
 
 
-def _cut_constant(op: Any) -> None:
+def _cut_constant(op: ir.Operation) -> None:
     """Truncates 64-bit integers to 32 bits; the limits of the type, with which minima and maxima
     start, become the limits of the smaller type."""
     numbers = np.array(ir.DenseElementsAttr(op.attributes["value"]))
@@ -90,7 +90,7 @@ _PLACES = {"dynamic_slice": 1, "dynamic_update_slice": 2, "gather": 1}
 """Op -> position of its first operand that is an index."""
 
 
-def _cut_where_computed(argument: Any) -> None:
+def _cut_where_computed(argument: ir.Value) -> None:
     """Truncates 64-bit integers to 32 bits wherever they are computed with; those that are only
     moved and returned keep their bits."""
     waiting, seen = [argument], set()
@@ -113,11 +113,11 @@ def _cut_where_computed(argument: Any) -> None:
                 user.operands[number] = cut
 
 
-def _cut(value: Any) -> Any:
+def _cut(value: ir.Value) -> ir.Value:
     """A value truncated to 32 bits, written right after it."""
     element = element_type(value)
     if isinstance(value.owner, ir.Block):
-        place: Any = ir.InsertionPoint.at_block_begin(value.owner)
+        place: AbstractContextManager[object] = ir.InsertionPoint.at_block_begin(value.owner)
     else:
         place = after(value.owner)
     with place:
@@ -130,7 +130,7 @@ def powers_in_32_bits(module: ir.Module, policy: Policy) -> None:
         recompute(op, INTEGERS_64)
 
 
-def _without_fp64(module: ir.Module, ops: list[Any]) -> list[Any]:
+def _without_fp64(module: ir.Module, ops: list[ir.Operation]) -> list[ir.Operation]:
     """Those of the ops whose 64-bit integers do not belong to FP64."""
     if not any(touches(op, INTEGERS_64) for op in ops):
         return ops
@@ -141,7 +141,7 @@ def _without_fp64(module: ir.Module, ops: list[Any]) -> list[Any]:
 def matmuls(module: ir.Module, policy: Policy) -> None:
     native = NATIVE_INTEGERS_V1 if policy.core_version == 1 else frozenset()
 
-    def differs(op: Any) -> bool:
+    def differs(op: ir.Operation) -> bool:
         types = {element_type(value) for value in (*op.operands, *op.results)}
         if types & PACKED_INTEGERS:
             return False

@@ -10,7 +10,7 @@ that torch-neuronx and transformers-neuronx use; the compiler's documentation on
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from neuronjax.legalize.call import Call, Function, wide
 from neuronjax.rounding import JAX, random_bits
 
 
-def _pointwise(formula: Function) -> Any:
+def _pointwise(formula: Function) -> Callable[[Call], Function]:
     """The meaning of a call that applies a formula to every element of its single operand."""
 
     def meaning(call: Call) -> Function:
@@ -112,7 +112,7 @@ def softmax_backward(call: Call) -> Function:
     return function
 
 
-def _index_of(find: Function) -> Any:
+def _index_of(find: Function) -> Callable[[Call], Function]:
     """The meaning of a call that finds an index along the dimension in backend_config.
 
     The first of equal values counts, and NaN counts as the extreme, as in jax.numpy; neither is

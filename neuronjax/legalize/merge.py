@@ -8,8 +8,7 @@ promotion. Tracing is isolated from all of that.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import jax
 
@@ -17,11 +16,12 @@ from neuronjax.hlo import module as hlo
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.jaxlib_api.tracing import without_source_lines
+from neuronjax.legalize.call import Function
 
 _EMPTY_MESH = jax.sharding.AbstractMesh((), ())
 
 
-def lower(function: Callable[..., Any], operands: Sequence[TensorSpec]) -> bytes:
+def lower(function: Function, operands: Sequence[TensorSpec]) -> bytes:
     """``function`` of arrays of those types as StableHLO bytecode; its entry is ``main``.
 
     Its ops carry names but no source lines: the user's line is that of the call.
@@ -46,7 +46,7 @@ def _as_written() -> Iterator[None]:
         yield
 
 
-def insert(module: ir.Module, code: bytes, name: str) -> Any:
+def insert(module: ir.Module, code: bytes, name: str) -> ir.OpView:
     """Puts the functions of ``code`` into ``module`` as private ones; returns its ``main`` there.
 
     ``main`` is called ``name``, and every other function by a name made of that and its own; a
@@ -70,7 +70,7 @@ def insert(module: ir.Module, code: bytes, name: str) -> Any:
     return inserted["main"]
 
 
-def call(function: Any, operands: Sequence[Any]) -> list[Any]:
+def call(function: ir.OpView, operands: Sequence[ir.Value]) -> list[ir.Value]:
     """Results of a call of ``function`` (of ``insert``) at the current insertion point."""
     results = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).results
     callee = ir.FlatSymbolRefAttr.get(_symbol(function))
@@ -80,7 +80,7 @@ def call(function: Any, operands: Sequence[Any]) -> list[Any]:
     return list(op.results)
 
 
-def _symbol(op: Any) -> str:
+def _symbol(op: ir.OpView) -> str:
     return ir.StringAttr(op.attributes["sym_name"]).value
 
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from neuronjax import formats
 from neuronjax.formats import Format
@@ -97,7 +96,7 @@ def ignore_dot_algorithms(module: ir.Module) -> None:
             del op.attributes["algorithm"]
 
 
-def _round_operands(op: Any, form: Format) -> None:
+def _round_operands(op: ir.Operation, form: Format) -> None:
     """Casts the FP32 operands of ``op``."""
     with at(op):
         for index, operand in operand_list(op):
@@ -126,7 +125,7 @@ def _cast_all(module: ir.Module, policy: Policy) -> None:
                     _replace_behind(result, rounding_sites.cast(result, policy.auto_cast_type))
 
 
-def _replace_behind(value: Any, replacement: Any) -> None:
+def _replace_behind(value: ir.Value, replacement: ir.Value) -> None:
     """Lets all users of ``value`` use ``replacement``, which was made from it by a chain of ops."""
     first = replacement.owner
     while first.operands[0] != value:
@@ -145,7 +144,7 @@ def _saturate_infinity(module: ir.Module, policy: Policy) -> None:
 
 
 def _recompute_all(
-    names: frozenset[str], wanted: Callable[[Any], bool]
+    names: frozenset[str], wanted: Callable[[ir.Operation], bool]
 ) -> Callable[[ir.Module, Policy], None]:
     """Computes these ops in FP32 where they touch narrow floats; results are rounded once."""
 
@@ -166,7 +165,7 @@ def _reductions(module: ir.Module, policy: Policy) -> None:
                 _round_partial_sums(twin, narrow)
 
 
-def _round_partial_sums(op: Any, types: list[str]) -> None:
+def _round_partial_sums(op: ir.Operation, types: list[str]) -> None:
     """Rounds what the region of a reduction returns to these element types."""
     terminator = inner_ops(op)[-1]
     with at(terminator):
@@ -176,7 +175,7 @@ def _round_partial_sums(op: Any, types: list[str]) -> None:
                 terminator.operands[index] = convert(partial, "f32")
 
 
-def _sums(op: Any) -> bool:
+def _sums(op: ir.Operation) -> bool:
     return combines_with(op, ROUNDED)
 
 
@@ -216,7 +215,7 @@ def _e4m3fn_as_e4m3(module: ir.Module, policy: Policy) -> None:
         op.erase()
 
 
-def _bits_as(value: Any, element: str) -> Any:
+def _bits_as(value: ir.Value, element: str) -> ir.Value:
     return stablehlo.BitcastConvertOp(with_element_type(value.type, element), value).result
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 
@@ -34,17 +32,17 @@ SHARDING_MARKS = frozenset({"Sharding", "SPMDFullToShardShape", "SPMDShardToFull
 """Custom calls that return their operand."""
 
 
-def name_of(op: Any) -> str:
+def name_of(op: ir.Operation) -> str:
     """The name of an op in reports: ``dot_general``, or the target of a custom call."""
     return custom_call_target(op) or op.name.partition(".")[2]
 
 
-def type_text(value: Any) -> str:
+def type_text(value: ir.Value) -> str:
     """A tensor's type as ``f32[2,3]``."""
     return f"{element_type(value)}[{','.join(map(str, shape(value)))}]"
 
 
-def is_float(value: Any) -> bool:
+def is_float(value: ir.Value) -> bool:
     """Whether a value holds floating-point or complex numbers."""
     return element_type(value).startswith(("f", "bf", "complex"))
 
@@ -52,7 +50,7 @@ def is_float(value: Any) -> bool:
 _SPREADS = frozenset(f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "convert"))
 
 
-def literal_of(value: Any) -> Any | None:
+def literal_of(value: ir.Value) -> ir.Operation | None:
     """The constant op of a value, possibly broadcast or converted; ``None`` for other values."""
     owner = value.owner
     while not isinstance(owner, ir.Block) and owner.operation.name in _SPREADS:
@@ -62,12 +60,12 @@ def literal_of(value: Any) -> Any | None:
     return owner.operation
 
 
-def from_outside(op: Any) -> bool:
+def from_outside(op: ir.Operation) -> bool:
     """Whether an op's results come from a generator, a host callback or another program."""
     return op.name in OUTSIDE or custom_call_target(op) in CALLBACK_TARGETS
 
 
-def computes(op: Any) -> bool:
+def computes(op: ir.Operation) -> bool:
     """Whether an op computes new floating-point numbers, which may be inexact."""
     if op.name in MOVES or from_outside(op) or custom_call_target(op) in SHARDING_MARKS:
         return False

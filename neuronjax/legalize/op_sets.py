@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Container
 
 import numpy as np
 
 from neuronjax.hlo.module import ELEMENT_TYPES
+from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.emit import element_type, is_tensor
 
 ROUNDED = frozenset(
@@ -79,17 +80,17 @@ PACKED_INTEGERS = frozenset({"i2", "i4", "ui2", "ui4"})
 INTEGERS_64 = {"i64": "i32", "ui64": "ui32"}
 
 
-def touches(op: Any, types: Any) -> bool:
+def touches(op: ir.Operation, types: Container[str]) -> bool:
     """Whether an operand or result of ``op`` has one of these element types."""
     return any(element_type(v) in types for v in (*op.operands, *op.results))
 
 
-def yields(op: Any, types: Any) -> bool:
+def yields(op: ir.Operation, types: Container[str]) -> bool:
     """Whether a result of ``op`` has one of these element types."""
     return any(element_type(result) in types for result in op.results)
 
 
-def feeds(value: Any, names: frozenset[str]) -> bool:
+def feeds(value: ir.Value, names: frozenset[str]) -> bool:
     """Whether ``value`` is an operand of one of these ops, directly or through moves."""
     for use in value.uses:
         user = use.owner.operation
@@ -100,7 +101,7 @@ def feeds(value: Any, names: frozenset[str]) -> bool:
     return False
 
 
-def in_closed_region(op: Any) -> bool:
+def in_closed_region(op: ir.Operation) -> bool:
     """Whether ``op`` is in a region that runs once per element."""
     parent = op.parent
     while parent is not None and parent.name != "func.func":
@@ -110,7 +111,7 @@ def in_closed_region(op: Any) -> bool:
     return False
 
 
-def inner_ops(op: Any) -> list[Any]:
+def inner_ops(op: ir.Operation) -> list[ir.Operation]:
     """The ops directly in the regions of ``op``."""
     return [
         inner.operation
@@ -120,11 +121,11 @@ def inner_ops(op: Any) -> list[Any]:
     ]
 
 
-def combines_with(op: Any, names: frozenset[str]) -> bool:
+def combines_with(op: ir.Operation, names: frozenset[str]) -> bool:
     """Whether a region of ``op`` has one of these ops."""
     return any(inner.name in names for inner in inner_ops(op))
 
 
-def operand_list(op: Any) -> list[tuple[int, Any]]:
+def operand_list(op: ir.Operation) -> list[tuple[int, ir.Value]]:
     """Operands that are tensors, with their positions."""
     return [(i, o) for i, o in enumerate(op.operands) if is_tensor(o.type)]

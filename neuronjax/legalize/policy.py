@@ -10,13 +10,15 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from neuronjax import formats
 from neuronjax.errors import ConfigurationError
 from neuronjax.formats import Format
 from neuronjax.machine.specs import ChipSpec
 from neuronjax.options import LATEST_SDK, Options, version
+
+_Setting = TypeVar("_Setting")
 
 AUTO_CASTS = ("none", "matmult", "all")
 AUTO_CAST_TYPES = {
@@ -109,8 +111,8 @@ def _refused(flag: str, value: str, allowed: str) -> ConfigurationError:
     )
 
 
-def _one_of(choices: Mapping[str, Any]) -> Callable[[str, str], Any]:
-    def parse(flag: str, value: str) -> Any:
+def _one_of(choices: Mapping[str, _Setting]) -> Callable[[str, str], _Setting]:
+    def parse(flag: str, value: str) -> _Setting:
         if value not in choices:
             raise _refused(flag, value, f"one of {', '.join(choices)}")
         return choices[value]
@@ -137,7 +139,7 @@ def _downcasts(flag: str, value: str) -> frozenset[str]:
     return chosen
 
 
-_FLAGS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+_FLAGS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "--auto-cast": ("auto_cast", _one_of({name: name for name in AUTO_CASTS})),
     "--auto-cast-type": ("auto_cast_type", _one_of(AUTO_CAST_TYPES)),
     "--enable-mixed-precision-accumulation": ("mixed_precision_accumulation", _present(True)),

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
 
 from neuronjax import formats
 from neuronjax.formats import Format
@@ -69,14 +68,14 @@ _ON_ENGINES = frozenset({"bf16", "f16", "f8E4M3", "f8E5M2"})
 """Element types that engines round to when they write, in whatever mode is set."""
 
 
-def cast(value: Any, form: Format) -> Any:
+def cast(value: ir.Value, form: Format) -> ir.Value:
     """An FP32 value rounded to ``form``, as FP32; written at the insertion point."""
     if form.element_type is not None:
         return convert(convert(value, form.element_type), "f32")
     return _mark(value, form)
 
 
-def _mark(value: Any, form: Format) -> Any:
+def _mark(value: ir.Value, form: Format) -> ir.Value:
     """An op that represents a rounding until ``finish`` replaces it."""
     bits = ir.IntegerType.get_signless(32)
     marked = stablehlo.ReducePrecisionOp(
@@ -88,7 +87,7 @@ def _mark(value: Any, form: Format) -> Any:
     return marked.result
 
 
-def _target(op: Any) -> Format | None:
+def _target(op: ir.Operation) -> Format | None:
     """The format to which ``op`` rounds FP32; ``None`` if it is not a rounding."""
     if _CAST in op.attributes:
         return formats.format_named(ir.StringAttr(op.attributes[_CAST]).value)
@@ -105,7 +104,7 @@ _CHIP_FORMATS = {
 }
 
 
-def _roundings(module: ir.Module) -> list[Any]:
+def _roundings(module: ir.Module) -> list[ir.Operation]:
     return [op for op in ops_of(module, _CONVERT | _MARK) if _target(op) is not None]
 
 
@@ -155,11 +154,11 @@ def finish(module: ir.Module, policy: Policy) -> bool:
     return has_state
 
 
-def _is_stochastic(op: Any) -> bool:
+def _is_stochastic(op: ir.Operation) -> bool:
     return _MODE in op.attributes
 
 
-def _write(op: Any, seed: Any | None) -> None:
+def _write(op: ir.Operation, seed: ir.Value | None) -> None:
     """Replaces a rounding by bit operations; ``seed`` is a ui32 scalar for the stochastic ones."""
     form = _target(op)
     assert form is not None
@@ -172,7 +171,7 @@ def _write(op: Any, seed: Any | None) -> None:
 
 
 def _rounded(
-    value: Tensor, form: Format, seed: Any | None, *, flush_subnormals: bool = False
+    value: Tensor, form: Format, seed: ir.Value | None, *, flush_subnormals: bool = False
 ) -> Tensor:
     if seed is None:
         return nearest(LANES, value, form, flush_subnormals=flush_subnormals)
@@ -186,9 +185,9 @@ class _Conversions:
 
     def __init__(self, module: ir.Module) -> None:
         self._module = module
-        self._functions: dict[str, Any] = {}
+        self._functions: dict[str, func.FuncOp] = {}
 
-    def replace(self, op: Any, seed: Any | None = None) -> None:
+    def replace(self, op: ir.Operation, seed: ir.Value | None = None) -> None:
         """Replaces a conversion by a call; `seed` is a ui32 scalar for a stochastic one."""
         result = op.results[0].type
         mode = "to" if seed is None else "stochastically to"
@@ -201,7 +200,7 @@ class _Conversions:
             call = func.CallOp([result], name, operands)
         _replace(op, call.operation)
 
-    def _write(self, op: Any, operands: list[ir.Type]) -> Any:
+    def _write(self, op: ir.Operation, operands: list[ir.Type]) -> func.FuncOp:
         form, result = _target(op), op.results[0].type
         assert form is not None
         name = f"neuronjax_to_{form.name}_{len(self._functions)}"
@@ -246,7 +245,7 @@ class _Threading:
                     state = _hashed(state, filled(state, "ui32", self._seed))
             self._run_block(function.entry_block, state)
 
-    def _run_block(self, block: Any, state: Any) -> None:
+    def _run_block(self, block: ir.Block, state: ir.Value) -> None:
         for op in [inner.operation for inner in block.operations]:
             if _is_stochastic(op):
                 self._round(op, self._seed_of(op, state))
@@ -259,28 +258,28 @@ class _Threading:
                     for inner in region.blocks:
                         self._run_block(inner, state)
 
-    def _round(self, op: Any, seed: Any) -> None:
+    def _round(self, op: ir.Operation, seed: ir.Value) -> None:
         marked = _CAST in op.attributes or _FLUSH in op.attributes
         if marked or element_type(op.results[0]) not in _ON_ENGINES:
             _write(op, seed)
         else:
             self._apart.replace(op, seed)
 
-    def _number(self, state: Any) -> Any:
+    def _number(self, state: ir.Value) -> ir.Value:
         number = next(self._numbers) * _SITE_STRIDE % (1 << 32)
         return filled(state, "ui32", number)
 
-    def _seed_of(self, op: Any, state: Any) -> Any:
+    def _seed_of(self, op: ir.Operation, state: ir.Value) -> ir.Value:
         """The seed of a rounding's random bits."""
         with at(op):
             return stablehlo.AddOp(state, self._number(state)).result
 
-    def _derived(self, op: Any, state: Any) -> Any:
+    def _derived(self, op: ir.Operation, state: ir.Value) -> ir.Value:
         """A derived state for all roundings inside ``op``."""
         with at(op):
             return _hashed(self._number(state), state)
 
-    def _run_call(self, op: Any, state: Any) -> None:
+    def _run_call(self, op: ir.Operation, state: ir.Value) -> None:
         callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
         if callee not in self._stateful:
             return
@@ -290,7 +289,7 @@ class _Threading:
             call = func.CallOp(types, callee, [*op.operands, derived])
         _replace(op, call.operation)
 
-    def _run_while(self, op: Any, state: Any) -> None:
+    def _run_while(self, op: ir.Operation, state: ir.Value) -> None:
         if not any(self._is_stateful(inner) for region in op.regions for inner in region.blocks):
             return
         derived = self._derived(op, state)
@@ -308,7 +307,7 @@ class _Threading:
         _yield_successor(body)
         _replace(op, twin)
 
-    def _is_stateful(self, block: Any) -> bool:
+    def _is_stateful(self, block: ir.Block) -> bool:
         for inner in block.operations:
             op = inner.operation
             if _is_stochastic(op) or _called(op) in self._stateful:
@@ -318,21 +317,21 @@ class _Threading:
         return False
 
 
-def _replace(op: Any, twin: Any) -> None:
+def _replace(op: ir.Operation, twin: ir.Operation) -> None:
     """Lets the users of ``op`` use the first results of ``twin``."""
     for old, new in zip(op.results, twin.results, strict=False):
         old.replace_all_uses_with(new)
     op.erase()
 
 
-def _called(op: Any) -> str | None:
+def _called(op: ir.Operation) -> str | None:
     return ir.FlatSymbolRefAttr(op.attributes["callee"]).value if op.name == "func.call" else None
 
 
-def _callees(function: Any) -> set[str]:
+def _callees(function: func.FuncOp) -> set[str]:
     callees: set[str] = set()
 
-    def visit(op: Any) -> ir.WalkResult:
+    def visit(op: ir.Operation) -> ir.WalkResult:
         if name := _called(op):
             callees.add(name)
         return ir.WalkResult.ADVANCE
@@ -341,10 +340,10 @@ def _callees(function: Any) -> set[str]:
     return callees
 
 
-def _rounds(function: Any) -> bool:
+def _rounds(function: func.FuncOp) -> bool:
     sites: list[bool] = []
 
-    def visit(op: Any) -> ir.WalkResult:
+    def visit(op: ir.Operation) -> ir.WalkResult:
         if _is_stochastic(op):
             sites.append(True)
             return ir.WalkResult.INTERRUPT
@@ -354,7 +353,7 @@ def _rounds(function: Any) -> bool:
     return bool(sites)
 
 
-def _hashed(number: Any, state: Any) -> Any:
+def _hashed(number: ir.Value, state: ir.Value) -> ir.Value:
     return random_bits(LANES, Tensor(number), Tensor(state)).value
 
 
@@ -362,7 +361,7 @@ def _state_type() -> ir.Type:
     return ir.RankedTensorType.get([], ir.Type.parse("ui32"))
 
 
-def _yield_successor(body: Any) -> None:
+def _yield_successor(body: ir.Block) -> None:
     """Makes a loop body return its state, the last argument, plus one."""
     terminator = list(body.operations)[-1].operation
     state = list(body.arguments)[-1]

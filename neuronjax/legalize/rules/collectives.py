@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
+from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.rules.operators import KNOWN_ISSUES
 from neuronjax.legalize.rules.rule import Cores, Rule, Severity, Site, stablehlo
 from neuronjax.machine.placement import is_connected
 
 
-def _groups(op: Any, name: str) -> list[list[int]]:
+def _groups(op: ir.Operation, name: str) -> list[list[int]]:
     """The rows of an attribute of replica ids; -1 pads rows that are shorter than the longest."""
     rows = np.array(op.attributes[name])
     return [[int(replica) for replica in row if replica >= 0] for row in rows]

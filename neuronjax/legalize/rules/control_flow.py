@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from neuronjax.hlo.calls import Path, terminator
 from neuronjax.hlo.constants import direction
 from neuronjax.jaxlib_api.mlir import ir
@@ -28,12 +26,12 @@ def _chooses_replica(site: Site) -> bool:
     return any(_maker(site, operand, path) in _REPLICA for operand in predicate.owner.operands)
 
 
-def _maker(site: Site, value: Any, path: Path) -> str:
+def _maker(site: Site, value: ir.Value, path: Path) -> str:
     value, _ = _unconverted(site, value, path)
     return "" if isinstance(value, ir.BlockArgument) else value.owner.name
 
 
-def _unconverted(site: Site, value: Any, path: Path) -> tuple[Any, Path]:
+def _unconverted(site: Site, value: ir.Value, path: Path) -> tuple[ir.Value, Path]:
     """The op that makes a value, before conversions of its type."""
     while True:
         value, path = site.program.graph.origin(value, path)
@@ -56,7 +54,7 @@ def _dynamic_loop(site: Site) -> str | None:
     return None if None in reasons else reasons[0]
 
 
-def _not_counting(site: Site, counter: Any, bound: Any, path: Path) -> str | None:
+def _not_counting(site: Site, counter: ir.Value, bound: ir.Value, path: Path) -> str | None:
     """Why a loop does not count ``counter`` from a constant to ``bound`` by a constant."""
     counter, _ = _unconverted(site, counter, path)
     block = site.op.regions[0].blocks[0]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ class Access:
 
     operand: Sequence[int]
     """The operand's shape."""
-    indices: Any
+    indices: ir.Value
     """The value that holds the indices."""
     index_axis: int
     """The axis of ``indices`` that holds the components of an index; the rank if it is scalar."""
@@ -37,7 +36,7 @@ class Access:
     """The number of elements of an access along every dimension of the operand."""
 
 
-def _gather(op: Any) -> Access:
+def _gather(op: ir.Operation) -> Access:
     numbers = dialect.GatherDimensionNumbers(op.attributes["dimension_numbers"])
     return Access(
         operand=op.operands[0].type.shape,
@@ -48,7 +47,7 @@ def _gather(op: Any) -> Access:
     )
 
 
-def _scatter(op: Any) -> Access:
+def _scatter(op: ir.Operation) -> Access:
     numbers = dialect.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
     inputs = (len(op.operands) - 1) // 2
     shape, updates = op.operands[0].type.shape, op.operands[inputs + 1].type.shape
@@ -63,7 +62,7 @@ def _scatter(op: Any) -> Access:
     )
 
 
-_ACCESS: dict[str, Callable[[Any], Access]] = {
+_ACCESS: dict[str, Callable[[ir.Operation], Access]] = {
     "stablehlo.gather": _gather,
     "stablehlo.scatter": _scatter,
 }

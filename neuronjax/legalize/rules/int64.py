@@ -6,8 +6,6 @@ arithmetic with larger results, if these affect the results of the program.
 
 from __future__ import annotations
 
-from typing import Any
-
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.demand import Demand, is_exact_in_low_bits
 from neuronjax.legalize.emit import element_type
@@ -38,7 +36,7 @@ def _exceeds(site: Site) -> str | None:
     return None
 
 
-def _cuts_a_seed(op: Any) -> bool:
+def _cuts_a_seed(op: ir.Operation) -> bool:
     makers = [value.owner for value in op.operands if not isinstance(value.owner, ir.Block)]
     places = [str(source.location) for source in (op, *makers)]
     return any(name in place for name in _SEEDING for place in places)

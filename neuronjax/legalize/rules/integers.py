@@ -6,8 +6,6 @@ them. If it is allowed, numbers may differ; if not, the program does not compile
 
 from __future__ import annotations
 
-from typing import Any
-
 from neuronjax.hlo.calls import terminator
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.rules.operators import KNOWN_ISSUES
@@ -48,7 +46,7 @@ def _dot_in_fp32(site: Site) -> str | None:
     return None if _dot_refused(site) else _operands(site, WIDE)
 
 
-def _computes(op: Any) -> bool:
+def _computes(op: ir.Operation) -> bool:
     """Whether a scatter combines values rather than overwriting them."""
     result = terminator(op).operands[0]
     return not isinstance(result, ir.BlockArgument)

@@ -21,7 +21,7 @@ class _Malformed(ValueError):
     """The backend_config is malformed."""
 
 
-def _config(op: Any) -> dict[str, Any]:
+def _config(op: ir.Operation) -> dict[str, Any]:
     """The ``backend_config`` as an object. Raises ``_Malformed``."""
     attribute = op.attributes.get("backend_config")
     if not isinstance(attribute, ir.StringAttr):
@@ -42,7 +42,7 @@ def _tensor(type_: ir.Type) -> ir.RankedTensorType:
     return type_
 
 
-def _shape(value: Any) -> list[int]:
+def _shape(value: ir.Value) -> list[int]:
     """The shape of a value. Raises ``_Malformed``."""
     return list(_tensor(value.type).shape)
 
@@ -165,7 +165,7 @@ _LISTS = (
 )  # fmt: skip
 
 
-def _dimensions(op: Any) -> dict[str, list[int]]:
+def _dimensions(op: ir.Operation) -> dict[str, list[int]]:
     """The lists of dimensions in a product's configuration. Raises ``_Malformed``."""
     attribute = op.attributes.get("backend_config")
     text = attribute.value if isinstance(attribute, ir.StringAttr) else ""

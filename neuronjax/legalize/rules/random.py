@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.rules.operators import KNOWN_ISSUES
 from neuronjax.legalize.rules.rule import Rule, Severity, Site, stablehlo
@@ -29,7 +27,7 @@ def _threefry(site: Site) -> str | None:
     return "" if any(is_parity) else None
 
 
-def _made_by(value: Any, name: str) -> Any:
+def _made_by(value: ir.Value, name: str) -> ir.OpView | None:
     """The op that makes a value if it has that name, else ``None``."""
     if isinstance(value, ir.BlockArgument) or value.owner.name != f"stablehlo.{name}":
         return None

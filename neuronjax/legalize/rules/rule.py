@@ -6,7 +6,8 @@ import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+
+import numpy as np
 
 from neuronjax.hlo.calls import CallGraph, Path
 from neuronjax.hlo.constants import Constants
@@ -79,7 +80,7 @@ class Program:
     def fp64_integers(self) -> Fp64Integers:
         return Fp64Integers(self.module)
 
-    def elements(self, values: Iterable[Any]) -> frozenset[str]:
+    def elements(self, values: Iterable[ir.Value]) -> frozenset[str]:
         """The MLIR element types of values, or ``DYNAMIC``."""
         types: frozenset[str] = frozenset()
         for value in values:
@@ -105,7 +106,7 @@ class Site:
     """An op of a program, reached along a call path."""
 
     program: Program
-    op: Any
+    op: ir.Operation
     path: Path
 
     @property
@@ -117,15 +118,15 @@ class Site:
         """The element types of the op's operands and results."""
         return self.program.elements([*self.op.operands, *self.op.results])
 
-    def constant(self, value: Any) -> Any:
+    def constant(self, value: ir.Value) -> np.ndarray | None:
         """The integers of a value as a numpy array; ``None`` if unknown at compile time."""
         return self.program.constants.value(value, self.path)
 
-    def scalar(self, value: Any) -> int | None:
+    def scalar(self, value: ir.Value) -> int | None:
         """The integer that all elements of a value are equal to; ``None`` if there is none."""
         return self.program.constants.scalar(value, self.path)
 
-    def origin(self, value: Any) -> tuple[Any, Path]:
+    def origin(self, value: ir.Value) -> tuple[ir.Value, Path]:
         """The op that makes a value, and the call path to it."""
         return self.program.graph.origin(value, self.path)
 

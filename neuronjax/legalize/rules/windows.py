@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from neuronjax.hlo.constants import numbers
+from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.rules.rule import Check, Rule, Site, stablehlo
 
 _ERRORS = "Neuron compiler error codes"
 
 
-def _exceeds_one(op: Any, *names: str) -> bool:
+def _exceeds_one(op: ir.Operation, *names: str) -> bool:
     return all(any(number > 1 for number in numbers(op, name)) for name in names)
 
 
