@@ -65,6 +65,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
         lambda w, x: jax.lax.scan(lambda c, a: (jnp.tanh(c @ a), c.sum(-1)), x, w),
         (normal(3, 128, 128) / 16, normal(128, 128)),
     ),
+    "a prime number of tiles": (lambda x: (x.max(-1), x.min(-1)), (normal(23 * 128, 256),)),
     "donated": (lambda x, y: (x + y, x * y), (normal(512, 256), normal(512, 256))),
 }  # fmt: skip
 """Functions, and arguments."""

@@ -13,9 +13,9 @@ from neuronjax.lower.schedule.clocks import Timer
 from neuronjax.lower.schedule.greedy import Room
 from neuronjax.lower.schedule.pipelining import best_cut, pipelined
 from neuronjax.lower.schedule.renaming import Renamed
-from neuronjax.lower.schedule.unroll import unrolled
+from neuronjax.lower.schedule.unroll import shortened, unrolled
 from neuronjax.lower.tuning import Tuning
-from neuronjax.lower.write.rebuild import same, with_body
+from neuronjax.lower.write.rebuild import same, with_body, with_tiles
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer, Memory
 from neuronjax.program.program import Kernel, Loop, Node, Program
@@ -157,13 +157,17 @@ class Reordering:
         enough = self.tuning.enough_ratio * self.arranger.least(loop.body, loop)
         best: _Faster | None = None
         for factor in self.factors(loop):
-            (longer,) = unrolled(loop, factor)
+            shorter, rest = shortened(loop, loop.trips % factor)  # type: ignore[operator]
+            (longer,) = unrolled(shorter, factor)
             assert isinstance(longer, Loop)
             body, left = self.line(longer.body, longer, id(loop.body))
             changed = with_body(longer, body)
             time = self.timer.job(changed).duration
+            if rest:
+                rest, more = self.rest(loop, rest, before)
+                left, time = left | more, time + self.timer.time(rest)
             if best is None or time < self.tuning.order_share * best.time:
-                best = self.change(time, (changed,), left, before)
+                best = self.change(time, (changed, *rest), left, before)
             self.tiles = before
             if best.time < enough:
                 break
@@ -175,6 +179,17 @@ class Reordering:
                 if best.time < enough:
                     break
         return best
+
+    def rest(
+        self, loop: Loop, nodes: Nodes, before: Mapping[str, Buffer]
+    ) -> tuple[Nodes, set[str]]:
+        """The last iterations of a loop written out, with tiles of their own, in a faster order,
+        and tiles of PSUM that have no banks yet."""
+        own = sorted(self.owned.get(id(loop.body), ()))
+        copies = {n: dataclasses.replace(before[n], name=f"{n}_rest") for n in own}
+        self.tiles = self.tiles | {copy.name: copy for copy in copies.values()}
+        names = {copy.name for copy in copies.values()}
+        return self.arranged(with_tiles(nodes, copies), None, names, self.rooms[id(loop.body)])
 
     def change(
         self, time: float, nodes: Nodes, left: set[str], before: Mapping[str, Buffer]
@@ -232,8 +247,15 @@ class Reordering:
         tuning = self.tuning
         longest = tuning.unrolled_instructions // len(loop.body)
         most = min(tuning.unroll_factor, longest, loop.trips // 2)
-        fitting = [factor for factor in range(2, most + 1) if loop.trips % factor == 0]
-        return [1, *fitting[-1:]]
+        best = max((n for n in range(1, most + 1) if loop.trips % n == 0), default=1)
+        if 2 * best < most and not self.is_carrying(loop):
+            best = most
+        return [1, best] if best > 1 else [1]
+
+    def is_carrying(self, loop: Loop) -> bool:
+        """Whether an iteration of a loop leaves something to the next one in tiles of the loop."""
+        own = sorted(self.owned.get(id(loop.body), ()))
+        return bool(carried(loop, [self.tiles[name] for name in own]))
 
     # Arranging
 

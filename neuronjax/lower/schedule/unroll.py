@@ -52,6 +52,20 @@ def unrolled(loop: Loop, factor: int) -> tuple[Node, ...]:
     return (dataclasses.replace(loop, trips=loop.trips // factor, body=tuple(body)),)
 
 
+def shortened(loop: Loop, count: int) -> tuple[Loop, tuple[Node, ...]]:
+    """A loop without its last `count` iterations, which are fewer than its trips, and these."""
+    assert isinstance(loop.trips, int)
+    if not count:
+        return loop, ()
+    trips, name = loop.trips - count, loop.variable
+    body = stepped(loop.body, Step(name, factor=1, base=0, is_first=True, is_last=False))
+    rest: list[Node] = []
+    for index in range(trips, loop.trips):
+        is_last = index == loop.trips - 1
+        rest += stepped(loop.body, Step(name, 0, index, is_first=False, is_last=is_last))
+    return dataclasses.replace(loop, trips=trips, body=body), tuple(rest)
+
+
 def stepped(nodes: tuple[Node, ...], step: Step) -> tuple[Node, ...]:
     """Nodes with something else for a loop's variable."""
 
