@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -68,15 +69,43 @@ def _touch(use: Use, access: Access, trips: Mapping[str, int | None]) -> Touch:
     return Touch(access.buffer, use.role.is_write, elements, is_exact)
 
 
-def conflicts(first: Sequence[Touch], second: Sequence[Touch], same: Same) -> bool | None:
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Touches of one buffer, those that read and those that write."""
+
+    buffer: Buffer
+    read: list[Touch]
+    written: list[Touch]
+
+
+def by_buffer(touches: Iterable[Touch]) -> list[Touched]:
+    """The buffers that are touched, each once, for comparisons with many others."""
+    touched: dict[str, Touched] = {}
+    for touch in touches:
+        name = touch.buffer.name
+        if name not in touched:
+            touched[name] = Touched(touch.buffer, [], [])
+        (touched[name].written if touch.is_write else touched[name].read).append(touch)
+    return list(touched.values())
+
+
+def conflicts(first: Iterable[Touch], second: Iterable[Touch], same: Same) -> bool | None:
     """Whether both touch the same element and one of them writes it; None if unknown."""
-    unsure = False
-    pairs = 0
-    for a in first:
-        for b in second:
-            if not (a.is_write or b.is_write):
-                continue
-            is_conflict = _meet(a, b, same)
+    return meet(by_buffer(first), by_buffer(second), same)
+
+
+def meet(first: Iterable[Touched], second: Sequence[Touched], same: Same) -> bool | None:
+    """As `conflicts`, of touches by buffer."""
+    unsure, pairs = False, 0
+    for mine, theirs in itertools.product(first, second):
+        if not (mine.written or theirs.written):
+            continue
+        begins = mine.buffer.name == theirs.buffer.name or same(mine.buffer, theirs.buffer)
+        unsure = unsure or begins is None
+        if not begins:
+            continue
+        for a, b in _rivals(mine, theirs):
+            is_conflict = _meet(a, b)
             pairs += 1
             if is_conflict or pairs > _MOST_PAIRS:
                 return True if is_conflict else None
@@ -84,13 +113,17 @@ def conflicts(first: Sequence[Touch], second: Sequence[Touch], same: Same) -> bo
     return None if unsure else False
 
 
-def _meet(a: Touch, b: Touch, same: Same) -> bool | None:
-    if a.buffer.name != b.buffer.name:
-        begins = same(a.buffer, b.buffer)
-        if not begins:
-            return begins
-        if a.buffer.dtype.storage_bits != b.buffer.dtype.storage_bits:
-            return None
+def _rivals(mine: Touched, theirs: Touched) -> Iterator[tuple[Touch, Touch]]:
+    """Pairs of touches of which one writes."""
+    yield from itertools.product(mine.written, [*theirs.written, *theirs.read])
+    yield from itertools.product(mine.read, theirs.written)
+
+
+def _meet(a: Touch, b: Touch) -> bool | None:
+    """Whether touches of buffers that begin at the same address meet."""
+    is_one = a.buffer.name == b.buffer.name
+    if not is_one and a.buffer.dtype.storage_bits != b.buffer.dtype.storage_bits:
+        return None
     if a.elements is None or b.elements is None:
         return None
     met = a.elements.meets(b.elements)

@@ -15,7 +15,9 @@ others, and what both have in SBUF then needs no transfer.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from neuronjax.lower.cores.halving import halves
@@ -27,7 +29,7 @@ from neuronjax.lower.tuning import DEFAULT, Tuning
 from neuronjax.lower.write.rebuild import rebuilt
 from neuronjax.lower.write.small import is_small
 from neuronjax.program.collective import CollectiveInstruction
-from neuronjax.program.conflicts import Same, conflicts, touches
+from neuronjax.program.conflicts import Same, Touched, by_buffer, conflicts, meet, touches
 from neuronjax.program.control import Host
 from neuronjax.program.dma import SendReceive
 from neuronjax.program.gpsimd_engine import CoreBarrier
@@ -166,9 +168,13 @@ class _Flow:
 
     def body(self, share: Share) -> Nodes:
         """A core's share, and what that needs."""
-        needed = self.setters.union(share, *(self.needs[position] for position in share))
-        nodes = tuple(share.get(position, self.nodes[position]) for position in sorted(needed))
+        needed = sorted(self.needed(share))
+        nodes = tuple(share.get(position, self.nodes[position]) for position in needed)
         return tuple(without_unread_tiles(nodes))
+
+    def needed(self, positions: Collection[int]) -> frozenset[int]:
+        """The positions of nodes that a core runs which has some of them."""
+        return self.setters.union(positions, *(self.needs[position] for position in positions))
 
 
 def _flow(kernel: Kernel, shared: frozenset[str]) -> _Flow:
@@ -265,18 +271,36 @@ def _units(flow: _Flow) -> list[tuple[int, ...]]:
 
 
 def _meeting(flow: _Flow, units: Sequence[tuple[int, ...]], same: Same) -> list[tuple[int, ...]]:
-    """Units, together where they meet in HBM."""
+    """Units, together where they meet in HBM.
+
+    What nothing reads of a unit is left out only where that decides: it takes long to find.
+    """
+    own = [touches((node,)) for node in flow.nodes]
     known = [
-        touches(flow.body({position: flow.nodes[position] for position in unit})) for unit in units
+        dict.fromkeys(touch for at in flow.needed(unit) for touch in own[at]) for unit in units
     ]
-    pairs = [
-        (units[index][0], units[other][0])
-        for index in range(len(units))
-        for other in range(index)
-        if conflicts(known[index], known[other], same) is not False
-    ]
-    pairs += [(unit[0], position) for unit in units for position in unit]
-    return _joined(flow.stores, pairs)
+    whole = [by_buffer(touched) for touched in known]
+    written = [by_buffer(touch for touch in touched if touch.is_write) for touched in known]
+
+    @functools.cache
+    def read(index: int) -> list[Touched]:
+        return by_buffer(touches(flow.body({at: flow.nodes[at] for at in units[index]})))
+
+    def is_apart(index: int, other: int) -> bool:
+        if meet(whole[index], whole[other], same) is False:
+            return True
+        is_written = meet(written[index], written[other], same) is not False
+        return not is_written and meet(read(index), read(other), same) is False
+
+    group = list(range(len(units)))
+    for index, other in itertools.combinations(range(len(units)), 2):
+        old, new = group[index], group[other]
+        if old != new and not is_apart(index, other):
+            group = [new if number == old else number for number in group]
+    joined: dict[int, tuple[int, ...]] = {}
+    for number, unit in zip(group, units, strict=True):
+        joined[number] = (*joined.get(number, ()), *unit)
+    return list(joined.values())
 
 
 def _joined(positions: Iterable[int], pairs: Iterable[tuple[int, int]]) -> list[tuple[int, ...]]:
@@ -305,8 +329,8 @@ def _divided(
     if parts is None:
         return whole, {}
     first, second = ({only: part} for part in parts)
-    meet = conflicts(touches(flow.body(first)), touches(flow.body(second)), same)
-    return (first, second) if meet is False else (whole, {})
+    met = conflicts(touches(flow.body(first)), touches(flow.body(second)), same)
+    return (first, second) if met is False else (whole, {})
 
 
 # Sharing out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from neuronjax.program.instruction import Instruction
@@ -22,14 +23,21 @@ def without_unread_tiles(nodes: Sequence[Node]) -> Iterator[Node]:
 
 def _wanted_tiles(nodes: Sequence[Node]) -> set[str]:
     """Names of the tiles that something else depends on."""
-    instructions = list(leaves(nodes))
+    writers: defaultdict[str, list[Instruction]] = defaultdict(list)
+    todo: list[Instruction] = []
+    for instruction in leaves(nodes):
+        written = list(instruction.writes())
+        tiles = _names(written)
+        if len(tiles) < len(written) or not tiles:
+            todo.append(instruction)
+        for name in tiles:
+            writers[name].append(instruction)
     wanted: set[str] = set()
-    known = -1
-    while known < len(wanted):
-        known = len(wanted)
-        for instruction in reversed(instructions):
-            if _is_wanted(instruction, wanted):
-                wanted |= _names(instruction.reads())
+    while todo:
+        new = _names(todo.pop().reads()) - wanted
+        wanted |= new
+        for name in new:
+            todo += writers[name]
     return wanted
 
 
