@@ -35,7 +35,7 @@ from neuronjax.lower.rewrite.counted import with_counted_loops, without_counters
 from neuronjax.lower.rewrite.empty import EMPTY
 from neuronjax.lower.rewrite.expansions import REWRITES
 from neuronjax.lower.rewrite.gates import with_products_of_gates
-from neuronjax.lower.rewrite.identities import IDENTITIES
+from neuronjax.lower.rewrite.identities import BROADCAST_LATE, IDENTITIES
 from neuronjax.lower.rewrite.long_rows import LONG_ROWS
 from neuronjax.lower.rewrite.masks import MASKS
 from neuronjax.lower.rewrite.narrow import rounded_early
@@ -288,6 +288,7 @@ GRAPH_PASSES = (
         "convolutions are rearranged after element-wise operations",
         rearranged_late,
     ),
+    _rewrite("spread", "vectors are converted before they are broadcast", BROADCAST_LATE),
     Pass("gates", "halves of products that meet are products", _with_gates, _graph_findings),
     Pass("sort", "keys of sorts are made once", _with_sort_keys, _graph_findings),
     _rewrite("masks", "masks that hide most are made where they are needed", MASKS),

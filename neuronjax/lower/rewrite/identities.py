@@ -62,15 +62,9 @@ def select(writer: Writer, op: Op) -> Sequence[Value] | None:
 
 def convert(writer: Writer, op: Op) -> Sequence[Value] | None:
     """An integer that was made wider before, as numbers of 64 bits are about each of their
-    operations in 32, or a constant one; or what is broadcast, in the other type.
-
-    A group that multiplies a tensor by a vector would else begin with the vector's conversion.
-    """
+    operations in 32, or a constant one."""
     (wide,) = op.operands
     made, narrow = wide.producer, op.result.dtype
-    if made is not None and made.name == "broadcast_in_dim" and _is_computed(made.operands[0]):
-        small = writer.convert(made.operands[0], narrow)
-        return [writer.broadcast(small, wide.shape, made.attributes["broadcast_dimensions"])]
     if not all(np.issubdtype(dtype, np.integer) for dtype in (wide.dtype, narrow)):
         return None
     known = number_of(wide)
@@ -82,9 +76,21 @@ def convert(writer: Writer, op: Op) -> Sequence[Value] | None:
     return [source] if source.dtype == narrow else None
 
 
-def _is_computed(value: Value) -> bool:
-    """Whether a value is neither an argument nor a constant; conversions of those join readers."""
-    return root_of(value).producer is not None and not is_constant(root_of(value))
+def convert_before_broadcast(writer: Writer, op: Op) -> Sequence[Value] | None:
+    """What is broadcast, in the other type.
+
+    A group that multiplies a tensor by a vector would else begin with the vector's conversion.
+    Those of arguments and constants join their readers.
+    """
+    made = op.operands[0].producer
+    if made is None or made.name != "broadcast_in_dim":
+        return None
+    root = root_of(made.operands[0])
+    if root.producer is None or is_constant(root):
+        return None
+    small = writer.convert(made.operands[0], op.result.dtype)
+    places = made.attributes["broadcast_dimensions"]
+    return [writer.broadcast(small, op.result.shape, places)]
 
 
 def with_bits_left(writer: Writer, op: Op) -> Sequence[Value] | None:
@@ -123,3 +129,5 @@ IDENTITIES: Mapping[str, Rewrite] = {
     "xor": with_neutral(_zero),
 }
 """Operation -> the operand that it gives."""
+
+BROADCAST_LATE: Mapping[str, Rewrite] = {"convert": convert_before_broadcast}
