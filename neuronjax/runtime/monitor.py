@@ -49,7 +49,13 @@ from neuronjax.runtime.event import Event
 from neuronjax.runtime.executable import LoadedProgram
 from neuronjax.runtime.injection import MachineOf
 from neuronjax.runtime.memory import HbmLedger
-from neuronjax.runtime.monitor_server import HOST, Answer, MonitorServer, refusal
+from neuronjax.runtime.monitor_server import (
+    HOST,
+    Answer,
+    MonitorServer,
+    join_from_elsewhere,
+    refusal,
+)
 
 DEFAULT_PERIOD = 5.0
 _SAMPLE_SECONDS, _SAMPLES = 1.0, 600
@@ -256,7 +262,7 @@ class Monitor:
         if self._server is not None:
             self._server.close()
         if self._timer is not None:
-            self._timer.join()
+            join_from_elsewhere(self._timer)
 
     def _work(self) -> None:
         """Times new programs and takes samples, until it is closed."""

@@ -22,6 +22,13 @@ _PATIENCE_SECONDS = 2.0
 """Time limit for a whole request and its answer."""
 
 
+def join_from_elsewhere(thread: threading.Thread) -> None:
+    """Waits for a thread, unless it is the current one: the garbage collector ends clients in any
+    thread, and an exception there would end the process."""
+    if thread is not threading.current_thread():
+        thread.join()
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The response to a request."""
@@ -54,10 +61,10 @@ class MonitorServer:
         os.register_at_fork(after_in_child=_Leave(weakref.ref(self)))
 
     def close(self) -> None:
-        """Closes the port and waits for the thread."""
+        """Closes the port and waits for the thread, unless it is called there."""
         if not self._is_parents and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join()
+            join_from_elsewhere(self._thread)
 
     def leave_to_parent(self) -> None:
         """Closes a forked child's copy of the port, which belongs to the parent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import socket
@@ -17,6 +18,7 @@ import prometheus_client
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from neuronjax.runtime.monitor_server import Answer, MonitorServer, refusal
 from tests import forked
 
 JOB = """
@@ -183,6 +185,24 @@ def test_nobody_answers() -> None:
     done = command("monitor", f"--port={free_port()}")
     assert done.returncode == 2
     assert "no process answers on port" in done.stderr
+
+
+def test_a_client_may_end_in_the_thread_that_answers() -> None:
+    """As where the garbage collector runs there: the port is free afterwards."""
+    number = free_port()
+    closed: list[str] = []
+
+    def answer(path: str) -> Answer:
+        server.close()
+        closed.append(path)
+        return refusal(http.HTTPStatus.NOT_FOUND, "closing")
+
+    server = MonitorServer(number, answer)
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        urllib.request.urlopen(f"http://127.0.0.1:{number}/", timeout=10)
+    server.close()
+    assert closed
+    socket.create_server(("127.0.0.1", number)).close()
 
 
 def test_processes_end_and_clients_follow_each_other() -> None:
