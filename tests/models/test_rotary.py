@@ -9,6 +9,7 @@ import pytest
 
 from models.errors import ConfigError
 from models.layers.rotary import Rotary, apply_rotary, frequencies, turn
+from models.published.defaults import Defaults
 from models.weights.fields import Fields
 from models.weights.rotary_fields import read_rotary
 
@@ -146,7 +147,7 @@ def test_both_spellings_of_config_json(values: dict[str, Any], expected: Rotary)
 
 def test_a_family_that_knows_it_turns_a_part_of_each_head() -> None:
     fields = Fields(BASE | {"partial_rotary_factor": 0.25}, "test")
-    assert read_rotary(fields.of_family({"partial_rotary_factor": 1.0}, {})).fraction == 0.25
+    assert read_rotary(fields.of_family(Defaults({"partial_rotary_factor": 1.0}))).fraction == 0.25
 
 
 @pytest.mark.parametrize("length", [None, 8, 16, 17, 64])
