@@ -37,7 +37,6 @@ PLAN = (
     "arguments",  # count
     "results",  # count
     "bytes",  # of the results
-    "needed",  # bytes with the temporaries of a run
 )
 """The words of a plan; behind them the records of fresh results."""
 
