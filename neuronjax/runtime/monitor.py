@@ -8,6 +8,7 @@ leaves out, or why it has none.
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import logging
 import math
@@ -58,6 +59,8 @@ from neuronjax.runtime.monitor_server import (
 )
 
 DEFAULT_PERIOD = 5.0
+_PATIENCE_SECONDS = 1.0
+"""How long a port may be taken by what the garbage collector has just ended."""
 _SAMPLE_SECONDS, _SAMPLES = 1.0, 600
 _log = logging.getLogger("neuronjax.monitor")
 
@@ -238,19 +241,26 @@ class Monitor:
     def serve(self, port: int) -> None:
         """Answers requests on a local port, from threads that end with the process.
 
-        If another client of this process has the port, that client keeps it.
+        If another client of this process has the port, that client keeps it; one that is being
+        collected gives it up within a moment.
         ConfigurationError: another process has the port.
         """
-        try:
-            self._server = MonitorServer(port, self.answer)
-        except OSError as error:
-            if _is_own(port):
-                _log.warning("port %d still serves the first client of this process", port)
-                return
-            raise ConfigurationError(
-                f"NEURONJAX_MONITOR_PORT={port} cannot be used: {error.strerror}. Each process "
-                "needs a free port of its own."
-            ) from None
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while self._server is None:
+            try:
+                self._server = MonitorServer(port, self.answer)
+            except OSError as error:
+                if time.monotonic() < until:
+                    gc.collect()
+                    time.sleep(_POLL_SECONDS)
+                elif _is_own(port):
+                    _log.warning("port %d still serves the first client of this process", port)
+                    return
+                else:
+                    raise ConfigurationError(
+                        f"NEURONJAX_MONITOR_PORT={port} cannot be used: {error.strerror}. Each "
+                        "process needs a free port of its own."
+                    ) from None
         self._timer = threading.Thread(target=self._work, name="neuronjax-timing", daemon=True)
         self._timer.start()
         atexit.register(self.close)
