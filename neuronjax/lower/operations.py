@@ -7,12 +7,14 @@ Broadcasts, permutations and most reshapes only change where a value is seen to 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from neuronjax.hlo.graph import Op, Value
+from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.box_values import IDENTITIES
 from neuronjax.lower.values.storage import NARROW_FLOATS, is_native
@@ -28,6 +30,24 @@ PACKED = frozenset(
 
 Map = tuple[int | None, ...]
 """Dimension of a value -> dimension of a domain; None for size 1."""
+
+
+Users = Mapping[Value, Sequence[Op | None]]
+"""The operations that use a value; None: a region, or whoever gets results."""
+
+
+def users_of(graph: Graph) -> Users:
+    """The operations that use each value of a graph."""
+    users: defaultdict[Value, list[Op | None]] = defaultdict(list)
+    for op in graph.operations:
+        for value in op.operands:
+            users[value].append(op)
+        for region in op.regions:
+            for value in region.captured():
+                users[value].append(None)
+    for value in graph.results:
+        users[value].append(None)
+    return users
 
 
 def peel(value: Value) -> tuple[Value, Map]:

@@ -7,21 +7,17 @@ copied, which would write them to HBM and read them again.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.index.addresses import is_worth_registers
-from neuronjax.lower.operations import VIEWS, Map, peel
+from neuronjax.lower.operations import VIEWS, Map, Users, peel, users_of
 from neuronjax.lower.product.matmul import multiplied
 from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.values.storage import is_native
 from neuronjax.machine.specs import TensorEngineSpec
-
-Users = Mapping[Value, Sequence[Op | None]]
-"""Value -> what reads it; None: a region, or whoever gets results."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,7 @@ def with_chosen_products(graph: Graph, tensor: TensorEngineSpec, tuning: Tuning)
     for op in graph.operations:
         for region in op.regions:
             with_chosen_products(region, tensor, tuning)
-    users = _users(graph)
+    users = users_of(graph)
     for op in graph.operations:
         vectors = _VECTORS[op.name](op) if op.name in _VECTORS else None
         if vectors is None or not _is_great(op, vectors, tuning):
@@ -49,19 +45,6 @@ def with_chosen_products(graph: Graph, tensor: TensorEngineSpec, tuning: Tuning)
         readers = _readers(op.result, users, vectors, tensor)
         for reader in readers or ():
             _choose(reader, op)
-
-
-def _users(graph: Graph) -> Users:
-    users: defaultdict[Value, list[Op | None]] = defaultdict(list)
-    for op in graph.operations:
-        for value in op.operands:
-            users[value].append(op)
-        for region in op.regions:
-            for value in region.captured():
-                users[value].append(None)
-    for value in graph.results:
-        users[value].append(None)
-    return users
 
 
 def _of_gather(op: Op) -> frozenset[int] | None:

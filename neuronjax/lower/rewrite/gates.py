@@ -10,18 +10,21 @@ head, which rotary positions take apart, are fewer.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.hlo.module import TensorSpec
-from neuronjax.lower.operations import is_constant, is_elementwise, number_of, peel
+from neuronjax.lower.operations import (
+    Users,
+    is_constant,
+    is_elementwise,
+    number_of,
+    peel,
+    users_of,
+)
 from neuronjax.lower.rewriter import Writer
 from neuronjax.lower.tuning import Tuning
-
-Users = Mapping[Value, Sequence[Op | None]]
-"""The operations that use a value; None: a region, or whoever gets results."""
 
 
 class _Part(NamedTuple):
@@ -38,25 +41,12 @@ def with_products_of_gates(graph: Graph, tuning: Tuning) -> None:
     for op in graph.operations:
         for region in op.regions:
             with_products_of_gates(region, tuning)
-    users = _users_of(graph)
+    users = users_of(graph)
     operations: list[Op] = []
     for op in graph.operations:
         part = _half(op, users, tuning.efficient_run)
         operations += [op] if part is None else _part_of_product(op, part)
     graph.operations[:] = operations
-
-
-def _users_of(graph: Graph) -> Users:
-    users: defaultdict[Value, list[Op | None]] = defaultdict(list)
-    for op in graph.operations:
-        for value in op.operands:
-            users[value].append(op)
-        for region in op.regions:
-            for value in region.captured():
-                users[value].append(None)
-    for value in graph.results:
-        users[value].append(None)
-    return users
 
 
 def _half(op: Op, users: Users, least_run: int) -> _Part | None:

@@ -8,13 +8,12 @@ order, so it may come first, and what moves is half as much:
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
 from neuronjax.hlo.graph import Graph, Op, Value
-from neuronjax.lower.operations import number_of
+from neuronjax.lower.operations import Users, number_of, users_of
 from neuronjax.lower.rewriter import Writer
 
 _VIEWS = frozenset({"reshape", "transpose", "slice", "reverse"})
@@ -110,7 +109,7 @@ def _demands(graph: Graph) -> dict[Value, np.dtype]:
     Whatever is moved has to be computed here, or arguments would be rounded by kernels of their
     own. Views cost nothing, so those alone are no reason.
     """
-    users = _users(graph)
+    users = users_of(graph)
     stay: set[Op] = set()
     while True:
         wanted = _wanted(graph, users, stay)
@@ -121,26 +120,13 @@ def _demands(graph: Graph) -> dict[Value, np.dtype]:
         stay.update(whole)
 
 
-def _users(graph: Graph) -> Mapping[Value, list[Op | None]]:
-    """The operations that use a value; None: a region, or whoever gets results."""
-    users: defaultdict[Value, list[Op | None]] = defaultdict(list)
-    for op in graph.operations:
-        for value in op.operands:
-            users[value].append(op)
-    for value in (*graph.results, *_captured(graph)):
-        users[value].append(None)
-    return users
-
-
 def _captured(graph: Graph) -> Iterator[Value]:
     for op in graph.operations:
         for region in op.regions:
             yield from region.captured()
 
 
-def _wanted(
-    graph: Graph, users: Mapping[Value, list[Op | None]], stay: set[Op]
-) -> dict[Value, np.dtype]:
+def _wanted(graph: Graph, users: Users, stay: set[Op]) -> dict[Value, np.dtype]:
     wanted: dict[Value, np.dtype] = {}
     for op in reversed(graph.operations):
         for value in op.results:

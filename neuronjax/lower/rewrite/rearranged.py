@@ -18,6 +18,7 @@ from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.lower.operations import is_elementwise, number_of, peel
 from neuronjax.lower.rewriter import Writer
+from neuronjax.lower.trips import uses_of
 
 _LAYOUT = frozenset({"reshape", "transpose", "slice", "pad"})
 
@@ -28,9 +29,7 @@ def rearranged_late(graph: Graph) -> None:
     for op in graph.operations:
         for region in op.regions:
             rearranged_late(region)
-    users = Counter(value for op in graph.operations for value in op.operands)
-    users.update(value for op in graph.operations for r in op.regions for value in r.captured())
-    users.update(graph.results)
+    users = uses_of(graph)
     operations: list[Op] = []
     for op in graph.operations:
         made = _before(op, users) if is_elementwise(op) else None
