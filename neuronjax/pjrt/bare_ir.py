@@ -56,12 +56,14 @@ done:
 
 define i64 @charge(ptr %plan) #0 {{
   %bytes = get i64 %plan, plan_bytes
+  %needed = get i64 %plan, plan_needed
   %device = get ptr %plan, plan_device
   %counts = load ptr, ptr %device
   %tensors = get i64 %counts, at_tensors
   %bare = get i64 %counts, at_bare
   %bare_now = add i64 %bare, %bytes
-  %in_use = add i64 %tensors, %bare_now
+  %before = add i64 %tensors, %bare
+  %in_use = add i64 %before, %needed
   %limit = get i64 %counts, at_limit
   %fits = icmp sle i64 %in_use, %limit
   br i1 %fits, label %allocate, label %full
@@ -96,5 +98,5 @@ define void @take_back(ptr %plan) #0 {{
   ret void
 }}
 """
-"""``charge`` and ``take_back`` count the memory of a plan's results, ``charge`` unless they do not
-fit."""
+"""``charge`` and ``take_back`` count the memory of a plan's results, ``charge`` unless a run of it
+does not fit."""

@@ -175,9 +175,9 @@ def host_array(args: Any) -> np.ndarray:
         return np.empty(shape, dtype)
     if not strides:
         strides = np.empty(shape, np.dtype((np.void, dtype.itemsize))).strides
-    low = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s < 0)
-    high = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s > 0)
-    nbytes = high - low + dtype.itemsize
+    reaches = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+    low = sum(reach for reach in reaches if reach < 0)
+    nbytes = sum(map(abs, reaches)) + dtype.itemsize
     span = array_type(ctypes.c_uint8, nbytes).from_address(args.data + low)
     return np.ndarray(shape, dtype, span, -low, strides)
 

@@ -34,7 +34,7 @@ class Plan:
             *loaded.results,
         )
         objects = map(id, self._kept[: PLAN.index("device")])
-        numbers = (device, plain.arguments, len(records), plain.result_bytes)
+        numbers = (device, plain.arguments, len(records), plain.result_bytes, plain.needed)
         bare = b"".join(map(bare_template, records, loaded.results))
         self._words = array_type(ctypes.c_uint64, len(PLAN) + len(bare) // 8)(*objects, *numbers)
         self.address = ctypes.addressof(self._words)

@@ -37,6 +37,7 @@ PLAN = (
     "arguments",  # count
     "results",  # count
     "bytes",  # of the results
+    "needed",  # bytes with the temporaries of a run
 )
 """The words of a plan; behind them the records of fresh results."""
 

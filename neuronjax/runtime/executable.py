@@ -95,13 +95,11 @@ class LoadedProgram:
         self._result_bytes = sum(spec.hbm_bytes for spec in results)
         self._donated = frozenset(program.signature.donated)
         self._runs = first_run
-        self._transient = self._result_bytes + self.memory.temporaries - self.memory.alias
+        transient = self._result_bytes + self.memory.temporaries - self.memory.alias
+        self._needed = max(transient, self._result_bytes)
         cores_with_values = len(self._cores) if host.holds_values else 0
-        self._transient_on_host = max(self._transient, 0) * cores_with_values
-        needs_more = (
-            self._transient > self._result_bytes or self._transient_on_host >= HOST_CHECK_BYTES
-        )
-        self._plain = self._plain_run(needs_more)
+        self._transient_on_host = max(transient, 0) * cores_with_values
+        self._plain = self._plain_run()
         self.plain = self._plain
         """The short way to run the program; ``None`` if a run needs more than that."""
         self._key: int | None = ledger.load(self._cores, loaded_bytes(program, self.memory, core))
@@ -162,13 +160,14 @@ class LoadedProgram:
                     value.fail(error)
         return results, token
 
-    def _plain_run(self, needs_more: bool) -> PlainRun | None:
-        """The short way to run a program that has results, runs on one core, donates nothing, and
-        has no checks, as small steps are."""
+    def _plain_run(self) -> PlainRun | None:
+        """The short way to run a program that has results, runs on one core, donates nothing, has
+        no checks and needs little of the host's memory, as small steps are."""
         program, start = self.program, self.host.start
-        more = program.checks or program.takes_run_number or self._donated or needs_more
+        more = program.checks or program.takes_run_number or self._donated
         if (
             more
+            or self._transient_on_host >= HOST_CHECK_BYTES
             or self.host.part is not None
             or start is None
             or len(self._cores) != 1
@@ -176,8 +175,9 @@ class LoadedProgram:
         ):
             return None
         return PlainRun(
-            self.host, start, self._arguments, self._result_bytes, self._ledger, self._observers
-        )
+            self.host, start, self._arguments, self._result_bytes, self._needed, self._ledger,
+            self._observers,
+        )  # fmt: skip
 
     def _mismatch(self, given: int) -> ArgumentMismatchError:
         return ArgumentMismatchError(
@@ -218,13 +218,10 @@ class LoadedProgram:
             return None
 
     def _reserve(self) -> None:
-        if self._transient > self._result_bytes:
-            self._ledger.check(self._cores, self._transient, "scratchpad")
-            self._ledger.note_peak(self._cores, self._transient)
         if self._transient_on_host >= HOST_CHECK_BYTES:
-            self._ledger.check(self._cores, self._result_bytes)
+            self._ledger.check(self._cores, self._needed)
             protect_host(self._transient_on_host, f"program {self.program.signature.name!r}")
-        self._ledger.allocate(self._cores, self._result_bytes)
+        self._ledger.allocate(self._cores, self._result_bytes, self._needed)
 
     def unload(self) -> None:
         """Takes the program off its cores; running work is not disturbed."""

@@ -82,22 +82,24 @@ class HbmLedger:
         counts = self._counts[core]
         return counts[_TENSORS] + counts[_BARE]
 
-    def allocate(self, cores: Sequence[int], nbytes: int) -> None:
-        """Charges ``nbytes`` of tensors to each core; all or none.
+    def allocate(self, cores: Sequence[int], nbytes: int, needed: int | None = None) -> None:
+        """Charges ``nbytes`` of tensors to each core; all or none. For a moment ``needed`` bytes
+        are in use instead: those of a run with its temporaries.
 
         Raises:
           DeviceMemoryError: a core would exceed its HBM; the message has a table by core.
         """
+        most = nbytes if needed is None else needed
         with self._lock:
             all_counts = self._counts
             for core in cores:
                 counts = all_counts[core]
-                if counts[_TENSORS] + counts[_BARE] + nbytes > counts[_LIMIT]:
-                    self.check((core,), nbytes)
+                if counts[_TENSORS] + counts[_BARE] + most > counts[_LIMIT]:
+                    self.check((core,), most, "scratchpad" if most > nbytes else "tensors")
             for core in cores:
                 counts = all_counts[core]
-                tensors = counts[_TENSORS] = counts[_TENSORS] + nbytes
-                in_use = tensors + counts[_BARE]
+                in_use = counts[_TENSORS] + counts[_BARE] + most
+                counts[_TENSORS] += nbytes
                 self._allocs[core] += 1
                 if in_use > self._peak[core]:
                     self._peak[core] = in_use
@@ -117,11 +119,6 @@ class HbmLedger:
                 self.settle()
             if self._in_use(core) + nbytes > self._counts[core][_LIMIT]:
                 raise DeviceMemoryError(self.refusal(core, nbytes, usage))
-
-    def note_peak(self, cores: Iterable[int], nbytes: int) -> None:
-        """Records that ``nbytes`` beyond the tensors in use are needed temporarily."""
-        for core in cores:
-            self._peak[core] = max(self._peak[core], self._in_use(core) + nbytes)
 
     def load(self, cores: Iterable[int], program: LoadedBytes) -> int:
         """Charges a loaded program to its cores; returns the key for ``unload``."""

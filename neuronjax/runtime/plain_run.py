@@ -22,6 +22,7 @@ class PlainRun:
         start: Callable[[list[Any]], Any],
         arguments: int,
         result_bytes: int,
+        needed: int,
         ledger: HbmLedger,
         observers: Sequence[Any],
     ) -> None:
@@ -29,6 +30,8 @@ class PlainRun:
         self.start = start
         self.handlers = host.handlers
         self.result_bytes = result_bytes
+        self.needed = needed
+        """Bytes with the temporaries of a run."""
         self._cores = host.placement.ids
         self._ledger = ledger
         self.observers = observers
@@ -42,7 +45,7 @@ class PlainRun:
         """
         if self.observers:
             return False
-        self._ledger.allocate(self._cores, self.result_bytes)
+        self._ledger.allocate(self._cores, self.result_bytes, self.needed)
         return True
 
     def disclaim(self) -> None:

@@ -26,14 +26,14 @@ def test_stats_of_a_short_life() -> None:
     book.allocate([0, 1], 300)
     book.allocate([0], 500)
     book.free([0], 300)
-    book.note_peak([0], 350)
-    book.note_peak([1], 10)
+    book.allocate([0], 0, 350)
+    book.allocate([1], 0, 10)
     assert book.stats(0) == MemoryStats(
         bytes_in_use=500,
         peak_bytes_in_use=850,
         bytes_limit=900,
         bytes_reserved=100,
-        num_allocs=2,
+        num_allocs=3,
         largest_alloc_size=500,
     )
     assert book.stats(1).peak_bytes_in_use == 310
