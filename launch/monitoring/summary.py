@@ -32,7 +32,7 @@ class Summary:
         self._evaluations.append(f"{loss:.4f} {unit}")
 
     def rows(self) -> dict[str, str]:
-        """What there is to say, by name."""
+        """Returns the lines of the summary of a run, by their names."""
         count = len(self._losses)
         seconds = time.perf_counter() - self._began
         tokens = count * self._tokens_per_step

@@ -17,7 +17,7 @@ from models.pretrained import Pretrained
 
 
 class Seen(NamedTuple):
-    """What was seen, by path of the module."""
+    """Statistics of the inputs and caches of a model's modules, by their paths."""
 
     inputs: dict[str, Any]  # of linear maps: mean squares FP32 [*in_axes]
     caches: dict[str, Any]  # of attention: largest magnitudes of keys and of values, FP32 [2]
@@ -45,7 +45,8 @@ class _Observer:
 
 
 def observe(model: Pretrained, batches: Iterable[np.ndarray]) -> Seen:
-    """What a decoder's layers see of batches of tokens [B, T]: means over all, and the largest."""
+    """Returns statistics of a decoder's layers over batches of tokens [B, T]: means of squares of
+    inputs, and the largest magnitudes of keys and values."""
     total: Seen | None = None
     count = 0
     for tokens in batches:

@@ -102,7 +102,7 @@ class Disaggregated:
         return self._prefill.failure or self._decode.failure
 
     def close(self) -> None:
-        """Closes both engines."""
+        """Closes the engines of prompts and of tokens."""
         self._prefill.close()
         self._decode.close()
 

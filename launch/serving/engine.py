@@ -55,7 +55,7 @@ class Runner(Protocol):
         """Forgets who had the slots: an engine begins."""
 
     def run(self, step: Step, slots: Slots) -> Result:
-        """Starts a step."""
+        """Starts the programs of a step on the device."""
 
     def worth_guessing(self, sequence: Sequence) -> bool:
         """Whether there is a guess of what follows in a text."""
@@ -271,7 +271,7 @@ class Engine:
         self._deliver([_error(sequence, message) for sequence in left])
 
     def _put(self, action: Callable[[], None], at: float | None) -> None:
-        """Whoever calls has the lock."""
+        """Puts an action into the inbox of the engine's thread; the caller holds the lock."""
         if at is None:
             self._inbox.append(action)
         else:

@@ -74,6 +74,6 @@ class PrefixIndex:
             del self._blocks[key]
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Forgets the contents of all blocks."""
         self._blocks.clear()
         self._keys.clear()

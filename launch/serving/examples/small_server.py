@@ -44,7 +44,7 @@ flags.disclaim_key_flags()
 
 
 class Answers:
-    """What an engine delivers, by request."""
+    """The outputs that an engine delivers, in a queue for each request."""
 
     def __init__(self) -> None:
         self._queues: dict[str, queue.SimpleQueue[Output]] = {}
