@@ -1,4 +1,5 @@
-"""Models of transformers from their config.json alone: no weights, no memory, no code of theirs."""
+"""Models of transformers and diffusers from their config.json alone: no weights, no memory, no code
+of theirs."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from neuronjax.errors import ConfigurationError
 from neuronjax.lazy import Lazy
-from neuronjax.torch import library
+from neuronjax.torch import diffusion, library
 from neuronjax.torch.layouts import specs, tensor_parallel
 from neuronjax.torch.program import as_jax, to_jax
 from neuronjax.torch.state import State
@@ -41,39 +42,101 @@ class Phase(NamedTuple):
 
 
 def phases(model: str, length: int | None = None) -> list[Phase]:
-    """The phases of a model of transformers: ``prefill`` and ``decode`` of what generates text from
-    text, ``forward`` of everything else.
+    """The phases of a model of transformers or diffusers: ``prefill`` and ``decode`` of what
+    generates text from text, ``forward`` of everything else.
 
     Args:
       model: a directory in Hugging Face's layout, or a config.json.
       length: tokens of a text; default: what the model is usually given.
 
-    ConfigurationError: there is no such file, transformers does not have the architecture, or it
-    would run code of the model's own.
+    ConfigurationError: there is no such file, neither library has the architecture, or it would run
+    code of the model's own.
     """
-    config = _config(Path(model))
-    is_decoder = _class_of(config).can_generate() and not config.is_encoder_decoder
-    names = ("prefill", "decode") if is_decoder else ("forward",)
-    return [Phase(name, functools.partial(_made, model, name, length), _DEPTHS) for name in names]
-
-
-def _config(path: Path) -> Any:
-    library.load()
+    path = Path(model)
     file = path / "config.json" if path.is_dir() else path
+    fields = _read_fields(file)
+    library.load()
+    if "_class_name" in fields:
+        builds: dict[str, Build] = {"forward": functools.partial(_build_of_diffusers, fields)}
+    else:
+        config = _config(file, fields)
+        is_decoder = _class_of(config).can_generate() and not config.is_encoder_decoder
+        names = ("prefill", "decode") if is_decoder else ("forward",)
+        build = functools.partial(_build_of_transformers, file, fields)
+        builds = {name: functools.partial(build, name) for name in names}
+    return [
+        Phase(name, functools.partial(_made, str(file), build, length), _DEPTHS)
+        for name, build in builds.items()
+    ]
+
+
+def _read_fields(file: Path) -> dict[str, Any]:
     try:
         fields = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{file} cannot be read as JSON: {error}.") from None
+    if not isinstance(fields, dict):
+        raise ConfigurationError(f"{file} holds no object with the fields of a config.")
+    return fields
+
+
+class Built(NamedTuple):
+    """A module on ``meta`` with arguments of its ``forward``."""
+
+    module: torch.nn.Module
+    inputs: dict[str, Any]
+    tokens: int | None = None
+    """Tokens that a call processes, of what reads or writes text."""
+    layers: int | None = None
+    """Layers of the whole model, where a shallower one stands for it."""
+    keeps_cache: bool = False
+
+
+Build = Callable[[int, int | None, str, int | None], Built]
+"""From rows, tokens of a text, the type of weights and a number of layers."""
+
+
+def _build_of_diffusers(
+    fields: Mapping[str, Any], rows: int, length: int | None, dtype: str, _: int | None
+) -> Built:
+    kind = getattr(torch, dtype)
+    module = diffusion.make_module(fields, kind)
+    return Built(module, diffusion.make_inputs(module, rows, length, kind))
+
+
+def _build_of_transformers(
+    file: Path,
+    fields: Mapping[str, Any],
+    phase: str,
+    rows: int,
+    length: int | None,
+    dtype: str,
+    layers: int | None,
+) -> Built:
+    config = _config(file, fields)
+    text = config.get_text_config()
+    whole = getattr(text, "num_hidden_layers", None)
+    is_deep = whole is not None and text is config and not config.is_encoder_decoder
+    if layers and is_deep:
+        _shorten(config, layers)
+    kind = getattr(torch, dtype)
+    module = _class_of(config)._from_config(config, dtype=kind).eval()
+    inputs, tokens = _INPUTS[phase](module, config, rows, length, kind)
+    return Built(module, inputs, tokens, whole if is_deep else None, phase == "decode")
+
+
+def _config(file: Path, fields: Mapping[str, Any]) -> Any:
+    try:
         known = transformers.CONFIG_MAPPING
     except ModuleNotFoundError:
         raise ConfigurationError(
             "architectures that models/ lacks are built by transformers, which is not installed: "
             "pip install transformers."
         ) from None
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{file} cannot be read as JSON: {error}.") from None
-    kind = fields.get("model_type") if isinstance(fields, dict) else None
+    kind = fields.get("model_type")
     if kind in known:
-        return known[kind].from_dict(fields)
-    if isinstance(fields, dict) and "auto_map" in fields:
+        return known[kind].from_dict(dict(fields))
+    if "auto_map" in fields:
         raise ConfigurationError(
             f"{file} names code of its own ({', '.join(sorted(map(str, fields['auto_map'])))}), "
             "which is not run. Import its class in a file of yours, and estimate "
@@ -102,7 +165,7 @@ def _class_of(config: Any) -> Any:
 
 def _made(
     model: str,
-    phase: str,
+    build: Build,
     length: int | None,
     *,
     mesh: AbstractMesh,
@@ -112,39 +175,33 @@ def _made(
 ) -> dict[str, Any]:
     """A phase of a model: `batch` counts over all cores; rows are split over the axis `data`, and
     tensors as the model's own plan says over the axis `model`."""
-    config = _config(Path(model))
-    text = config.get_text_config()
-    whole = getattr(text, "num_hidden_layers", None)
-    is_deep = whole is not None and text is config and not config.is_encoder_decoder
-    if layers and is_deep:
-        _shorten(config, layers)
-    kind = _class_of(config)
-    with torch.device("meta"):
-        module = kind._from_config(config, dtype=getattr(torch, dtype)).eval()
     rows = batch or mesh.shape.get("data", 1)
-    inputs, tokens = _INPUTS[phase](module, config, rows, length, getattr(torch, dtype))
-    program = to_jax(module, **inputs)
+    library.load()
+    with torch.device("meta"):
+        built = build(rows, length, dtype, layers)
+    program = to_jax(built.module, **built.inputs)
     converted = as_jax(program, ())
     state, given = converted.arguments
     cores = mesh.shape.get("model", 1)
-    has_plan = cores > 1 and getattr(module, "tp_plan", None)
-    split = specs(program, *([tensor_parallel(module, "model", cores)] if has_plan else []))
+    has_plan = cores > 1 and getattr(built.module, "tp_plan", None)
+    split = specs(program, *([tensor_parallel(built.module, "model", cores)] if has_plan else []))
 
     def on_mesh(leaf: Any, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
         sharding = NamedSharding(mesh, spec)
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
     placed = State(*map(functools.partial(jax.tree.map, on_mesh), state, split))
+    kind = type(built.module)
     return {
-        "fn": jax.jit(converted.fn, donate_argnums=1 if phase == "decode" else ()),
+        "fn": jax.jit(converted.fn, donate_argnums=1 if built.keeps_cache else ()),
         "arguments": (
             placed,
             jax.tree.map(lambda leaf: on_mesh(leaf, _rows(leaf, rows, mesh)), given),
         ),
         "kinds": converted.kinds,
-        "assumed": [f"built by transformers from {model}: {kind.__name__}"],
-        **({"tokens": tokens} if tokens else {"samples": rows}),
-        **({"layers": whole} if is_deep else {}),
+        "assumed": [f"built by {kind.__module__.partition('.')[0]} from {model}: {kind.__name__}"],
+        **({"tokens": built.tokens} if built.tokens else {"samples": rows}),
+        **({"layers": built.layers} if built.layers else {}),
     }
 
 

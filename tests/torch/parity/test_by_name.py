@@ -13,8 +13,10 @@ import torch
 from transformers import AutoConfig, StaticCache
 
 from neuronjax.cli import main as cli
-from neuronjax.torch import to_jax
+from neuronjax.planning.tracing import abstract_mesh
+from neuronjax.torch import by_name, diffusion, to_jax
 from tests.torch.parity.decoders import decoder
+from tests.torch.survey.diffusion import DIFFUSERS
 from tests.torch.survey.tiny import shrink
 
 Run = Callable[..., tuple[int, str, str]]
@@ -69,10 +71,42 @@ def test_fit_of_an_architecture_that_models_lacks(run: Run, tmp_path: Path) -> N
     assert estimate["memory"]["cache"] == pytest.approx(caches / 2, rel=0.05)
 
 
+@pytest.mark.parametrize("name", sorted(DIFFUSERS.keys() - {"UVit2DModel"}))
+def test_models_of_diffusers(tmp_path: Path, name: str) -> None:
+    """What is made up as inputs is taken by diffusers' own model, and gives the same shapes."""
+    fields = {"_class_name": name, **DIFFUSERS[name][0]}
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    (phase,) = by_name.phases(str(tmp_path))
+    made = phase.make(mesh=abstract_mesh(None), batch=2, dtype="float32")
+    with torch.device("meta"):
+        module = diffusion.make_module(fields, torch.float32)
+        expected, *_ = module(**diffusion.make_inputs(module, 2, None, torch.float32))
+    got, *_ = jax.tree.leaves(jax.eval_shape(made["fn"], *made["arguments"]))
+    assert got.shape == expected.shape
+
+
+def test_fit_of_a_model_of_diffusers(run: Run, tmp_path: Path) -> None:
+    fields = {"_class_name": "SD3Transformer2DModel", **DIFFUSERS["SD3Transformer2DModel"][0]}
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    code, text, errors = run(
+        "fit", tmp_path, "--targets=trn2.3xlarge", "--mesh=data=1", "--length=64", "--format=json"
+    )
+    assert code == 0, errors
+    (forward,) = json.loads(text)
+    (estimate,) = (point["estimate"] for point in forward["points"])
+    assert any("built by diffusers" in line for line in estimate["assumed"])
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
         ({"model_type": "nowhere"}, "the model_type 'nowhere', which transformers"),
+        ({"_class_name": "NowhereModel"}, "has no model 'NowhereModel'"),
+        ({"_class_name": "DDIMScheduler"}, "has no model 'DDIMScheduler'"),
+        (
+            {"_class_name": "UVit2DModel", **DIFFUSERS["UVit2DModel"][0]},
+            "what diffusers' UVit2DModel is given as encoder_hidden_states, input_ids",
+        ),
         ({"model_type": "own", "auto_map": {"AutoModel": "m.M"}}, "code of its own (AutoModel)"),
     ],
 )

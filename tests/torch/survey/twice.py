@@ -12,14 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import diffusers
-import torch
-
 import neuronjax
 from launch import model_workloads
 from models.published.table import PUBLISHED
 from neuronjax.planning.tracing import abstract_mesh
-from neuronjax.torch import by_name, to_jax
+from neuronjax.torch import by_name
 from tests.torch.survey.run import commit
 
 TARGET = "trn2.48xlarge"
@@ -52,12 +49,8 @@ def _estimates(name: str, phase: str, rows: int, length: int | None) -> tuple[fl
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(dict(PUBLISHED[name])))
         (ours,) = [one for one in model_workloads.phases(folder, length) if one.name == phase]
-        if "_class_name" in PUBLISHED[name]:
-            theirs = neuronjax.estimate(_denoiser(PUBLISHED[name], rows), target=TARGET)
-        else:
-            (made,) = [one for one in by_name.phases(folder, length) if one.name == phase]
-            theirs = _estimate(made, rows)
-        return theirs.device_ns, _estimate(ours, rows).device_ns
+        (theirs,) = [one for one in by_name.phases(folder, length) if one.name == phase]
+        return _estimate(theirs, rows).device_ns, _estimate(ours, rows).device_ns
 
 
 def _estimate(phase: Any, rows: int) -> neuronjax.Estimate:
@@ -66,28 +59,6 @@ def _estimate(phase: Any, rows: int) -> neuronjax.Estimate:
     if depth:
         return neuronjax.estimate(partial(phase.make, batch=rows), target=TARGET, **depth)
     return neuronjax.estimate(made["fn"], *made["arguments"], target=TARGET)
-
-
-def _denoiser(config: Mapping[str, Any], rows: int) -> neuronjax.torch.Program:
-    """One step of a U-Net that is told sizes and places of a picture."""
-    with torch.device("meta"):
-        module = diffusers.UNet2DConditionModel.from_config(dict(config)).to(torch.bfloat16).eval()
-        side, words = config["sample_size"], config["cross_attention_dim"]
-        ids = 6
-        pooled = config["projection_class_embeddings_input_dim"]
-        pooled -= ids * config["addition_time_embed_dim"]
-        given = {"dtype": torch.bfloat16}
-        return to_jax(
-            module,
-            torch.empty(rows, 4, side, side, **given),
-            torch.empty(rows, dtype=torch.int32),
-            torch.empty(rows, 77, words, **given),
-            added_cond_kwargs={
-                "text_embeds": torch.empty(rows, pooled, **given),
-                "time_ids": torch.empty(rows, ids, **given),
-            },
-            return_dict=False,
-        )
 
 
 if __name__ == "__main__":
