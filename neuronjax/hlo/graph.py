@@ -95,6 +95,13 @@ class Graph:
     operations: list[Op]
     results: tuple[Value, ...]
 
+    def nested(self) -> Iterator[Graph]:
+        """Yields the graphs of its regions, innermost first, and then itself."""
+        for op in self.operations:
+            for region in op.regions:
+                yield from region.nested()
+        yield self
+
     def captured(self) -> Iterator[Value]:
         """The distinct values of enclosing graphs that operations use."""
         known: set[Value] = set(self.parameters)

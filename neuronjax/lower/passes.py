@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from neuronjax.errors import FailedPassError
@@ -101,9 +100,18 @@ class Setting:
     @property
     def rates(self) -> Rates:
         """The prices of what plans are made of. `lower` cannot do without them."""
-        assert self.prices is not None
-        prices = self.prices(Program(name=self.name, target=self.target, body=()))
+        prices = self.prices_of(Program(name=self.name, target=self.target, body=()))
+        assert prices is not None
         return rates_of(prices, self.target.lnc)
+
+    @property
+    def context(self) -> Context:
+        """The knowledge of rules of rewriting."""
+        return Context(self.tuning, self.rates, self.target.core.tensor)
+
+    def prices_of(self, program: Program) -> Prices | None:
+        """Returns what a program's instructions cost, if that is known."""
+        return None if self.prices is None else self.prices(program)
 
 
 @dataclass(frozen=True)
@@ -126,100 +134,6 @@ def _read(module: ir.Module, setting: Setting) -> Graph:
     known = (*RULES, *elementwise.RULES, *LATER)
     chlo.expand(module, [name for name in known if name.startswith("chlo.")])
     return hlo_graph.read(module)
-
-
-def _rewritten(graph: Graph, setting: Setting, *, rules: Mapping[str, Rewrite]) -> Graph:
-    rewrite(graph, rules, Context(setting.tuning, setting.rates, setting.target.core.tensor))
-    return graph
-
-
-def _changed(graph: Graph, setting: Setting, *, change: Callable[[Graph], None]) -> Graph:
-    change(graph)
-    return graph
-
-
-def _without_ranks(graph: Graph, setting: Setting) -> Graph:
-    without_ranks(graph, setting.target, setting.ranks)
-    return graph
-
-
-def _with_gates(graph: Graph, setting: Setting) -> Graph:
-    with_products_of_gates(graph, setting.tuning)
-    return graph
-
-
-def _with_chosen_products(graph: Graph, setting: Setting) -> Graph:
-    with_chosen_products(graph, setting.target.core.tensor, setting.tuning)
-    without_unused(graph)
-    return graph
-
-
-def _with_touched_rows(graph: Graph, setting: Setting) -> Graph:
-    with_touched_rows(graph, Context(setting.tuning, setting.rates, setting.target.core.tensor))
-    return graph
-
-
-def _with_sort_keys(graph: Graph, setting: Setting) -> Graph:
-    with_sort_keys(graph, setting.target.core, setting.tuning)
-    return graph
-
-
-def _written(graph: Graph, setting: Setting) -> Program:
-    return written(
-        graph, setting.target, setting.ranks, setting.name, setting.donations, setting.rates,
-        setting.tuning,
-    )  # fmt: skip
-
-
-def _unread(program: Program, setting: Setting) -> Program:
-    return without_unread(program)
-
-
-def _split(program: Program, setting: Setting) -> Program:
-    prices = None if setting.prices is None else setting.prices(program)
-    return split(program, prices, setting.tuning)
-
-
-def _joined(program: Program, setting: Setting) -> Program:
-    return join(program, setting.tuning)
-
-
-def _beside(program: Program, setting: Setting) -> Program:
-    return beside(program)
-
-
-def _interleaved(program: Program, setting: Setting) -> Program:
-    if setting.prices is None:
-        return program
-    known = setting.known
-    return interleaved(
-        program,
-        setting.prices(program),
-        known.orders,
-        known.semaphores,
-        setting.to_order,
-        setting.tuning,
-    )
-
-
-def _with_kernels(program: Program, setting: Setting) -> Program:
-    return written_out(program)
-
-
-def _allocated(program: Program, setting: Setting) -> Program:
-    return allocate(program, check=setting.check_memory, tuning=setting.tuning)
-
-
-def _synchronised(program: Program, setting: Setting) -> Program:
-    return synchronise(program, setting.known.semaphores)
-
-
-def _ahead(program: Program, setting: Setting) -> Program:
-    return ahead(program)
-
-
-def _overlapping(program: Program, setting: Setting) -> Program:
-    return overlapping(program, setting.tuning.overlaps)
 
 
 def _graph_findings(graph: Graph, setting: Setting) -> Sequence[object]:
@@ -246,12 +160,26 @@ def _counting(setting: Setting, findings: Sequence[Finding]) -> Sequence[object]
     return [finding for finding in findings if setting.check_memory or finding.rule != "capacity"]
 
 
+def _change(
+    name: str, contract: str, change: Callable[[Graph, Setting], object], *, nested: bool = True
+) -> Pass:
+    """Returns a pass that changes a graph in place, and `nested` ones of its regions before it."""
+
+    def run(graph: Graph, setting: Setting) -> Graph:
+        for part in list(graph.nested() if nested else [graph]):
+            change(part, setting)
+        return graph
+
+    return Pass(name, contract, run, _graph_findings)
+
+
 def _rewrite(name: str, contract: str, rules: Mapping[str, Rewrite]) -> Pass:
-    return Pass(name, contract, partial(_rewritten, rules=rules), _graph_findings)
-
-
-def _change(name: str, contract: str, change: Callable[[Graph], None]) -> Pass:
-    return Pass(name, contract, partial(_changed, change=change), _graph_findings)
+    return _change(
+        name,
+        contract,
+        lambda graph, setting: rewrite(graph, rules, setting.context),
+        nested=False,
+    )
 
 
 GRAPH_PASSES = (
@@ -259,65 +187,76 @@ GRAPH_PASSES = (
     _rewrite("empty", "nothing reads empty values", EMPTY),
     _rewrite("identities", "no operation gives one of its operands as it is", IDENTITIES),
     _rewrite("blocks", "products of MX blocks read elements and scales", BLOCK_SCALED),
-    _change("unscaled", "every value has a user", without_unused),
+    _change("unscaled", "every value has a user", lambda graph, _: without_unused(graph)),
     _rewrite("expand", "operations in terms of simpler ones", REWRITES),
     _rewrite("canonical", "no result depends on which NaN an engine chooses", CANONICAL),
     _rewrite("compose", "erfc is a single operation again", COMPOSED),
-    _change(
-        "count", "loops have their trip counts; slices at counters are views", with_counted_loops
-    ),
+    _change("count", "loops have their trip counts; slices at counters are views",
+            lambda graph, _: with_counted_loops(graph), nested=False),
     _rewrite("unroll", "few element-wise operations in a loop are written out", UNROLLED),
-    Pass(
-        "ranks", "kernels that engines run are not told their rank", _without_ranks, _graph_findings
-    ),
-    Pass(
-        "touch",
-        "tables of narrow types are widened where rows are added",
-        _with_touched_rows,
-        _graph_findings,
-    ),
-    _change("used", "every value has a user", without_unused),
-    _change("uncount", "no loop carries a counter that nothing reads", without_counters),
+    _change("ranks", "kernels that engines run are not told their rank",
+            lambda graph, setting: without_ranks(graph, setting.target, setting.ranks)),
+    _change("touch", "tables of narrow types are widened where rows are added",
+            lambda graph, setting: with_touched_rows(graph, setting.context)),
+    _change("used", "every value has a user", lambda graph, _: without_unused(graph)),
+    _change("uncount", "no loop carries a counter that nothing reads",
+            lambda graph, _: without_counters(graph)),
     _rewrite("native", "what engines do natively is a single operation", NATIVE),
-    _change(
-        "round", "values that all users round are rounded where they are computed", rounded_early
-    ),
+    _change("round", "values that all users round are rounded where they are computed",
+            lambda graph, _: rounded_early(graph)),
     _rewrite("dilate", "no convolution has zeros between elements of its input", TRANSPOSED),
-    _change(
-        "rearrange",
-        "convolutions are rearranged after element-wise operations",
-        rearranged_late,
-    ),
+    _change("rearrange", "convolutions are rearranged after element-wise operations",
+            lambda graph, _: rearranged_late(graph)),
     _rewrite("spread", "vectors are converted before they are broadcast", BROADCAST_LATE),
-    Pass("gates", "halves of products that meet are products", _with_gates, _graph_findings),
-    Pass("sort", "keys of sorts are made once", _with_sort_keys, _graph_findings),
+    _change("gates", "halves of products that meet are products",
+            lambda graph, setting: with_products_of_gates(graph, setting.tuning)),
+    _change("sort", "keys of sorts are made once",
+            lambda graph, setting: with_sort_keys(graph, setting.target.core, setting.tuning)),
     _rewrite("masks", "masks that hide most are made where they are needed", MASKS),
     _rewrite("rows", "few long rows are reduced in parts", LONG_ROWS),
-    _change("widen", "every user widens a narrow value itself", with_own_widenings),
-    _change("used_again", "every value has a user", without_unused),
-    Pass(
-        "choose",
-        "products read what indices choose where it lies",
-        _with_chosen_products,
-        _graph_findings,
-    ),
+    _change("widen", "every user widens a narrow value itself",
+            lambda graph, _: with_own_widenings(graph)),
+    _change("used_again", "every value has a user", lambda graph, _: without_unused(graph)),
+    _change("choose", "products read what indices choose where it lies",
+            lambda graph, setting: with_chosen_products(
+                graph, setting.target.core, setting.tuning)),
+    _change("unread_windows", "every value has a user", lambda graph, _: without_unused(graph)),
     _rewrite("later", "what no activation function absorbed is expanded", LATER),
-    _change("broadcast", "engines write broadcast results themselves", with_written_broadcasts),
-)
+    _change("broadcast", "engines write broadcast results themselves",
+            lambda graph, _: with_written_broadcasts(graph), nested=False),
+)  # fmt: skip
 PROGRAM_PASSES = (
-    Pass("write", "a kernel for each group of operations", _written, _findings),
-    Pass("unread", "no kernel copies what is never read", _unread, _findings),
-    Pass("split", "kernels run on both cores of LNC 2 where they can", _split, _findings),
-    Pass("join", "small kernels are merged; values stay in SBUF between them", _joined, _findings),
-    Pass("beside", "independent neighbours run side by side on both cores", _beside,
+    Pass("write", "a kernel for each group of operations",
+         lambda graph, setting: written(
+             graph, setting.target, setting.ranks, setting.name, setting.donations, setting.rates,
+             setting.tuning),
          _findings),
-    Pass("interleave", "instructions are in an order that keeps engines busy", _interleaved,
+    Pass("unread", "no kernel copies what is never read",
+         lambda program, _: without_unread(program), _findings),
+    Pass("split", "kernels run on both cores of LNC 2 where they can",
+         lambda program, setting: split(program, setting.prices_of(program), setting.tuning),
          _findings),
-    Pass("kernels", "kernels of NKI stand where they are called", _with_kernels, _all_findings),
-    Pass("allocate", "every buffer has an address", _allocated, _all_findings),
-    Pass("ahead", "loads that wait for earlier kernels delay no others", _ahead, _all_findings),
-    Pass("synchronise", "engines wait for what they depend on", _synchronised, _all_findings),
-    Pass("overlap", "kernels begin while earlier ones still run", _overlapping, _all_findings,
+    Pass("join", "small kernels are merged; values stay in SBUF between them",
+         lambda program, setting: join(program, setting.tuning), _findings),
+    Pass("beside", "independent neighbours run side by side on both cores",
+         lambda program, _: beside(program), _findings),
+    Pass("interleave", "instructions are in an order that keeps engines busy",
+         lambda program, setting: program if setting.prices is None else interleaved(
+             program, setting.prices(program), setting.known.orders, setting.known.semaphores,
+             setting.to_order, setting.tuning),
+         _findings),
+    Pass("kernels", "kernels of NKI stand where they are called",
+         lambda program, _: written_out(program), _all_findings),
+    Pass("allocate", "every buffer has an address",
+         lambda program, setting: allocate(
+             program, check=setting.check_memory, tuning=setting.tuning),
+         _all_findings),
+    Pass("ahead", "loads that wait for earlier kernels delay no others",
+         lambda program, _: ahead(program), _all_findings),
+    Pass("synchronise", "engines wait for what they depend on",
+         lambda program, setting: synchronise(program, setting.known.semaphores), _all_findings),
+    Pass("overlap", "kernels begin while earlier ones still run",
+         lambda program, setting: overlapping(program, setting.tuning.overlaps), _all_findings,
          _assembled_findings),
 )  # fmt: skip
 PASSES = (*GRAPH_PASSES, *PROGRAM_PASSES)

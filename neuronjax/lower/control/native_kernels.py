@@ -192,8 +192,6 @@ def without_ranks(graph: Graph, target: Target, ranks: int) -> None:
     """Takes the number of the rank from calls of kernels that engines run, which know it; in
     place."""
     for op in graph.operations:
-        for region in op.regions:
-            without_ranks(region, target, ranks)
         configuration = op.attributes.get(SERIALIZED_KERNEL)
         if configuration is not None and not _obstacle(configuration, op, target, ranks):
             op.operands = tuple(_operands(serialized_kernel.known(configuration), op))

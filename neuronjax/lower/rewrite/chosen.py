@@ -17,7 +17,7 @@ from neuronjax.lower.operations import VIEWS, Map, Users, peel, users_of
 from neuronjax.lower.product.matmul import multiplied
 from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.values.storage import is_native
-from neuronjax.machine.specs import TensorEngineSpec
+from neuronjax.machine.specs import CoreSpec, TensorEngineSpec
 
 
 @dataclass(frozen=True)
@@ -29,20 +29,17 @@ class _Reader:
     relation: Map
 
 
-def with_chosen_products(graph: Graph, tensor: TensorEngineSpec, tuning: Tuning) -> None:
+def with_chosen_products(graph: Graph, core: CoreSpec, tuning: Tuning) -> None:
     """Makes `chosen_product` of products that alone read the windows of a gather or slice.
 
-    In place; gathers and slices that nothing reads any more stay. `tensor` is the core's engine.
+    In place; gathers and slices that nothing reads any more stay.
     """
-    for op in graph.operations:
-        for region in op.regions:
-            with_chosen_products(region, tensor, tuning)
     users = users_of(graph)
     for op in graph.operations:
         vectors = _VECTORS[op.name](op) if op.name in _VECTORS else None
         if vectors is None or not _is_great(op, vectors, tuning):
             continue
-        readers = _readers(op.result, users, vectors, tensor)
+        readers = _readers(op.result, users, vectors, core.tensor)
         for reader in readers or ():
             _choose(reader, op)
 

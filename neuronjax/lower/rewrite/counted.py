@@ -29,8 +29,6 @@ def without_counters(graph: Graph) -> None:
     """Makes counters that nothing reads invariant, in loops with a trip count; in place."""
     uses = uses_of(graph)
     for op in graph.operations:
-        for region in op.regions:
-            without_counters(region)
         if "counted" in op.attributes:
             _keep_counters(op, uses)
 

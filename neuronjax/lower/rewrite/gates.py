@@ -38,9 +38,6 @@ class _Part(NamedTuple):
 def with_products_of_gates(graph: Graph, tuning: Tuning) -> None:
     """Makes each half of such a product another product; in place. The whole remains, without
     a user."""
-    for op in graph.operations:
-        for region in op.regions:
-            with_products_of_gates(region, tuning)
     users = users_of(graph)
     operations: list[Op] = []
     for op in graph.operations:

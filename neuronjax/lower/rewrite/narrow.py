@@ -24,9 +24,6 @@ _WITH_INFINITIES = frozenset({"bfloat16", "float16"})
 
 def rounded_early(graph: Graph) -> None:
     """Moves conversions to narrower types in front of what only moves numbers; in place."""
-    for op in graph.operations:
-        for region in op.regions:
-            rounded_early(region)
     _Change(graph).make()
 
 

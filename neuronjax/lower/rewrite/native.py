@@ -320,8 +320,6 @@ def with_own_widenings(graph: Graph) -> None:
     """
     operations: list[Op] = []
     for op in graph.operations:
-        for region in op.regions:
-            with_own_widenings(region)
         operands = []
         for value in op.operands:
             made = _made_by(value, "convert")
@@ -359,8 +357,6 @@ def without_unused(graph: Graph) -> None:
     used = set(graph.results)
     kept: list[Op] = []
     for op in reversed(graph.operations):
-        for region in op.regions:
-            without_unused(region)
         acts = bool(op.attributes.get("has_side_effect")) or not op.results
         acts = acts or bool(op.regions and op.name not in (*_REDUCING, "reduce", "scatter"))
         if acts or any(value in used for value in op.results):

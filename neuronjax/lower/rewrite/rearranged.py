@@ -26,9 +26,6 @@ _LAYOUT = frozenset({"reshape", "transpose", "slice", "pad"})
 def rearranged_late(graph: Graph) -> None:
     """Moves element-wise operations in front of the layout operations behind convolutions; in
     place."""
-    for op in graph.operations:
-        for region in op.regions:
-            rearranged_late(region)
     users = uses_of(graph)
     operations: list[Op] = []
     for op in graph.operations:

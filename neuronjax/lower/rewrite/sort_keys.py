@@ -34,8 +34,6 @@ def with_sort_keys(graph: Graph, core: CoreSpec, tuning: Tuning) -> None:
     uses = uses_of(graph)
     operations: list[Op] = []
     for op in graph.operations:
-        for region in op.regions:
-            with_sort_keys(region, core, tuning)
         operations += _keyed(op, uses, core, tuning) if op.name == "sort" else [op]
     graph.operations[:] = operations
 

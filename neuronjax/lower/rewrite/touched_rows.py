@@ -41,8 +41,6 @@ def with_touched_rows(graph: Graph, context: Context) -> None:
     uses = uses_of(graph)
     operations: list[Op] = []
     for op in graph.operations:
-        for region in op.regions:
-            with_touched_rows(region, context)
         operations += _rounded(op, uses, context) or [op]
     graph.operations[:] = operations
 
