@@ -15,17 +15,12 @@ from neuronjax.emulate import (
 )
 from neuronjax.emulate.rule import Rules
 
-_ROOMS = (
-    tensor_engine.RULES,
-    vector_engine.RULES,
-    vector_selection.RULES,
-    scalar_engine.RULES,
-    gpsimd_engine.RULES,
-    random_numbers.RULES,
-    dma.RULES,
-    collective.RULES,
-    control.RULES,
-)
-
-RULES: Rules = {kind: rule for room in _ROOMS for kind, rule in room.items()}
+RULES: Rules = {
+    kind: rule
+    for room in (
+        tensor_engine, vector_engine, vector_selection, scalar_engine, gpsimd_engine,
+        random_numbers, dma, collective, control,
+    )
+    for kind, rule in room.RULES.items()
+}  # fmt: skip
 """Instruction -> its rule."""

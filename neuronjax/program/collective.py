@@ -8,10 +8,9 @@ not document which sequencer does, and Sync has no other work.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from neuronjax.machine.specs import Engine
-from neuronjax.program.instruction import READ, UPDATE, WRITE, Instruction
+from neuronjax.program.instruction import READ, UPDATE, WRITE, Instruction, instruction
 from neuronjax.program.operand import Access, Register
 from neuronjax.program.operators import AluOp
 
@@ -38,70 +37,46 @@ class GroupCollective(CollectiveInstruction):
     groups: Groups
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("all_reduce", _SYNC, page=_PAGE.format("all_reduce"))
 class AllReduce(GroupCollective):
     """Every rank gets the reduction of the sources of its group by op, in float32."""
 
-    mnemonic: ClassVar[str] = "all_reduce"
-    engines: ClassVar[tuple[Engine, ...]] = _SYNC
-    page: ClassVar[str] = _PAGE.format("all_reduce")
-
     op: AluOp = AluOp.ADD
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("all_gather", _SYNC, page=_PAGE.format("all_gather"))
 class AllGather(GroupCollective):
     """Every rank gets the sources of its group, concatenated along `dimension`."""
 
-    mnemonic: ClassVar[str] = "all_gather"
-    engines: ClassVar[tuple[Engine, ...]] = _SYNC
-    page: ClassVar[str] = _PAGE.format("all_gather")
-
     dimension: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("reduce_scatter", _SYNC, page=_PAGE.format("reduce_scatter"))
 class ReduceScatter(GroupCollective):
     """Every rank gets its share along `dimension` of the reduced sources of its group."""
-
-    mnemonic: ClassVar[str] = "reduce_scatter"
-    engines: ClassVar[tuple[Engine, ...]] = _SYNC
-    page: ClassVar[str] = _PAGE.format("reduce_scatter")
 
     op: AluOp = AluOp.ADD
     dimension: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("all_to_all", _SYNC, page=_PAGE.format("all_to_all"))
 class AllToAll(GroupCollective):
     """Every rank gets the shares along `dimension` that its group has for it, concatenated."""
-
-    mnemonic: ClassVar[str] = "all_to_all"
-    engines: ClassVar[tuple[Engine, ...]] = _SYNC
-    page: ClassVar[str] = _PAGE.format("all_to_all")
 
     dimension: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("collective_permute", _SYNC, page=_PAGE.format("collective_permute"))
 class Permute(CollectiveInstruction):
     """The first rank of every pair sends to the second."""
-
-    mnemonic: ClassVar[str] = "collective_permute"
-    engines: ClassVar[tuple[Engine, ...]] = _SYNC
-    page: ClassVar[str] = _PAGE.format("collective_permute")
 
     pairs: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("collective_permute_implicit", _SYNC, page=_PAGE.format("collective_permute_implicit"))
 class RingPermute(GroupCollective):
     """Every rank sends to the next one of its group, the last one to the first: its source or, with
     op, the reduction of its two sources."""
-
-    mnemonic: ClassVar[str] = "collective_permute_implicit"
-    engines: ClassVar[tuple[Engine, ...]] = _SYNC
-    page: ClassVar[str] = _PAGE.format("collective_permute_implicit")
 
     op: AluOp | None = None
 
@@ -121,39 +96,21 @@ class Uneven(GroupCollective):
     has_places: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("all_gather_v", _SYNC, page=_PAGE.format("all_gather_v"))
 class UnevenAllGather(Uneven):
     """Every rank gets a chunk of each rank of its group: the same for all, of the first column."""
 
-    mnemonic: ClassVar[str] = "all_gather_v"
-    engines: ClassVar[tuple[Engine, ...]] = _SYNC
-    page: ClassVar[str] = _PAGE.format("all_gather_v")
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("all_to_all_v", _SYNC, page=_PAGE.format("all_to_all_v"))
 class UnevenAllToAll(Uneven):
     """Every rank gets the chunk that each rank of its group has for it."""
 
-    mnemonic: ClassVar[str] = "all_to_all_v"
-    engines: ClassVar[tuple[Engine, ...]] = _SYNC
-    page: ClassVar[str] = _PAGE.format("all_to_all_v")
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("rank_id", _SYNC, page=_PAGE.format("rank_id"))
 class RankId(Instruction):
     """dst = the rank that runs the program, or the one that is so many steps before it in its
     group, the last one before the first."""
 
-    mnemonic: ClassVar[str] = "rank_id"
-    engines: ClassVar[tuple[Engine, ...]] = _SYNC
-    page: ClassVar[str] = _PAGE.format("rank_id")
-
     dst: Register = field(metadata=WRITE)
     groups: Groups = ()
     steps: int = 0
-
-
-INSTRUCTIONS: tuple[type[Instruction], ...] = (
-    AllReduce, AllGather, ReduceScatter, AllToAll, Permute, RingPermute, UnevenAllGather,
-    UnevenAllToAll, RankId,
-)  # fmt: skip

@@ -8,10 +8,9 @@ queue execute in order, queues in any order. Signals are sent when the data has 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from neuronjax.machine.specs import Engine
-from neuronjax.program.instruction import READ, UPDATE, WRITE, Instruction, updates
+from neuronjax.program.instruction import READ, UPDATE, WRITE, Instruction, instruction, updates
 from neuronjax.program.operand import Access
 from neuronjax.program.operators import AluOp, DescriptorMode, ExchangeEngine, OutOfBounds
 
@@ -27,13 +26,9 @@ class DmaInstruction(Instruction):
     priority: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("dma_copy", _ANY)
 class DmaCopy(DmaInstruction):
     """dst = src, element by element in the order of the accesses, cast by way of float32."""
-
-    mnemonic: ClassVar[str] = "dma_copy"
-    engines: ClassVar[tuple[Engine, ...]] = _ANY
-    page: ClassVar[str] = "NKI ISA dma_copy"
 
     dst: Access = field(metadata=WRITE)
     src: Access = field(metadata=READ)
@@ -42,16 +37,12 @@ class DmaCopy(DmaInstruction):
     engine: Engine = Engine.SYNC
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("dma_gather", _SOFTWARE, page="NKI ISA dma_copy, dma_compute: vector_offset")
 class DmaGather(DmaInstruction):
     """dst[p] = table[index[p]], or added to dst if `accumulate`.
 
     The first of table's `dims` counts its rows; the others, and dst's, walk over one row.
     """
-
-    mnemonic: ClassVar[str] = "dma_gather"
-    engines: ClassVar[tuple[Engine, ...]] = _SOFTWARE
-    page: ClassVar[str] = "NKI ISA dma_copy, dma_compute: vector_offset"
 
     dst: Access = field(metadata=updates(unless="is_overwriting"))
     table: Access = field(metadata=READ)
@@ -65,16 +56,12 @@ class DmaGather(DmaInstruction):
         return not self.accumulate and self.out_of_bounds is OutOfBounds.ERROR
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("dma_scatter", _SOFTWARE, page="NKI ISA dma_copy, dma_compute: vector_offset")
 class DmaScatter(DmaInstruction):
     """table[index[p]] = src[p], or added to it if `accumulate`; indices must be unique then.
 
     The first of table's `dims` counts its rows; rows without an index keep their values.
     """
-
-    mnemonic: ClassVar[str] = "dma_scatter"
-    engines: ClassVar[tuple[Engine, ...]] = _SOFTWARE
-    page: ClassVar[str] = "NKI ISA dma_copy, dma_compute: vector_offset"
 
     table: Access = field(metadata=UPDATE)
     src: Access = field(metadata=READ)
@@ -83,13 +70,9 @@ class DmaScatter(DmaInstruction):
     out_of_bounds: OutOfBounds = OutOfBounds.ERROR
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("dma_transpose", _ANY)
 class DmaTranspose(DmaInstruction):
     """dst = src with its axes permuted, partition first: axis i of dst is axis axes[i] of src."""
-
-    mnemonic: ClassVar[str] = "dma_transpose"
-    engines: ClassVar[tuple[Engine, ...]] = _ANY
-    page: ClassVar[str] = "NKI ISA dma_transpose"
 
     dst: Access = field(metadata=WRITE)
     src: Access = field(metadata=READ)
@@ -98,13 +81,9 @@ class DmaTranspose(DmaInstruction):
     engine: Engine = Engine.SYNC
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("dma_gather_transpose", _SOFTWARE, page="NKI ISA dma_transpose: indirect transpose")
 class DmaGatherTranspose(DmaInstruction):
     """dst = (rows of table that index names)ᵀ; the indices are taken column by column."""
-
-    mnemonic: ClassVar[str] = "dma_gather_transpose"
-    engines: ClassVar[tuple[Engine, ...]] = _SOFTWARE
-    page: ClassVar[str] = "NKI ISA dma_transpose: indirect transpose"
 
     dst: Access = field(metadata=updates(unless="is_overwriting"))
     table: Access = field(metadata=READ)
@@ -118,13 +97,9 @@ class DmaGatherTranspose(DmaInstruction):
         return self.out_of_bounds is OutOfBounds.ERROR
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("dma_compute", _ANY)
 class DmaCompute(DmaInstruction):
     """dst = reduce_op over srcs, in float32."""
-
-    mnemonic: ClassVar[str] = "dma_compute"
-    engines: ClassVar[tuple[Engine, ...]] = _ANY
-    page: ClassVar[str] = "NKI ISA dma_compute"
 
     dst: Access = field(metadata=WRITE)
     srcs: tuple[Access, ...] = field(metadata=READ)
@@ -132,13 +107,9 @@ class DmaCompute(DmaInstruction):
     engine: Engine = Engine.SYNC
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("sendrecv", _ANY)
 class SendReceive(DmaInstruction):
     """src goes to dst of one core of the logical core while dst takes the other's src."""
-
-    mnemonic: ClassVar[str] = "sendrecv"
-    engines: ClassVar[tuple[Engine, ...]] = _ANY
-    page: ClassVar[str] = "NKI ISA sendrecv"
 
     src: Access = field(metadata=READ)
     dst: Access = field(metadata=WRITE)
@@ -149,20 +120,10 @@ class SendReceive(DmaInstruction):
     engine: Engine = Engine.SYNC
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("device_print", _ANY, page="NKI language device_print")
 class DevicePrint(DmaInstruction):
     """Sends src to the host, which shows it behind the words of `prefix`."""
-
-    mnemonic: ClassVar[str] = "device_print"
-    engines: ClassVar[tuple[Engine, ...]] = _ANY
-    page: ClassVar[str] = "NKI language device_print"
 
     prefix: str
     src: Access = field(metadata=READ)
     engine: Engine = Engine.GPSIMD
-
-
-INSTRUCTIONS: tuple[type[Instruction], ...] = (
-    DmaCopy, DmaGather, DmaScatter, DmaTranspose, DmaGatherTranspose, DmaCompute, SendReceive,
-    DevicePrint,
-)  # fmt: skip

@@ -5,28 +5,23 @@ The engine cannot access PSUM. Each of its eight cores is connected to 16 adjace
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import field
 
 from neuronjax.machine.specs import Engine
 from neuronjax.program.affine import ZERO, Affine
-from neuronjax.program.instruction import READ, UPDATE, WRITE, Instruction
+from neuronjax.program.instruction import READ, UPDATE, WRITE, Instruction, instruction
 from neuronjax.program.operand import Access, Dim, Immediate, Scalar
 from neuronjax.program.operators import AluOp, CustomFunction, PartitionReduction
 
 _GPSIMD = (Engine.GPSIMD,)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("iota", _GPSIMD)
 class Iota(Instruction):
     """dst[p, …] = offset + p * channel_multiplier + Σ step * index, in 32-bit integers.
 
     `pattern` has up to four dimensions (step, count); their counts multiply to dst's elements.
     """
-
-    mnemonic: ClassVar[str] = "iota"
-    engines: ClassVar[tuple[Engine, ...]] = _GPSIMD
-    page: ClassVar[str] = "NKI ISA iota"
 
     dst: Access = field(metadata=WRITE)
     pattern: tuple[Dim, ...]
@@ -34,13 +29,9 @@ class Iota(Instruction):
     channel_multiplier: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("affine_select", _GPSIMD)
 class AffineSelect(Instruction):
     """dst = on_true where cmp_op(the value that `iota` would write, 0), else on_false."""
-
-    mnemonic: ClassVar[str] = "affine_select"
-    engines: ClassVar[tuple[Engine, ...]] = _GPSIMD
-    page: ClassVar[str] = "NKI ISA affine_select"
 
     dst: Access = field(metadata=WRITE)
     pattern: tuple[Dim, ...]
@@ -51,29 +42,21 @@ class AffineSelect(Instruction):
     offset: Affine = ZERO
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("tensor_partition_reduce", _GPSIMD)
 class PartitionReduce(Instruction):
     """dst = op over the partitions of data."""
-
-    mnemonic: ClassVar[str] = "tensor_partition_reduce"
-    engines: ClassVar[tuple[Engine, ...]] = _GPSIMD
-    page: ClassVar[str] = "NKI ISA tensor_partition_reduce"
 
     dst: Access = field(metadata=WRITE)
     op: PartitionReduction
     data: Access = field(metadata=READ)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("local_gather", _GPSIMD)
 class LocalGather(Instruction):
     """Each core gathers from its 16 partitions of src with the indices in the same partitions.
 
     Indices (uint16) are taken partition by partition; each moves `elements_per_index` neighbours.
     """
-
-    mnemonic: ClassVar[str] = "local_gather"
-    engines: ClassVar[tuple[Engine, ...]] = _GPSIMD
-    page: ClassVar[str] = "NKI ISA local_gather"
 
     dst: Access = field(metadata=WRITE)
     src: Access = field(metadata=READ)
@@ -82,29 +65,21 @@ class LocalGather(Instruction):
     valid_indices: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("nc_n_gather", _GPSIMD)
 class Gather(Instruction):
     """dst[p, i] = data[p, indices[p, i]], free dimensions flattened."""
-
-    mnemonic: ClassVar[str] = "nc_n_gather"
-    engines: ClassVar[tuple[Engine, ...]] = _GPSIMD
-    page: ClassVar[str] = "NKI ISA nc_n_gather"
 
     dst: Access = field(metadata=WRITE)
     data: Access = field(metadata=READ)
     indices: Access = field(metadata=READ)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("nonzero_with_count", _GPSIMD)
 class NonzeroWithCount(Instruction):
     """Indices of non-zero elements, then padding, then their number, in every 16th partition.
 
     The other partitions of dst keep their values.
     """
-
-    mnemonic: ClassVar[str] = "nonzero_with_count"
-    engines: ClassVar[tuple[Engine, ...]] = _GPSIMD
-    page: ClassVar[str] = "NKI ISA nonzero_with_count"
 
     dst: Access = field(metadata=WRITE)
     src: Access = field(metadata=READ)
@@ -112,7 +87,7 @@ class NonzeroWithCount(Instruction):
     padding: int = -1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("topk", _GPSIMD)
 class TopK(Instruction):
     """The K greatest of `n` BF16 values, laid out over 16 partitions, and their indices.
 
@@ -120,29 +95,21 @@ class TopK(Instruction):
     in ascending order.
     """
 
-    mnemonic: ClassVar[str] = "topk"
-    engines: ClassVar[tuple[Engine, ...]] = _GPSIMD
-    page: ClassVar[str] = "NKI ISA topk"
-
     values: Access = field(metadata=WRITE)
     indices: Access = field(metadata=WRITE)
     src: Access = field(metadata=READ)
     n: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("sequence_bounds", _GPSIMD)
 class SequenceBounds(Instruction):
     """For every element, the start and end of its segment; there is one partition."""
-
-    mnemonic: ClassVar[str] = "sequence_bounds"
-    engines: ClassVar[tuple[Engine, ...]] = _GPSIMD
-    page: ClassVar[str] = "NKI ISA sequence_bounds"
 
     dst: Access = field(metadata=WRITE)
     segment_ids: Access = field(metadata=READ)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("custom_op", _GPSIMD, page="Neuron docs, Custom C++ operators")
 class CustomOp(Instruction):
     """dst = function(srcs), element by element: a C++ operator on the engine's own processors.
 
@@ -152,31 +119,15 @@ class CustomOp(Instruction):
     write.
     """
 
-    mnemonic: ClassVar[str] = "custom_op"
-    engines: ClassVar[tuple[Engine, ...]] = _GPSIMD
-    page: ClassVar[str] = "Neuron docs, Custom C++ operators"
-
     dst: Access = field(metadata=WRITE)
     function: CustomFunction
     srcs: tuple[Scalar, ...] = field(metadata=READ)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("core_barrier", tuple(sorted(Engine, key=lambda engine: engine is not Engine.GPSIMD)))
 class CoreBarrier(Instruction):
     """Both cores of a logical core wait for each other: `data` is complete afterwards."""
-
-    mnemonic: ClassVar[str] = "core_barrier"
-    engines: ClassVar[tuple[Engine, ...]] = tuple(
-        sorted(Engine, key=lambda engine: engine is not Engine.GPSIMD)
-    )
-    page: ClassVar[str] = "NKI ISA core_barrier"
 
     data: Access = field(metadata=UPDATE)
     cores: tuple[int, ...] = (0, 1)
     engine: Engine = Engine.GPSIMD
-
-
-INSTRUCTIONS: tuple[type[Instruction], ...] = (
-    Iota, AffineSelect, PartitionReduce, LocalGather, Gather, NonzeroWithCount, TopK,
-    SequenceBounds, CustomOp, CoreBarrier,
-)  # fmt: skip

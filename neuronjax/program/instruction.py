@@ -13,7 +13,7 @@ import enum
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform
 
 from neuronjax.machine.specs import Engine
 from neuronjax.program.affine import Affine, First, Flag, Last
@@ -133,8 +133,7 @@ _keep: Callable[[Any, Operands], None] = vars(_Known)["_operands"].__set__
 class Instruction(_Known):
     """One instruction of an engine, DMA queue or collective core.
 
-    `mnemonic` is its name in program text, `engines` are those it may run on, `page` is its public
-    documentation. Instructions with a choice of engines have a field `engine`.
+    Instructions with a choice of engines have a field `engine`.
     """
 
     mnemonic: ClassVar[str]
@@ -229,6 +228,30 @@ class Instruction(_Known):
         new = altered(self, **values)
         _keep(new, self._listed())
         return new
+
+
+Kind = TypeVar("Kind", bound=type[Instruction])
+
+
+@dataclass_transform(
+    kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,)
+)
+def instruction(
+    mnemonic: str, engines: tuple[Engine, ...], *, page: str = ""
+) -> Callable[[Kind], Kind]:
+    """Makes a class the record of an instruction.
+
+    `mnemonic` is its name in program text, `engines` are those it may run on, `page` is its public
+    documentation, by default the page of NKI ISA with its name.
+    """
+
+    def make(kind: Kind) -> Kind:
+        record: Any = dataclass(frozen=True, kw_only=True, slots=True)(kind)
+        record.mnemonic, record.engines = mnemonic, engines
+        record.page = page or f"NKI ISA {mnemonic}"
+        return record
+
+    return make
 
 
 def _fields_of(kind: Any) -> tuple[tuple[str, Role, str | None], ...]:

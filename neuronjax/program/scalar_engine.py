@@ -6,11 +6,10 @@ it, `reduce_res` where it is written afterwards; None keeps the value in the eng
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import field
 
 from neuronjax.machine.specs import Engine
-from neuronjax.program.instruction import READ, WRITE, Instruction
+from neuronjax.program.instruction import READ, WRITE, Instruction, instruction
 from neuronjax.program.operand import Access, Immediate, Scalar
 from neuronjax.program.operators import Activation, AluOp, ReduceCommand
 
@@ -18,13 +17,9 @@ ZERO_SCALAR = Immediate(0.0)
 ONE_SCALAR = Immediate(1.0)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("activation", (Engine.SCALAR,))
 class Activate(Instruction):
     """dst = op(data * scale + bias); the accumulator sums the results."""
-
-    mnemonic: ClassVar[str] = "activation"
-    engines: ClassVar[tuple[Engine, ...]] = (Engine.SCALAR,)
-    page: ClassVar[str] = "NKI ISA activation"
 
     dst: Access = field(metadata=WRITE)
     op: Activation
@@ -36,13 +31,9 @@ class Activate(Instruction):
     reduce_cmd: ReduceCommand = ReduceCommand.IDLE
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("activation_reduce", (Engine.SCALAR,))
 class ActivateReduce(Instruction):
     """dst = op(data * scale + bias); reduce_res = reduce_op over the free dimensions of dst."""
-
-    mnemonic: ClassVar[str] = "activation_reduce"
-    engines: ClassVar[tuple[Engine, ...]] = (Engine.SCALAR,)
-    page: ClassVar[str] = "NKI ISA activation_reduce"
 
     dst: Access = field(metadata=WRITE)
     op: Activation
@@ -53,13 +44,9 @@ class ActivateReduce(Instruction):
     scale: Scalar = field(default=ONE_SCALAR, metadata=READ)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("activate2", (Engine.SCALAR,))
 class Activate2(Instruction):
     """dst = op((data op0 imm0) op1 imm1), with the accumulator reduced by `reduce_op`."""
-
-    mnemonic: ClassVar[str] = "activate2"
-    engines: ClassVar[tuple[Engine, ...]] = (Engine.SCALAR,)
-    page: ClassVar[str] = "NKI ISA activate2"
 
     dst: Access = field(metadata=WRITE)
     op: Activation
@@ -74,6 +61,3 @@ class Activate2(Instruction):
     reduce_op: AluOp | None = None
     reduce_res: Access | None = field(default=None, metadata=WRITE)
     reduce_cmd: ReduceCommand = ReduceCommand.IDLE
-
-
-INSTRUCTIONS: tuple[type[Instruction], ...] = (Activate, ActivateReduce, Activate2)

@@ -14,18 +14,13 @@ from neuronjax.program import (
 )
 from neuronjax.program.instruction import Instruction
 
-_ROOMS = (
-    tensor_engine,
-    vector_engine,
-    scalar_engine,
-    gpsimd_engine,
-    random_numbers,
-    dma,
-    collective,
-    control,
-)
-
 INSTRUCTIONS: dict[str, type[Instruction]] = {
-    instruction.mnemonic: instruction for room in _ROOMS for instruction in room.INSTRUCTIONS
-}
+    kind.mnemonic: kind
+    for room in (
+        tensor_engine, vector_engine, scalar_engine, gpsimd_engine, random_numbers, dma, collective,
+        control,
+    )
+    for kind in vars(room).values()
+    if isinstance(kind, type) and issubclass(kind, Instruction) and "mnemonic" in vars(kind)
+}  # fmt: skip
 """Mnemonic -> instruction."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import field
 
 from neuronjax.formats import FLOAT32
 from neuronjax.machine.specs import Engine
 from neuronjax.program.affine import Flag
-from neuronjax.program.instruction import READ, WRITE, Instruction, updates
+from neuronjax.program.instruction import READ, WRITE, Instruction, instruction, updates
 from neuronjax.program.operand import Access
 from neuronjax.program.operators import PerformanceMode
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("nc_matmul", (Engine.TENSOR,))
 class Matmul(Instruction):
     """dst = stationaryᵀ @ moving, or added to dst unless `start`.
 
@@ -22,10 +21,6 @@ class Matmul(Instruction):
     that `resumes` may be added to a group that has ended. `tile_size` and `tile_position` (rows,
     columns) select a part of the array; None: all of it.
     """
-
-    mnemonic: ClassVar[str] = "nc_matmul"
-    engines: ClassVar[tuple[Engine, ...]] = (Engine.TENSOR,)
-    page: ClassVar[str] = "NKI ISA nc_matmul"
 
     dst: Access = field(metadata=updates(unless="start"))
     stationary: Access = field(metadata=READ)
@@ -48,17 +43,13 @@ class Matmul(Instruction):
         return 2 if self.stationary_onezero or self.moving_onezero else 4
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("nc_matmul_mx", (Engine.TENSOR,))
 class MatmulMX(Instruction):
     """dst = stationaryᵀ @ moving of packed block-scaled operands, or added to dst unless `start`.
 
     stationary [K/4, M] and moving [K/4, N] of packed type. Scales: one per 8 partitions and packed
     element, four scale partitions in each quadrant of 32.
     """
-
-    mnemonic: ClassVar[str] = "nc_matmul_mx"
-    engines: ClassVar[tuple[Engine, ...]] = (Engine.TENSOR,)
-    page: ClassVar[str] = "NKI ISA nc_matmul_mx"
 
     dst: Access = field(metadata=updates(unless="start"))
     stationary: Access = field(metadata=READ)
@@ -72,19 +63,12 @@ class MatmulMX(Instruction):
     tile_size: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@instruction("tensor_transpose", (Engine.TENSOR,), page="NKI ISA nc_transpose")
 class TensorTranspose(Instruction):
     """dst = dataᵀ through the array: data [P, F] in SBUF, dst [F, P] in PSUM.
 
     Before NeuronCore-v3 it is a product with the identity: NaN and infinity spread.
     """
 
-    mnemonic: ClassVar[str] = "tensor_transpose"
-    engines: ClassVar[tuple[Engine, ...]] = (Engine.TENSOR,)
-    page: ClassVar[str] = "NKI ISA nc_transpose"
-
     dst: Access = field(metadata=WRITE)
     data: Access = field(metadata=READ)
-
-
-INSTRUCTIONS: tuple[type[Instruction], ...] = (Matmul, MatmulMX, TensorTranspose)

@@ -18,20 +18,14 @@ from neuronjax.timing import (
 from neuronjax.timing.cost import Cost, Rule
 from neuronjax.timing.platform import Platform
 
-_ROOMS = (
-    tensor_engine,
-    vector_engine,
-    scalar_engine,
-    gpsimd_engine,
-    random_numbers,
-    dma,
-    collective,
-    control,
-)
-
 COSTS: Mapping[type[Instruction], Rule] = {
-    kind: rule for room in _ROOMS for kind, rule in room.COSTS.items()
-}
+    kind: rule
+    for room in (
+        tensor_engine, vector_engine, scalar_engine, gpsimd_engine, random_numbers, dma, collective,
+        control,
+    )
+    for kind, rule in room.COSTS.items()
+}  # fmt: skip
 """Type -> rule."""
 
 

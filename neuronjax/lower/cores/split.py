@@ -36,14 +36,14 @@ from neuronjax.program.gpsimd_engine import CoreBarrier
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Register
 from neuronjax.program.program import Function, Kernel, Loop, Node, Program, Split
-from neuronjax.program.random_numbers import INSTRUCTIONS as RANDOM_NUMBERS
+from neuronjax.program.random_numbers import RandomNumbers
 from neuronjax.program.walk import children, leaves
 
 CORES = 2
 """Physical cores that a kernel is split over."""
 
 
-_WHOLE = (CollectiveInstruction, Host, SendReceive, CoreBarrier, *RANDOM_NUMBERS)
+_WHOLE = (CollectiveInstruction, Host, SendReceive, CoreBarrier, RandomNumbers)
 """What makes a kernel one core's: it concerns both, or draws from what an engine holds."""
 
 Nodes = tuple[Node, ...]

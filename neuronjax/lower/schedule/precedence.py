@@ -15,7 +15,7 @@ from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer
 from neuronjax.program.operators import ReduceCommand
 from neuronjax.program.program import Node
-from neuronjax.program.random_numbers import INSTRUCTIONS as RANDOM_NUMBERS
+from neuronjax.program.random_numbers import RandomNumbers
 from neuronjax.program.scalar_engine import ActivateReduce
 from neuronjax.program.walk import leaves
 
@@ -61,7 +61,7 @@ def effects(node: Node) -> Effects:
     is_barrier = False
     for leaf in leaves((node,)):
         is_barrier = is_barrier or isinstance(leaf, BARRIERS)
-        if isinstance(leaf, RANDOM_NUMBERS):
+        if isinstance(leaf, RandomNumbers):
             states["!random", True] = None
         elif isinstance(leaf, ActivateReduce) or hasattr(leaf, "reduce_cmd"):
             states[f"!{leaf.engine}", _keeps_result(leaf)] = None
