@@ -24,7 +24,7 @@ from neuronjax.nki.arguments import Arguments
 from neuronjax.nki.constants import Operator
 from neuronjax.nki.dynamic_loops import VirtualRegister
 from neuronjax.nki.scheduling import NkiInstruction
-from neuronjax.nki.signatures import signature
+from neuronjax.nki.signatures import SIGNATURES, signature
 from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.tracing import Trace
 from neuronjax.program import (
@@ -32,7 +32,6 @@ from neuronjax.program import (
     dma,
     gpsimd_engine,
     random_numbers,
-    scalar_engine,
     tensor_engine,
     vector_engine,
 )
@@ -40,6 +39,7 @@ from neuronjax.program.affine import Affine, affine
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Immediate, Register
 from neuronjax.program.operators import Activation, AluOp, PartitionReduction
+from neuronjax.program.table import INSTRUCTIONS
 
 Kind: TypeAlias = type | types.UnionType | types.GenericAlias
 """The annotation of a field, or one of its alternatives."""
@@ -245,12 +245,10 @@ _OTHER_NAMES: Mapping[tuple[type[enum.Enum], str], str] = {(PartitionReduction, 
 
 
 BUILDERS: Mapping[str, Builder] = {
+    **{name: Builder(INSTRUCTIONS[name]) for name in SIGNATURES if name in INSTRUCTIONS},
     "dma_copy": Builder(dma.DmaCopy, prepared.copy, {"oob_mode": "out_of_bounds"}),
     "dma_transpose": Builder(dma.DmaTranspose, prepared.dma_transpose),
     "dma_compute": Builder(dma.DmaCompute, prepared.dma_compute),
-    "tensor_copy": Builder(vector_engine.TensorCopy),
-    "memset": Builder(vector_engine.Memset),
-    "tensor_copy_predicated": Builder(vector_engine.CopyPredicated),
     "nc_matmul": Builder(
         tensor_engine.Matmul,
         prepared.matmul,
@@ -262,24 +260,11 @@ BUILDERS: Mapping[str, Builder] = {
     "nc_matmul_mx": Builder(tensor_engine.MatmulMX, prepared.matmul),
     "nc_transpose": Builder(tensor_engine.TensorTranspose, prepared.transpose),
     "tensor_tensor": Builder(vector_engine.TensorTensor, prepared.tensor_tensor),
-    "tensor_scalar": Builder(vector_engine.TensorScalar),
-    "scalar_tensor_tensor": Builder(vector_engine.ScalarTensorTensor),
     "tensor_reduce": Builder(vector_engine.TensorReduce, prepared.reduce),
-    "activation": Builder(scalar_engine.Activate),
-    "activation_reduce": Builder(scalar_engine.ActivateReduce),
-    "activate2": Builder(scalar_engine.Activate2),
-    "exponential": Builder(vector_engine.Exponential),
-    "reciprocal": Builder(vector_engine.Reciprocal),
-    "tensor_scalar_reduce": Builder(vector_engine.TensorScalarReduce),
-    "tensor_scalar_cumulative": Builder(vector_engine.TensorScalarCumulative),
-    "select_reduce": Builder(vector_engine.SelectReduce),
     "range_select": Builder(
         vector_engine.RangeSelect,
         renamed={"on_true_tile": "on_true", "on_false_value": "on_false"},
     ),
-    "tensor_partition_reduce": Builder(gpsimd_engine.PartitionReduce),
-    "tensor_tensor_scan": Builder(vector_engine.TensorTensorScan),
-    "nc_n_gather": Builder(gpsimd_engine.Gather),
     "local_gather": Builder(
         gpsimd_engine.LocalGather,
         renamed={
@@ -292,33 +277,20 @@ BUILDERS: Mapping[str, Builder] = {
         gpsimd_engine.NonzeroWithCount, renamed={"padding_val": "padding"}
     ),
     "topk": Builder(gpsimd_engine.TopK, renamed={"val_dst": "values", "idx_dst": "indices"}),
-    "sequence_bounds": Builder(gpsimd_engine.SequenceBounds),
-    "nc_find_index8": Builder(vector_engine.FindIndex8),
-    "nc_match_replace8": Builder(vector_engine.MatchReplace8),
     "nc_stream_shuffle": Builder(vector_engine.StreamShuffle, renamed={"shuffle_mask": "mask"}),
-    "bn_stats": Builder(vector_engine.BatchNormStats),
-    "bn_aggr": Builder(vector_engine.BatchNormAggregate),
-    "max8": Builder(vector_engine.Max8),
-    "quantize_mx": Builder(vector_engine.QuantizeMX),
     "iota": Builder(gpsimd_engine.Iota, prepared.pattern),
     "affine_select": Builder(
         gpsimd_engine.AffineSelect,
         prepared.pattern,
         {"on_true_tile": "on_true", "on_false_value": "on_false"},
     ),
-    "rng": Builder(random_numbers.Rng),
     "rand2": Builder(random_numbers.Rand2, renamed={"min": "low", "max": "high"}),
     "rand_set_state": Builder(random_numbers.RandSetState, renamed={"src_seeds": "seeds"}),
-    "rand_get_state": Builder(random_numbers.RandGetState),
     "set_rng_seed": Builder(random_numbers.SetRngSeed, renamed={"src_seeds": "seed"}),
-    "dropout": Builder(random_numbers.Dropout),
     "core_barrier": Builder(gpsimd_engine.CoreBarrier, prepared.barrier),
-    "sendrecv": Builder(dma.SendReceive),
-    "register_move": Builder(control.RegisterMove),
     "register_load": Builder(control.RegisterLoad, prepared.register_load),
-    "register_store": Builder(control.RegisterStore),
 }
-"""Function of `nki.isa` -> how."""
+"""Function of `nki.isa` -> how: most become the instruction of their name, field by field."""
 
 ON_ENGINE: Mapping[tuple[str, object], Builder] = {
     ("nc_transpose", constants.engine.vector): Builder(
