@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from neuronjax.planning.record import Estimate
+from neuronjax.json_records import read_record
 from neuronjax.planning.sweep import Choice, Estimating, Point
 from neuronjax.planning.what_if import read_changes
 
@@ -27,10 +27,8 @@ class Kept:
 
     def add(self, point: Point) -> None:
         """Appends a point."""
-        entry = {"key": self._key, **asdict(point)}
-        entry["estimate"] = asdict(point.estimate) if point.estimate else None
         with self._file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+            file.write(json.dumps({"key": self._key, **asdict(point)}) + "\n")
 
     def _read(self) -> list[tuple[Choice, Point]]:
         if not self._file.exists():
@@ -44,8 +42,7 @@ class Kept:
             entry: dict[str, Any] = json.loads(line)
             if entry.pop("key") != self._key:
                 return None
-            given = entry.pop("estimate")
-            return Point(**entry, estimate=Estimate.from_dict(given) if given else None)
+            return read_record(Point, entry)
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 

@@ -254,30 +254,6 @@ class Estimate(Displayed):
             return None
         return self.usd_per_step / self.tokens * MILLION
 
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Estimate:
-        """From what `dataclasses.asdict` made. TypeError, KeyError: it is something else."""
-        lists = {
-            "traffic": tuple(
-                Traffic(**{**entry, "first_group": tuple(entry["first_group"])})
-                for entry in given["traffic"]
-            ),
-            "kernels": tuple(
-                KernelShare(**{**entry, "operations": tuple(entry["operations"])})
-                for entry in given["kernels"]
-            ),
-            "remarks": tuple(Remark(**entry) for entry in given["remarks"]),
-            "advice": tuple(given["advice"]),
-            "assumed": tuple(given["assumed"]),
-            "idle_axes": tuple(given["idle_axes"]),
-            "memory_ranges": {
-                kind: tuple(bounds) for kind, bounds in given["memory_ranges"].items()
-            },
-            "traits": Traits(**{**given["traits"], "assumed": tuple(given["traits"]["assumed"])}),
-        }
-        price = Price(**given["price"]) if given["price"] else None
-        return cls(**{**given, **lists, "price": price})
-
     def as_dict(self) -> dict[str, Any]:
         """All fields and what follows from them."""
         derived = (

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from neuronjax.errors import ProfileError, quoted
+from neuronjax.json_records import read_record
 from neuronjax.timing.timeline import Runs
 
 FORMAT = 7
@@ -335,69 +336,8 @@ def from_json(given: Any) -> Profile:
             " it again."
         )
     try:
-        return Profile(
-            machine=MachineFacts(**given["machine"]),
-            programs=tuple(_program(program) for program in given["programs"]),
-            runs=tuple(Run(run[0], tuple(run[1]), *run[2:]) for run in given["runs"]),
-            counts=tuple(given["counts"]),
-            host_ns=given["host_ns"],
-            phases=tuple(Phase(*phase) for phase in given["phases"]),
+        return read_record(
+            Profile, {name: entry for name, entry in given.items() if name != "format"}
         )
-    except (KeyError, TypeError, IndexError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise ProfileError(f"the profile is damaged ({error!r}); record it again.") from None
-
-
-def _program(given: Mapping[str, Any]) -> ProgramProfile:
-    return ProgramProfile(
-        **{
-            **given,
-            "kernels": tuple(_kernel(kernel) for kernel in given["kernels"]),
-            "instructions": tuple(map(_instructions, given["instructions"])),
-            "collectives": tuple(map(_collective, given["collectives"])),
-            "assumed": tuple(given["assumed"]),
-            "cores": tuple(given["cores"]),
-            "mesh": tuple((name, size) for name, size in given["mesh"]),
-            "arrays": tuple(map(_array, given["arrays"])),
-            "splits": tuple(map(_split, given["splits"])),
-            "held": tuple(Tensor(*tensor) for tensor in given["held"]),
-            "levels": {
-                memory: tuple(Level(*level) for level in levels)
-                for memory, levels in given["levels"].items()
-            },
-        }
-    )
-
-
-def _array(given: Sequence[Any]) -> Array:
-    array = Array(*given)
-    return array._replace(shape=tuple(array.shape))
-
-
-def _split(given: Sequence[Any]) -> Split:
-    tiles, ranks = given
-    return Split(tuple(tiles), tuple(map(tuple, ranks)))
-
-
-def _instructions(given: Sequence[Any]) -> Instructions:
-    row = Instructions(*given)
-    return row._replace(operations=tuple(row.operations))
-
-
-def _collective(given: Mapping[str, Any]) -> Collective:
-    return Collective(**{**given, "groups": tuple(map(tuple, given["groups"]))})
-
-
-def _kernel(given: Mapping[str, Any]) -> KernelProfile:
-    return KernelProfile(
-        **{
-            **given,
-            "operations": tuple(given["operations"]),
-            "sources": tuple(given["sources"]),
-            "spans": tuple(Span(*span) for span in given["spans"]),
-            "parts": tuple(Part(*part) for part in given["parts"]),
-            "in_time": tuple(
-                Runs(start, end, tuple((count, step) for count, step in rounds))
-                for start, end, rounds in given["in_time"]
-            ),
-        }
-    )

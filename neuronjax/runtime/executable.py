@@ -25,8 +25,9 @@ from neuronjax.errors import (
 from neuronjax.hlo.layouts import Order
 from neuronjax.hlo.module import Argument, Result, Signature, TensorSpec
 from neuronjax.host.client import HostExecutable, Placement
+from neuronjax.json_records import read_record
 from neuronjax.lazy import Lazy
-from neuronjax.legalize.checks import Check, Checks
+from neuronjax.legalize.checks import Checks
 from neuronjax.machine.specs import CoreSpec
 from neuronjax.runtime import check_errors
 from neuronjax.runtime.memory import HOST_CHECK_BYTES, HbmLedger, protect_host
@@ -315,7 +316,7 @@ def deserialize(data: bytes) -> tuple[CompiledProgram, bytes, bytes]:
             xla_options=tuple((key, value) for key, value in header["xla_options"]),
             fingerprint=header["fingerprint"],
             takes_run_number=header["takes_run_number"],
-            checks=_checks_from_json(header["checks"]),
+            checks=header["checks"] and read_record(Checks, header["checks"]),
             callbacks=tuple(native_kernels.read(entry) for entry in header["kernels"]),
         )
     except Exception as error:  # a header can be wrong in any way
@@ -352,11 +353,3 @@ def _spec_from_json(entry: list[Any]) -> TensorSpec:
 
 def _order_from_json(entry: list[int] | None) -> Order | None:
     return None if entry is None else tuple(entry)
-
-
-def _checks_from_json(entry: dict[str, Any] | None) -> Checks | None:
-    if entry is None:
-        return None
-    return Checks(
-        entry["nan"], tuple(Check(**place) for place in entry["places"]), entry["flagged"]
-    )
