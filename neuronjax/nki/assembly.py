@@ -8,6 +8,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from neuronjax.engine_compiler import prices_of
 from neuronjax.errors import (
     DeviceMemoryError,
     KernelError,
@@ -16,6 +17,7 @@ from neuronjax.errors import (
     SbufOverflowError,
 )
 from neuronjax.lower.memory.allocate import allocate
+from neuronjax.lower.schedule.interleave import interleaved
 from neuronjax.lower.sync.synchronise import synchronise
 from neuronjax.lower.write.rebuild import on_buffers
 from neuronjax.nki.beside import beside
@@ -111,6 +113,13 @@ class Grid:
             kernels.append(self._kernel(written.trace, body, rolling.buffers(body)))
         return self._program(kernels) if has_loops else None, tuple(notes)
 
+    def reordered(self, made: program.Program) -> program.Program:
+        """The program with its instructions in a faster order, if the kernel leaves that to the
+        compiler."""
+        if not all(trace.may_reorder for trace in self.traces):
+            return made
+        return interleaved(made, prices_of(made))
+
     def _kernel(
         self, trace: Trace, nodes: tuple[program.Node, ...], tiles: tuple[Buffer, ...]
     ) -> program.Kernel:
@@ -166,7 +175,7 @@ def _assembled(grid: Grid) -> tuple[program.Program, tuple[str, ...]]:
         if rolled is None:
             break
         try:
-            finished = synchronise(allocate(rolled, pauses=_PAUSES))
+            finished = synchronise(allocate(grid.reordered(rolled), pauses=_PAUSES))
         except OnChipMemoryError as error:
             notes = (f"{grid.name}: loops are written out: {error}",)
             continue
@@ -195,7 +204,8 @@ def _allocated(grid: Grid) -> tuple[program.Program, _Measures]:
     first: OnChipMemoryError | None = None
     while True:
         try:
-            return allocate(grid.written_out(measures), pauses=_PAUSES), measures
+            written = grid.reordered(grid.written_out(measures))
+            return allocate(written, pauses=_PAUSES), measures
         except OnChipMemoryError as error:
             first = first or error
             if isinstance(error, SbufOverflowError) and others:

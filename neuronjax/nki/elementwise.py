@@ -47,7 +47,7 @@ def broadcast_to(x: Tensor, shape: tuple[int, ...], dtype: DType = None) -> Tens
             "same number of dimensions."
         )
     if x.storage.on_chip and x.shape[0] == 1 < shape[0]:
-        x = _on_partitions(x, shape[0])
+        x = (current().spread or _on_partitions)(x, shape[0])
     for dim, size in enumerate(shape):
         if x.shape[dim] != size:
             x = x.broadcast(dim, size)

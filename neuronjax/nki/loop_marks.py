@@ -47,6 +47,14 @@ class LoopMarks:
     #: Of a loop that the kernel marks, the frame that asks for its numbers, and the position there.
     site: tuple[FrameType, int] | None = None
 
+    def move(self, shift: Callable[[Mark], Mark]) -> None:
+        """Lets it and the loops within it begin and end elsewhere."""
+        for mark in self.rounds:
+            for loop in mark.loops:
+                loop.move(shift)
+        self.rounds[:] = map(shift, self.rounds)
+        self.end = shift(self.end)
+
 
 @dataclass
 class Nest:

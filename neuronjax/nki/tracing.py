@@ -7,10 +7,11 @@ import math
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import Any
 
 import jax
 import numpy as np
@@ -66,6 +67,10 @@ class Trace:
     ranks: int = 1
     rank_line: str = ""
     ranks_of_call: int | None = None
+    #: Whether the compiler may choose another order of instructions.
+    may_reorder: bool = False
+    #: What copies the one partition of a tile to so many; None: Vector.
+    spread: Callable[[Any, int], Any] | None = None
 
     def __post_init__(self) -> None:
         self.nest = Nest(self.mark)

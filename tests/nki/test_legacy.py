@@ -18,6 +18,7 @@ from neuronxcc.nki.language import par_dim
 import neuronjax.nki as present
 from neuronjax.errors import NeuronError
 from neuronjax.nki import language as present_nl
+from neuronjax.program.operand import Memory
 from neuronjax.program.vector_engine import TensorTensor
 from neuronjax.program.walk import instructions
 
@@ -218,6 +219,75 @@ def test_products_are_added_up_by_the_tensor_engine() -> None:
     compiled = summed.trace(SQUARE, target="trn1")
     np.testing.assert_allclose(compiled.run([SQUARE])[0], 3 * SQUARE.T @ SQUARE, rtol=1e-5)
     assert not [i for _, i in instructions(compiled.program) if isinstance(i, TensorTensor)]
+
+
+@nki.jit
+def stepped(x):
+    """What AdamW does: numbers and tiles in turn, with a copy whose engine is named."""
+    out = nl.ndarray((2, 128, 512), dtype=np.float32, buffer=nl.shared_hbm)
+    for i in nl.affine_range(2):
+        tile = nl.load(x[i])
+        decayed = nl.multiply(tile, 0.25)
+        tile = nl.subtract(tile, decayed)
+        kept = nisa.tensor_copy(nl.add(tile, 1.0), engine=nisa.vector_engine)
+        nl.store(out[i], kept)
+    return out
+
+
+@nki.jit
+def spread(x):
+    out = nl.ndarray((128, 600), dtype=np.float32, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x[0:1]).broadcast_to((128, 600)))
+    return out
+
+
+ENGINES = [
+    # On Trn1, 0.25 · x of both iterations lies in PSUM.
+    (stepped, (2, 128, 512), "trn1", {"activation", "tensor_copy"}, 2),
+    (stepped, (2, 128, 512), "trn2", {"activation", "tensor_copy"}, 0),
+    (spread, (4, 600), "trn1", {"nc_matmul", "activation"}, 2),
+]
+
+
+@pytest.mark.parametrize(("kernel", "shape", "target", "used", "psum_tiles"), ENGINES)
+def test_engines_are_those_that_the_compiler_of_that_time_chose(
+    kernel: Any, shape: tuple[int, ...], target: str, used: set[str], psum_tiles: int
+) -> None:
+    x = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+    compiled = kernel.trace(x, target=target)
+    expected = 0.75 * x + 1 if kernel is stepped else np.repeat(x[:1], 128, 0)
+    np.testing.assert_allclose(compiled.run([x]), expected, rtol=1e-6)
+    (own,) = compiled.program.body
+    names = {i.mnemonic for _, i in instructions(compiled.program)}
+    assert names - {"dma_copy", "memset", "tensor_tensor"} == used
+    assert sum(buffer.memory is Memory.PSUM for buffer in own.buffers) == psum_tiles
+
+
+def _chains(language: Any, x: Any) -> Any:
+    """Chains of work that go to and fro between two engines."""
+    out = language.ndarray((6, 128, 512), dtype=np.float32, buffer=language.shared_hbm)
+    for i in language.affine_range(6):
+        tile = language.load(x[i])
+        for _ in range(4):
+            tile = language.multiply(language.exp(tile), tile)
+        language.store(out[i], tile)
+    return out
+
+
+def test_that_compiler_orders_instructions_and_the_present_one_does_not() -> None:
+    x = np.zeros((6, 128, 512), np.float32)
+
+    def earlier(x):
+        return _chains(nl, x)
+
+    def now(x):
+        return _chains(present_nl, x)
+
+    times = [
+        present.evaluate(kernel, None, [x], target="trn1").device_ns
+        for kernel in (nki.jit(earlier), present.jit(now))
+    ]
+    assert times[0] < 0.9 * times[1]
 
 
 def test_decorators(capsys: pytest.CaptureFixture[str]) -> None:

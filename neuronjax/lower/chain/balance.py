@@ -37,8 +37,8 @@ def balanced(kernel: Kernel, core: CoreSpec, rates: Rates, tuning: Tuning) -> Ke
     for number, (instruction, runs) in enumerate(_instructions(kernel.body, 1)):
         if instruction.engine in busy:
             busy[instruction.engine] += runs * prices.of(instruction).issue
-        other = _as_activation(instruction, core, tuning.scalar_elements)
-        if other is not None:
+        other = as_activation(instruction, core, tuning.scalar_elements)
+        if other is not None and not needs_column(other, core):
             flexible.append((number, instruction, other, runs))
     to_scalar: set[int] = set()
     for number, instruction, other, runs in sorted(
@@ -108,13 +108,16 @@ def _on_scalar(instruction: Instruction) -> Activate | None:
     return Activate(dst=instruction.dst, op=function, data=instruction.data, scale=scale, bias=bias)
 
 
-def _as_activation(instruction: Instruction, core: CoreSpec, least: int) -> Activate | None:
+def needs_column(activation: Activate, core: CoreSpec) -> bool:
+    """Whether it adds a number, and its core reads what is added from a tile."""
+    return isinstance(activation.bias, Immediate) and not core.takes_constant_bias
+
+
+def as_activation(instruction: Instruction, core: CoreSpec, least: int) -> Activate | None:
     """The instruction of the Scalar engine for one that is written for Vector, if that does the
     same and has so many elements at least; None: there is none."""
     other = _on_scalar(instruction)
     if instruction.engine is not Engine.VECTOR or other is None:
-        return None
-    if isinstance(other.bias, Immediate) and not core.takes_constant_bias:
         return None
     if any(access.element_type not in _TYPES for access in instruction.accesses()):
         return None

@@ -143,6 +143,8 @@ def _function(name: str) -> Callable[..., Masked | None]:
             return _product(is_given, mask)
         write = functools.partial(_written, name, dtype, known)
         result = apply_masked(write, mask=mask, **is_given)
+        if is_given.get("engine", unknown_engine) is not unknown_engine:
+            lives().named.add(len(current().instructions) - 1)
         return given["dst"] if takes_dst else result
 
     call.__name__ = call.__qualname__ = name

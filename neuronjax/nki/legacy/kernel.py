@@ -14,8 +14,10 @@ import jax
 from neuronjax.errors import KernelError, quoted
 from neuronjax.nki.calls import line_of
 from neuronjax.nki.kernel import Kernel, kernel_of, simulate
+from neuronjax.nki.legacy import engines
 from neuronjax.nki.legacy import lives as living
 from neuronjax.nki.legacy.lives import Lives, Plan
+from neuronjax.nki.legacy.products import spread
 from neuronjax.nki.legacy.tile import Tile
 from neuronjax.nki.legacy.walks import plain_view
 from neuronjax.nki.loop_marks import LoopMarks, Nest
@@ -66,6 +68,7 @@ def _traceable(function: Callable[..., object], grid: tuple[int, ...]) -> Callab
     @functools.wraps(function)
     def traced(*arguments: object, **keywords: object) -> object:
         trace = current()
+        trace.spread, trace.may_reorder = spread, True
         begin = _Beginning(trace)
         given, named = jax.tree.map(_as_tile, (arguments, keywords))
         lives = Lives(trace, grid=grid)
@@ -76,6 +79,7 @@ def _traceable(function: Callable[..., object], grid: tuple[int, ...]) -> Callab
             lives = Lives(trace, plan=plan, grid=grid)
             returned = _run(function, given, named, lives)
             _note(trace, lives, plan)
+        engines.choose(trace, lives.named)
         return jax.tree.map(_as_plain, returned)
 
     return traced

@@ -106,6 +106,8 @@ class Lives:
     #: The program of the grid that is traced, and the grid.
     program: Block = ()
     grid: Block = ()
+    #: The places of instructions whose engine the kernel names.
+    named: set[int] = field(default_factory=set)
     #: Bytes that are saved and reloaded.
     saved: int = 0
     reloaded: int = 0

@@ -1,13 +1,17 @@
-"""Products of tiles of NKI 0.x of which a mask leaves a part."""
+"""Products of tiles of NKI 0.x of which a mask leaves a part, and tiles spread by products."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
+from neuronjax.nki import isa, tiles
+from neuronjax.nki.constants import MemoryRegion
 from neuronjax.nki.legacy.index import Predicate, as_mask
 from neuronjax.nki.legacy.lives import lives
 from neuronjax.nki.legacy.operands import NOTHING, Masked, Nothing, as_tile, plain, within
 from neuronjax.nki.tensor import Tensor
+from neuronjax.nki.tile_size import TileSize
 
 
 def product(
@@ -42,3 +46,18 @@ def product(
     sizes[depth] = full[0]
     result = function(plain(within(x, own, sizes)), plain(within(y, ranges, full)))
     return as_tile((x,), result, (own[rows], ranges[1]), (whole, full[1]))
+
+
+def spread(x: Tensor, count: int) -> Tensor:
+    """A tile with the one partition of `x` on `count`: products with a column of ones, as the
+    compiler of NKI 0.x made them (NKIBench's profile of mamba counts their operations)."""
+    ones = tiles.ones((1, count), x.dtype)
+    result = tiles.ndarray((count, *x.shape[1:]), x.dtype)
+    columns, most = math.prod(x.shape[1:]), TileSize.gemm_moving_fmax
+    source, wide = x.reshape((1, columns)), result.reshape((count, columns))
+    for start in range(0, columns, most):
+        part = slice(start, min(start + most, columns))
+        product = tiles.ndarray((count, part.stop - start), "float32", MemoryRegion.psum)
+        isa.nc_matmul(product, ones, source[:, part])
+        isa.tensor_copy(wide[:, part], product)
+    return result
