@@ -39,6 +39,8 @@ CASES: list[tuple[str, Convolution, tuple[int, ...], tuple[int, ...]]] = [
     ("many features", conv(), (1, 6, 7, 260), (3, 3, 260, 140)),
     ("features first", conv(_NCHW), (2, 5, 9, 10), (7, 5, 3, 2)),
     ("many features first", conv(_NCHW), (2, 130, 5, 6), (140, 130, 2, 3)),
+    ("taps between features", conv(_NCHW, padding="SAME"), (2, 260, 5, 6), (140, 260, 3, 3)),
+    ("taps between 96 features", conv(_NCHW), (1, 96, 4, 5), (130, 96, 2, 3)),
     ("mixed orders", conv(("HWNC", "IOHW", "CWNH")), (8, 9, 3, 4), (4, 6, 3, 3)),
     ("same", conv(padding="SAME"), (2, 9, 10, 3), (3, 3, 3, 4)),
     ("strides", conv(strides=(2, 3), padding="SAME"), (2, 17, 19, 64), (3, 3, 64, 8)),
@@ -77,11 +79,18 @@ def test_windows(case: Any) -> None:
     held(function, drawn(data), drawn(kernel, seed=1))
 
 
-@pytest.mark.parametrize("case", [CASES[1], CASES[2], CASES[4], CASES[7]], ids=lambda case: case[0])
+@pytest.mark.parametrize("case", [CASES[n] for n in (1, 2, 4, 5, 6, 9)], ids=lambda case: case[0])
 def test_windows_in_two_bytes(case: Any) -> None:
     _, function, data, kernel = case
     x, w = drawn(data, "bfloat16"), drawn(kernel, "bfloat16", seed=1)
     held(function, x, w, tolerance=ROUNDED)
+
+
+def test_weights_with_taps_between_features_are_transposed() -> None:
+    """Each number in its place would be a transfer of its own."""
+    x, w = drawn((1, 260, 6, 6), "bfloat16"), drawn((384, 260, 3, 3), "bfloat16", seed=1)
+    program = held(conv(_NCHW, padding="SAME"), x, w, tolerance=ROUNDED)
+    assert count_instructions(program)["tensor_transpose"] > 0
 
 
 def test_reversed_window() -> None:

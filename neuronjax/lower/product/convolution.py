@@ -33,7 +33,7 @@ def convolution(scope: Scope, op: Op, epilogue: Epilogue) -> None:
     taps = numbers["kernel_spatial_dimensions"]
     kernel = kernel.reversed([axis for axis, flip in zip(taps, reversal, strict=False) if flip])
     sides = _sides(op, data, kernel)
-    write_product(scope, op, epilogue, [data, kernel], [sides, *_turned(sides)])
+    write_product(scope, op, epilogue, [data, kernel], _ways(sides))
 
 
 def _sides(op: Op, data: View, kernel: View) -> Sides:
@@ -73,16 +73,26 @@ def _sides(op: Op, data: View, kernel: View) -> Sides:
     return Sides(product, tuple(left), tuple(right), tuple(memory))
 
 
-def _turned(sides: Sides) -> Sequence[Sides]:
-    """The taps in reverse, if that puts another dimension, or a part of another one, on partitions:
-    neighbours along the last one then lie in one partition, in long runs."""
-    product = sides.product
+def _ways(sides: Sides) -> Sequence[Sides]:
+    """The product, and others that are as right.
+
+    With the taps in reverse, if that puts another dimension, or a part of another one, on
+    partitions: neighbours along the last one then lie in one partition, in long runs. And with
+    weights that are loaded by rows and transposed, if their taps lie between features, in runs of a
+    few bytes.
+    """
+    product, ways = sides.product, [sides]
     *taps, feature = product.contracted
-    turned = replace(product, contracted=(*reversed(taps), feature))
+    reverse = replace(product, contracted=(*reversed(taps), feature))
     first, second = (
-        set(next(blocks(way.axes(way.contracted), PARTITIONS)).tile) for way in (product, turned)
+        set(next(blocks(way.axes(way.contracted), PARTITIONS)).tile) for way in (product, reverse)
     )
-    return [] if first == second else [replace(sides, product=turned)]
+    if first != second:
+        ways.append(replace(sides, product=reverse))
+    fills_partitions = 2 * product.sizes[feature] > PARTITIONS
+    if fills_partitions and 1 < product.count(taps) == abs(sides.right[feature]):
+        ways.append(replace(sides, product=replace(product, transposes_taps=True)))
+    return ways
 
 
 def padded(scope: Scope, op: Op, spatial: Sequence[int]) -> View:

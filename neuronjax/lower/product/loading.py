@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -246,19 +247,22 @@ class Loader:
         wide = dtype if dtype.storage_bits > 8 else INTEGERS["uint16"]
         bank = self.builder.core.psum.bank_bytes
         room = max(1, bank // (block.size * bytes_of(wide)))
-        if len(deep) > 1 or len(rows) > 3 or any(extent.pitch >= _INT16 for extent in deep):
+        is_even = all(a.pitch == b.pitch * b.size for a, b in itertools.pairwise(deep))
+        if not is_even or len(rows) > 3 or any(extent.pitch >= _INT16 for extent in deep):
             room = 1
         for first in range(0, depth, room):
             many = min(room, depth - first)
             turned = self.psum(count, many * block.size, wide, pair, "turn")
             beside = self.slot(pair) if pair > 1 else ZERO
+            is_inside = _is_inside(panel, deep)
+            step, apart = (depth, 1) if is_inside else (1, count)
             for index in range(many):
-                start = tile.offset + (first + index) * count
-                part = tile_access(tile.buffer, [count], [1], offset=start, slot=tile.slot)
+                start = tile.offset + (first + index) * apart
+                part = tile_access(tile.buffer, [count], [step], offset=start, slot=tile.slot)
                 dst = tile_access(turned, [block.size], [1], offset=index * block.size, slot=beside)
                 self.builder.emit(TensorTranspose(dst=dst, data=part))
             seen = tile_access(turned, [many * block.size], [1], slot=beside)
-            pitch = deep[0].pitch if deep else 0
+            pitch = deep[-1].pitch if deep else 0
             dst = tile_access(
                 panel.buffer,
                 [many, *(row.size for row in rows)],
@@ -275,6 +279,13 @@ class Loader:
         if slots > 1:
             columns = 1 << (columns - 1).bit_length()
         return self.builder.tile((rows, columns), dtype, Memory.PSUM, slots=slots, name=name)
+
+
+def _is_inside(panel: Panel, deep: Sequence[Extent]) -> bool:
+    """Whether taps lie between one partition of a panel and the next in memory."""
+    along = panel.partitions[-1]
+    stride = abs(panel.operand.strides[along.dim] * along.step)
+    return any(extent.size > 1 and extent.stride < stride for extent in deep)
 
 
 def _deep_offset(deep: Sequence[Extent], index: int) -> int:
@@ -298,7 +309,8 @@ def _source(
     operand = panel.operand
     partitions = [(axis.size, operand.strides[axis.dim] * axis.step) for axis in panel.partitions]
     around = [(extent.size, extent.stride) for extent in deep]
-    inner = [*around, *partitions] if columns else [*partitions, *around]
+    is_outside = columns and not _is_inside(panel, deep)
+    inner = [*around, *partitions] if is_outside else [*partitions, *around]
     walked = [*((row.size, row.stride) for row in rows), *inner]
     return _walk(operand, operand.start(at) + moves, walked)
 

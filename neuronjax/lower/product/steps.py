@@ -31,6 +31,8 @@ class Product:
     left: tuple[int, ...]
     right: tuple[int, ...]
     contracted: tuple[int, ...]
+    #: Whether rows are transposed, too, in which taps of a window lie between features.
+    transposes_taps: bool = False
 
     def axes(self, dims: Sequence[int]) -> list[Axis]:
         return [Axis(dim, self.sizes[dim]) for dim in dims if self.sizes[dim] > 1]
@@ -51,17 +53,29 @@ class Step:
     base: tuple[tuple[int, int], ...]
     #: Whether neighbours in memory lie in one partition.
     is_major: bool = False
+    transposes_taps: bool = False
 
 
 def is_turned(operand: Operand, step: Step, free: Sequence[Axis]) -> bool:
-    """Whether memory runs along the partitions of a panel: it is loaded by rows and transposed."""
+    """Whether a panel is loaded by rows and transposed: memory runs along its partitions, or along
+    taps of a window and then along its partitions."""
     if not step.partitions or step.is_major:
         return False
     along = step.partitions[-1]
-    if abs(operand.strides[along.dim] * along.step) != 1:
-        return False
+    stride = abs(operand.strides[along.dim] * along.step)
     width = math.prod(axis.size for axis in free if operand.strides[axis.dim])
-    return width > 1
+    taps = _taps_between(operand, step, free) if step.transposes_taps else 1
+    return width > 1 and stride in (1, taps)
+
+
+def _taps_between(operand: Operand, step: Step, free: Sequence[Axis]) -> int:
+    """Taps of a window that lie side by side in memory and are loaded at once."""
+    shared = {operand.memory[axis.dim] for axis in free}
+    apart = [axis for axis in step.inner if operand.memory[axis.dim] not in shared]
+    taps = 1
+    for stride, size in sorted((abs(operand.strides[a.dim] * a.step), a.size) for a in apart):
+        taps *= size if stride == taps else 1
+    return taps
 
 
 def steps(
@@ -89,7 +103,8 @@ def steps(
         room = max(room, min(taps, most_taps)) if most_taps >= room else most_taps
         for chunk in blocks(loops, room):
             base = (*block.base, *chunk.base)
-            steps.append(Step(block.tile, chunk.tile, (*apart, *chunk.loops), base))
+            step = Step(block.tile, chunk.tile, (*apart, *chunk.loops), base)
+            steps.append(replace(step, transposes_taps=product.transposes_taps))
     return steps
 
 
