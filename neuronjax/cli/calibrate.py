@@ -10,7 +10,6 @@ from pathlib import Path
 
 import jax
 
-from neuronjax.cli.command import Command
 from neuronjax.cli.workloads import settings
 from neuronjax.errors import ConfigurationError, quoted
 from neuronjax.parsing import parse_float
@@ -22,7 +21,7 @@ HELPS, DOES_NOT_HELP = 0, 1
 _NEEDED = ("workload", "target", "milliseconds")
 _OPTIONAL = ("mesh", "batch", "dtype", "release")
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Fits constants of the timing model that may differ between machines and releases to times that you
 measured, within what they can physically be, and prints what moved and what that buys on
 measurements that are left out. Constants that fewer than two measurements depend on stay.
@@ -107,11 +106,3 @@ def _milliseconds(where: str, text: str) -> float:
             f"{where}: milliseconds is {quoted(text)}, but must be a number greater than 0."
         )
     return value
-
-
-COMMAND = Command(
-    help="fit the timing model to your own measurements",
-    description=_DESCRIPTION,
-    add_arguments=add_arguments,
-    run=run,
-)

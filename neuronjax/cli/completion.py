@@ -6,9 +6,7 @@ import argparse
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 
-from neuronjax.cli.command import Command
-
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Prints a script that makes a shell complete the commands and options of neuronjax. Load it where the
 shell starts:
 
@@ -120,11 +118,3 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the script."""
     print(SHELLS[arguments.shell](arguments.commands), end="")
     return 0
-
-
-COMMAND = Command(
-    help="print a script that makes a shell complete commands and options",
-    description=_DESCRIPTION,
-    add_arguments=add_arguments,
-    run=run,
-)

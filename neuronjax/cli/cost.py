@@ -7,7 +7,6 @@ import argparse
 import jax
 
 from neuronjax.cli.arguments import amount, percent, whole
-from neuronjax.cli.command import Command
 from neuronjax.cli.grid import add_grid, swept
 from neuronjax.errors import quoted
 from neuronjax.planning.cost import ON_DEMAND, Purchase, Rival, cost
@@ -18,7 +17,7 @@ OFFERED, NOTHING = 0, 1
 """Exit codes."""
 MILLION = 1e6
 
-_DESCRIPTION = f"""\
+DESCRIPTION = f"""\
 Prints what an amount of work costs on every combination of targets, meshes, batches and dtypes,
 cheapest first: a million tokens (or samples) as the workload counts them, or the steps of a
 training run. Whole instances are paid for, in every way that has a public price (on demand,
@@ -121,11 +120,3 @@ def _purchases(arguments: argparse.Namespace) -> list[Purchase]:
         )
     ]  # fmt: skip
     return [ON_DEMAND, *committed, *interrupted]
-
-
-COMMAND = Command(
-    help="what a training run or a million tokens costs on each machine",
-    description=_DESCRIPTION,
-    add_arguments=add_arguments,
-    run=run,
-)

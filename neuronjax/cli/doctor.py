@@ -17,13 +17,12 @@ from pathlib import Path
 
 import neuronjax
 from neuronjax import __version__, options
-from neuronjax.cli.command import Command
 from neuronjax.errors import NeuronError
 from neuronjax.jaxlib_api import LIBNEURONXLA
 from neuronjax.jaxlib_api.versions import TESTED
 from neuronjax.planning import what_if
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Checks versions, other plugins, variables and the machine that they choose, and runs a small program
 on the platform in a separate process. Exit code 1: something is wrong.
 
@@ -199,11 +198,3 @@ def run(arguments: argparse.Namespace) -> int:
             is_wrong |= check.is_fine is False
             print(f"{MARKS[check.is_fine]:>5}  {check.text}", flush=True)
     return int(is_wrong)
-
-
-COMMAND = Command(
-    help="check the installation: versions, plugins, variables, a small program",
-    description=_DESCRIPTION,
-    add_arguments=add_arguments,
-    run=run,
-)

@@ -8,7 +8,6 @@ from pathlib import Path
 import jax
 
 from neuronjax.cli.arguments import whole
-from neuronjax.cli.command import Command
 from neuronjax.cli.workloads import add_workload, depths, machine_given, settings
 from neuronjax.planning.estimate import DEFAULT_TARGET, of_factory, setting_of
 from neuronjax.planning.prices import price_for, read_prices
@@ -18,7 +17,7 @@ from neuronjax.planning.workload import PROTOCOL, load
 FITS, DOES_NOT_FIT = 0, 1
 """Exit codes."""
 
-_DESCRIPTION = f"""\
+DESCRIPTION = f"""\
 Prints what one call of a function would take on a machine: time, MFU, what limits it, memory and
 price. Nothing is allocated or run, and no code is generated.
 
@@ -71,11 +70,3 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.roofline.write_text(estimate.roofline_svg())
     print(estimate if arguments.format == "text" else estimate.to_json())
     return FITS if estimate.fits else DOES_NOT_FIT
-
-
-COMMAND = Command(
-    help="time, memory and price of a step on a machine, without running it",
-    description=_DESCRIPTION,
-    add_arguments=add_arguments,
-    run=run,
-)

@@ -12,7 +12,6 @@ from typing import Any
 import jax
 
 from neuronjax.cli.arguments import whole
-from neuronjax.cli.command import Command
 from neuronjax.cli.workloads import add_pad, settings
 from neuronjax.errors import ConfigurationError, ScriptError, WorkloadError
 from neuronjax.machine.instances import find_instance
@@ -29,7 +28,7 @@ DEFAULT_TARGETS = ("inf2.48xlarge", "trn1.32xlarge", "trn2.48xlarge")
 MODELS = "launch.model_workloads:phases"
 """What reads a model's directory; it comes with the repository's models, not with this package."""
 
-_DESCRIPTION = f"""\
+DESCRIPTION = f"""\
 Says whether a model fits on machines well, with limits or not at all, and why: what the compiler
 would refuse, memory, operations that no engine has, and time compared with what its arithmetic and
 its bytes need. The cores of an instance are split into replicas of every size that holds the model;
@@ -163,11 +162,3 @@ def _reader() -> Factory:
 
 def _tell(row: Fit) -> None:
     print(f"{row.workload} on {row.target}: {row.verdict}", file=sys.stderr)
-
-
-COMMAND = Command(
-    help="whether a model fits on machines, what limits it there, and what it would cost",
-    description=_DESCRIPTION,
-    add_arguments=add_arguments,
-    run=run,
-)

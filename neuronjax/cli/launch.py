@@ -21,7 +21,6 @@ from typing import IO
 from neuronjax import options
 from neuronjax.cli import scripts
 from neuronjax.cli.arguments import whole
-from neuronjax.cli.command import Command
 from neuronjax.errors import ConfigurationError
 from neuronjax.machine.hosts import cores_of_process
 from neuronjax.machine.machine import Machine
@@ -39,7 +38,7 @@ _REPORTS_BYTES = 1 << 16
 """What a pipe holds."""
 _LOOPBACK = "127.0.0.1"
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Runs a script in several processes on this machine, as a cluster would on as many hosts: each has
 the chips of one instance, or of one instance of an UltraServer. The script calls
 jax.distributed.initialize() without arguments, and everything else is as on several machines:
@@ -52,7 +51,7 @@ Example: neuronjax launch --hosts=4 --target=trn2.48xlarge train.py --steps=20
 """
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     hosts, ports = whole(1, _MOST_HOSTS), whole(1, _PORTS - 1)
     add("--hosts", type=hosts, required=True, metavar="N", help="processes to start")
@@ -77,7 +76,7 @@ class _Worker:
         return f"process {self.index} ended with status {code}"
 
 
-def _run(parsed: argparse.Namespace) -> int:
+def run(parsed: argparse.Namespace) -> int:
     switches = {"target": parsed.target} if parsed.target else {}
     chosen = options.load(**switches)
     cores_of_process(Machine.create(chosen.target, chosen.lnc), 0, parsed.hosts)
@@ -282,11 +281,3 @@ def _port(wanted: int | None) -> int:
                 "or choose one that is free."
             ) from None
         return probe.getsockname()[1]
-
-
-COMMAND = Command(
-    help="run a script in several processes, one for each host",
-    description=_DESCRIPTION,
-    add_arguments=_add_arguments,
-    run=_run,
-)

@@ -10,7 +10,6 @@ import jax
 from neuronjax import options
 from neuronjax.cli import lint_report, scripts
 from neuronjax.cli.arguments import seconds
-from neuronjax.cli.command import Command
 from neuronjax.legalize.report import Finding, logger
 from neuronjax.legalize.rules.rule import Severity
 from neuronjax.machine.machine import Machine
@@ -21,7 +20,7 @@ CLEAN, FOUND, NOT_CHECKED = 0, 1, 2
 _SEVERITIES = {severity.label: severity for severity in reversed(Severity)}
 _DEFAULT_TIMEOUT_SECONDS = 600
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Runs a script on an emulated machine and reports what the Neuron compiler would refuse in the
 programs it jits, with the error code, the line and a remedy. Programs are traced, lowered and
 partitioned, but not executed: their results are zeros of the right type. Therefore
@@ -115,12 +114,3 @@ def _choose_machine(arguments: argparse.Namespace) -> Machine:
     jax.config.update("jax_platforms", "neuron,cpu")
     jax.config.update("jax_enable_compilation_cache", False)
     return machine
-
-
-COMMAND = Command(
-    help="report what the Neuron compiler would refuse in a script's programs",
-    description=_DESCRIPTION,
-    add_arguments=add_arguments,
-    run=run,
-    runs_programs=True,
-)

@@ -13,15 +13,14 @@ import jax
 
 from neuronjax import options
 from neuronjax.cli import scripts
-from neuronjax.cli.command import Command
 from neuronjax.dump import SUFFIXES, dumped
-from neuronjax.lower.passes import DESCRIPTION, PASSES
+from neuronjax.lower import passes
 from neuronjax.machine.machine import Machine
 
 PRINTED, NOTHING, RAISED = 0, 1, 2
 """Exit codes."""
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Runs a script on an emulated machine and prints the programs it jits, one after the other, as they
 are after a stage of the compiler:
 
@@ -53,9 +52,9 @@ class _Stage(argparse.Action):
     ) -> None:
         if value == "help":
             stages = ", ".join(SUFFIXES)
-            sys.stdout.write(f"stages: {stages}; passes of the last one:\n{DESCRIPTION}\n")
+            sys.stdout.write(f"stages: {stages}; passes of the last one:\n{passes.DESCRIPTION}\n")
             parser.exit()
-        known = (*SUFFIXES, *(pass_.name for pass_ in PASSES))
+        known = (*SUFFIXES, *(pass_.name for pass_ in passes.PASSES))
         if value not in known:
             raise argparse.ArgumentError(self, f"{value!r} is not one of {', '.join(known)}")
         setattr(namespace, self.dest, value)
@@ -87,8 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
     Machine.create(chosen.target, chosen.lnc)
     with tempfile.TemporaryDirectory() as spare, scripts.stdout_on_stderr() as out:
         folder = Path(arguments.out or spare)
-        passes = tuple({arguments.stop_after} - SUFFIXES.keys())
-        options.pin(executor="none", dump_to=str(folder), dump_passes=passes, **given)
+        stage = tuple({arguments.stop_after} - SUFFIXES.keys())
+        options.pin(executor="none", dump_to=str(folder), dump_passes=stage, **given)
         jax.config.update("jax_platforms", "neuron,cpu")
         jax.config.update("jax_enable_compilation_cache", False)
         outcome = scripts.run(arguments.script, arguments.arguments, arguments.module, 0)
@@ -113,11 +112,3 @@ def _nothing(pattern: str, names: list[str]) -> str:
         return scripts.NO_PROGRAM
     distinct = ", ".join(dict.fromkeys(names))
     return f"no program matches --program={pattern}; the script compiled {distinct}."
-
-
-COMMAND = Command(
-    help="print a script's programs after partitioning, legalization or lowering",
-    description=_DESCRIPTION,
-    add_arguments=add_arguments,
-    run=run,
-)

@@ -13,7 +13,6 @@ from typing import Any
 
 from neuronjax import options
 from neuronjax.cli.arguments import whole
-from neuronjax.cli.command import Command
 from neuronjax.machine.machine import Machine
 from neuronjax.planning import what_if
 
@@ -23,7 +22,7 @@ NOT_MODELLED = (
     "not modelled: PCI addresses, CPU affinity and NUMA nodes, which are the host's, and processes."
 )
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Prints the chips of a machine, their cores, memory and links, as neuron-ls does on a real one. All
 machines of an UltraServer are shown. The default is the machine that JAX programs see. PCI
 addresses, CPU affinity, NUMA nodes and processes are not modelled: the table lacks them, and the
@@ -144,11 +143,3 @@ def drawn(machine: Machine) -> str:
             lines.append("".join("   ||   " for _ in row).rstrip())
         lines.append("==".join(f"[ {chip:>2} ]" for chip in row))
     return "\n".join([*lines, "", f"{topology}"])
-
-
-COMMAND = Command(
-    help="the machine's chips, cores, memory and links, as neuron-ls prints them",
-    description=_DESCRIPTION,
-    add_arguments=add_arguments,
-    run=run,
-)

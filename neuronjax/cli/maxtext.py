@@ -25,7 +25,6 @@ from jax.sharding import Mesh
 from neuronjax import options
 from neuronjax.cli import scripts
 from neuronjax.cli.arguments import amount, whole
-from neuronjax.cli.command import Command
 from neuronjax.errors import ConfigurationError, did_you_mean
 from neuronjax.machine.machine import Machine
 from neuronjax.planning.estimate import DEFAULT_TARGET, of_workload, setting_of
@@ -89,7 +88,7 @@ AHEAD_DEFAULTS = {"sparse_matmul": "False"}
 """Settings of a step that is compiled for many cores: experts with a capacity, in place of rows
 sorted by expert, whose number depends on data."""
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Runs MaxText (package `maxtext`) unmodified on an emulated machine, or compiles its training step
 ahead of time for one and says what a step would take. SETTING are MaxText's own, NAME=VALUE; the
 first may be a YAML file in place of MaxText's base.yml. Settings that the chip needs are added:
@@ -352,12 +351,3 @@ def _compiling_with(estimate: Callable[[Workload, Mesh], None], machine: Machine
         yield
     finally:
         compiler.jit_and_compile = whole_compile
-
-
-COMMAND = Command(
-    help="run MaxText's trainer on the emulated machine, or estimate its step ahead of time",
-    description=_DESCRIPTION,
-    add_arguments=add_arguments,
-    run=run,
-    runs_programs=True,
-)

@@ -10,13 +10,12 @@ import urllib.request
 from typing import Any
 
 from neuronjax.cli import arguments
-from neuronjax.cli.command import Command
 from neuronjax.errors import MonitorError
 
 DONE = 0
 """Exit code: the process ended, or as many reports as requested were printed."""
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Prints a process's counters, one object per period, as neuron-monitor does: utilisation by core,
 runs, errors, latencies, memory. The process must have been started with NEURONJAX_MONITOR_PORT,
 which also serves http://127.0.0.1:PORT/metrics for Prometheus.
@@ -89,9 +88,5 @@ def run(given: argparse.Namespace) -> int:
     return DONE
 
 
-COMMAND = Command(
-    help="counters of a running process as JSON lines",
-    description=_DESCRIPTION,
-    add_arguments=lambda parser: add_port(parser, 5.0),
-    run=run,
-)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_port(parser, 5.0)

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from neuronjax.cli.arguments import amount, whole
-from neuronjax.cli.command import Command
 from neuronjax.errors import ConfigurationError, TopologyError, quoted
 from neuronjax.machine.axes import MOST_RANKS
 from neuronjax.machine.machine import Machine
@@ -57,7 +56,7 @@ NOT_MODELLED = (
     "time there."
 )
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Times a collective on the links of a machine, as nccom-test does on a real one: the same flags, the
 same table. As there, the bandwidths are GiB/s although the headings say GB/s, and times have no
 launch cost. Ranks that do not fit on one machine are on more machines of its kind. All iterations
@@ -233,11 +232,3 @@ def text(rows: list[Row], show_algorithm: bool = False) -> str:
     body = ["    ".join(c.rjust(w) for c, w in zip(line, widths, strict=True)) for line in lines]
     mean = sum(row.bus_bandwidth for row in rows) / len(rows)
     return "\n".join([*body, f"Avg bus bandwidth: {mean:.4f}GB/s"])
-
-
-COMMAND = Command(
-    help="time of collectives on a machine, as nccom-test prints it",
-    description=_DESCRIPTION,
-    add_arguments=add_arguments,
-    run=run,
-)

@@ -18,7 +18,6 @@ import numpy as np
 import neuronjax
 from neuronjax import nki
 from neuronjax.cli.arguments import whole
-from neuronjax.cli.command import Command
 from neuronjax.emulate.core import DataflowOrder, ProgramOrder
 from neuronjax.errors import ConfigurationError, NeuronError, ScriptError
 from neuronjax.nki.gym.agreement import Bounds
@@ -32,7 +31,7 @@ from neuronjax.profiling.text import table
 from neuronjax.profiling.text import text as summary
 from neuronjax.program.text import format as text_of
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Traces kernels of files with given arguments, and says what the chip would refuse (check), what
 their results are and whether they depend on the order in which engines run (run), how long they
 take, what bounds them and which lines cost most (bench), what is slow and why (profile, which
@@ -295,11 +294,3 @@ ACTIONS: Mapping[str, Callable[[nki.Kernel, argparse.Namespace], str]] = {
     "print": _print,
 }
 """Name -> what it prints."""
-
-COMMAND = Command(
-    help="check, run, time, profile, compare or print kernels written in NKI",
-    description=_DESCRIPTION,
-    add_arguments=add_arguments,
-    run=run,
-    runs_programs=True,
-)

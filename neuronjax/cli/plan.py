@@ -7,14 +7,13 @@ import argparse
 import jax
 
 from neuronjax.cli.arguments import amount, whole
-from neuronjax.cli.command import Command
 from neuronjax.errors import ConfigurationError, ScriptError
 from neuronjax.planning.workload import Factory, load
 
 PLANNER = "launch.planning.command:plan"
 """What searches; it comes with the repository's trainer, not with this package."""
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Finds the fastest ways to train a model on a set of machines with launch.train: the degrees of
 tensor (TP), pipeline (PP), context (CP), expert (EP) and data parallelism (DP) and of FSDP,
 micro-batches, pipeline schedule, recomputation and ZeRO-1, with the memory of a core
@@ -102,11 +101,3 @@ def _planner() -> Factory:
         raise ConfigurationError(
             f"launch.train needs {error.name}, which is not installed: pip install --group models."
         ) from None
-
-
-COMMAND = Command(
-    help="the best way to divide a training run over machines",
-    description=_DESCRIPTION,
-    add_arguments=add_arguments,
-    run=run,
-)

@@ -11,7 +11,6 @@ import jax
 from neuronjax import options, recording
 from neuronjax.cli import scripts
 from neuronjax.cli.arguments import percent
-from neuronjax.cli.command import Command
 from neuronjax.errors import ConfigurationError
 from neuronjax.machine.machine import Machine
 from neuronjax.profiling import compare, store, text
@@ -21,7 +20,7 @@ RECORDED, NOTHING, RAISED = 0, 1, 2
 
 DEFAULT_FOLDER = "profile"
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Runs a script on an emulated machine, times every program as a NeuronCore would run it, prints where
 the time goes, and writes to a folder:
 
@@ -102,12 +101,3 @@ def _compare(arguments: argparse.Namespace) -> int:
     store.write_comparison(before, after, out)
     print(f"\n{out}")
     return RECORDED
-
-
-COMMAND = Command(
-    help="run a script and report where its time on the device goes; compare two reports",
-    description=_DESCRIPTION,
-    add_arguments=add_arguments,
-    run=run,
-    runs_programs=True,
-)

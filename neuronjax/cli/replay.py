@@ -10,7 +10,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from neuronjax.cli.arguments import whole
-from neuronjax.cli.command import Command
 from neuronjax.display import counted
 from neuronjax.emulate.core import Executed
 from neuronjax.emulate.record import Replay
@@ -20,7 +19,7 @@ from neuronjax.program.printer import print_instruction
 from neuronjax.program.user_lines import lines_by_path
 from neuronjax.program.walk import buffers
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Runs a program again that the executor engine recorded, or an NKI kernel, with the same inputs and
 the same choices of its scheduler, so that every bit comes out as before. Make records with
 
@@ -154,11 +153,3 @@ def _described(path: str, buffer: Buffer) -> str:
     slots = f" x{buffer.slots}" if buffer.slots > 1 else ""
     kind = f"{buffer.memory.value} {buffer.kind.value}"
     return f"{name:<40} {kind:<16} {buffer.dtype.name}{list(buffer.shape)}{slots}"
-
-
-COMMAND = Command(
-    help="run a recorded program again, to any instruction, and print its buffers",
-    description=_DESCRIPTION,
-    add_arguments=add_arguments,
-    run=run,
-)

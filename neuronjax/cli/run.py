@@ -8,13 +8,12 @@ import jax
 
 from neuronjax import options
 from neuronjax.cli import scripts
-from neuronjax.cli.command import Command
 from neuronjax.machine.machine import Machine
 
 RAN, RAISED = 0, 2
 """Exit codes."""
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Runs a script on the emulated machine, as `JAX_PLATFORMS=neuron python SCRIPT` does. Kernels in it
 that import `nki`, or `neuronxcc.nki` for NKI 0.x, find neuronjax.nki, unless another package of
 that name is installed.
@@ -37,12 +36,3 @@ def run(arguments: argparse.Namespace) -> int:
     jax.config.update("jax_platforms", "neuron,cpu")
     outcome = scripts.run(arguments.script, arguments.arguments, arguments.module, 0)
     return RAN if outcome.error is None else RAISED
-
-
-COMMAND = Command(
-    help="run a script on the emulated machine, with the kernels in it",
-    description=_DESCRIPTION,
-    add_arguments=add_arguments,
-    run=run,
-    runs_programs=True,
-)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import jax
 
-from neuronjax.cli.command import Command
 from neuronjax.cli.grid import add_grid, swept
 from neuronjax.planning.plot import html, svg
 from neuronjax.planning.workload import PROTOCOL
@@ -15,7 +14,7 @@ from neuronjax.planning.workload import PROTOCOL
 FOUND, NOTHING = 0, 1
 """Exit codes."""
 
-_DESCRIPTION = f"""\
+DESCRIPTION = f"""\
 Estimates a workload on every combination of targets, meshes, batches and dtypes. Prints a table
 that marks those which no other beats in both time and cost. With --out, also writes sweep.json,
 sweep.svg (a plot of time against cost), and sweep.html (the plot with its table). Combinations that
@@ -48,11 +47,3 @@ def run(arguments: argparse.Namespace) -> int:
         (folder / "sweep.svg").write_text(svg(result))
         (folder / "sweep.html").write_text(html(result))
     return FOUND if result.front else NOTHING
-
-
-COMMAND = Command(
-    help="estimates over targets, meshes, batches and dtypes; which are worth it",
-    description=_DESCRIPTION,
-    add_arguments=add_arguments,
-    run=run,
-)

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from neuronjax.cli.command import Command
 from neuronjax.cli.monitor import DONE, add_port, reports
 from neuronjax.display import duration
 from neuronjax.profiling import text
@@ -16,7 +15,7 @@ _BAR = 20
 _CLEAR = "\x1b[2J\x1b[H"
 _GIB = 1 << 30
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Shows a process's counters: cores, memory, programs. The process must have been started with
 NEURONJAX_MONITOR_PORT. If the output is not a terminal, the tables follow one another.
 
@@ -86,9 +85,5 @@ def run(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-COMMAND = Command(
-    help="cores, memory and programs of a running process",
-    description=_DESCRIPTION,
-    add_arguments=lambda parser: add_port(parser, 2.0),
-    run=run,
-)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_port(parser, 2.0)

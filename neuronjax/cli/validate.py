@@ -10,12 +10,11 @@ from pathlib import Path
 
 import jax
 
-from neuronjax.cli.command import Command
 from neuronjax.errors import ConfigurationError, quoted
 from neuronjax.planning.published import PROTOCOL, PublishedModel, load_published, predictors_of
 from neuronjax.timing.validation import report
 
-_DESCRIPTION = f"""\
+DESCRIPTION = f"""\
 Predicts public measurements of kernels, instructions and collectives with the timing model, and of
 whole models with --models, and prints predicted and published times, their ratio, and the errors of
 each group: mean, median, 95th percentile and worst, separately for points that constants were
@@ -68,11 +67,3 @@ def _pattern(text: str) -> re.Pattern[str]:
         raise ConfigurationError(
             f"--only {quoted(text)} is not a regular expression: {error}."
         ) from None
-
-
-COMMAND = Command(
-    help="compare the timing model with public measurements",
-    description=_DESCRIPTION,
-    add_arguments=add_arguments,
-    run=run,
-)
