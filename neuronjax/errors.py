@@ -43,17 +43,17 @@ class NeuronError(Exception):
 
     status = "INTERNAL"
 
+    def __init_subclass__(cls, *, status: str = "") -> None:
+        super().__init_subclass__()
+        cls.status = status or cls.status
 
-class ConfigurationError(NeuronError, ValueError):
+
+class ConfigurationError(NeuronError, ValueError, status="INVALID_ARGUMENT"):
     """A variable, flag or ``configure`` argument has a value that is not allowed."""
 
-    status = "INVALID_ARGUMENT"
 
-
-class UnknownTargetError(ConfigurationError):
+class UnknownTargetError(ConfigurationError, status="NOT_FOUND"):
     """The named instance or UltraServer does not exist."""
-
-    status = "NOT_FOUND"
 
 
 class LogicalCoreError(ConfigurationError):
@@ -64,44 +64,32 @@ class VisibleCoresError(ConfigurationError):
     """NEURON_RT_VISIBLE_CORES or NEURON_RT_NUM_CORES name cores that are missing or overlap."""
 
 
-class TopologyError(NeuronError, ValueError):
+class TopologyError(NeuronError, ValueError, status="INVALID_ARGUMENT"):
     """A mesh does not fit the machine or uses a group size that it does not support."""
 
-    status = "INVALID_ARGUMENT"
 
-
-class UnknownFormatError(NeuronError, ValueError):
+class UnknownFormatError(NeuronError, ValueError, status="INVALID_ARGUMENT"):
     """A name or dtype is not a number format of a NeuronCore."""
 
-    status = "INVALID_ARGUMENT"
 
-
-class BlockShapeError(NeuronError, ValueError):
+class BlockShapeError(NeuronError, ValueError, status="INVALID_ARGUMENT"):
     """An array does not divide into MX blocks or words, or its scales belong to another shape."""
 
-    status = "INVALID_ARGUMENT"
 
-
-class MXOperandError(NeuronError, ValueError):
+class MXOperandError(NeuronError, ValueError, status="INVALID_ARGUMENT"):
     """MX arrays do not support a dtype or a rule for scales."""
 
-    status = "INVALID_ARGUMENT"
 
-
-class CompileError(NeuronError):
+class CompileError(NeuronError, status="INVALID_ARGUMENT"):
     """The program could not be compiled."""
-
-    status = "INVALID_ARGUMENT"
 
 
 class PartitionError(CompileError):
     """XLA's partitioner refused the program."""
 
 
-class KernelError(NeuronError):
+class KernelError(NeuronError, status="INVALID_ARGUMENT"):
     """A kernel that the chip would refuse; the text has its lines."""
-
-    status = "INVALID_ARGUMENT"
 
 
 class UnknownNameError(KernelError, AttributeError):
@@ -112,44 +100,32 @@ class RemovedImportError(KernelError, ImportError):
     """A kernel imports a name that NKI had once."""
 
 
-class UnsupportedProgramError(CompileError):
+class UnsupportedProgramError(CompileError, status="UNIMPLEMENTED"):
     """The program contains something that the backend cannot run."""
 
-    status = "UNIMPLEMENTED"
 
-
-class FailedPassError(CompileError):
+class FailedPassError(CompileError, status="INTERNAL"):
     """A pass of the compiler left a program that no core could run: a defect of this package."""
-
-    status = "INTERNAL"
 
 
 class LegalityError(CompileError):
     """The real compiler would refuse the program, and option ``legality`` is ``strict``."""
 
 
-class MalformedProgramError(NeuronError, ValueError):
+class MalformedProgramError(NeuronError, ValueError, status="INVALID_ARGUMENT"):
     """A record of an engine-level program contradicts itself."""
 
-    status = "INVALID_ARGUMENT"
 
-
-class ProgramSyntaxError(NeuronError, ValueError):
+class ProgramSyntaxError(NeuronError, ValueError, status="INVALID_ARGUMENT"):
     """The text of an engine-level program cannot be read."""
 
-    status = "INVALID_ARGUMENT"
 
-
-class DeviceMemoryError(NeuronError):
+class DeviceMemoryError(NeuronError, status="RESOURCE_EXHAUSTED"):
     """An allocation exceeds the HBM of a logical core."""
 
-    status = "RESOURCE_EXHAUSTED"
 
-
-class OnChipMemoryError(CompileError):
+class OnChipMemoryError(CompileError, status="RESOURCE_EXHAUSTED"):
     """The tiles of a kernel do not fit into a memory of the core."""
-
-    status = "RESOURCE_EXHAUSTED"
 
 
 class SbufOverflowError(OnChipMemoryError):
@@ -160,28 +136,20 @@ class PsumOverflowError(OnChipMemoryError):
     """The tiles of a kernel do not fit into PSUM."""
 
 
-class HostMemoryError(NeuronError):
+class HostMemoryError(NeuronError, status="RESOURCE_EXHAUSTED"):
     """An allocation would exhaust the memory of the host that runs the emulation."""
 
-    status = "RESOURCE_EXHAUSTED"
 
-
-class DeletedBufferError(NeuronError):
+class DeletedBufferError(NeuronError, status="FAILED_PRECONDITION"):
     """A buffer was used after it had been deleted or donated."""
 
-    status = "FAILED_PRECONDITION"
 
-
-class UnknownElementTypeError(NeuronError):
+class UnknownElementTypeError(NeuronError, status="INVALID_ARGUMENT"):
     """The backend does not know an element type of the PJRT C API."""
 
-    status = "INVALID_ARGUMENT"
 
-
-class ArgumentMismatchError(NeuronError):
+class ArgumentMismatchError(NeuronError, status="INVALID_ARGUMENT"):
     """An executable was called with the wrong number or kind of buffers."""
-
-    status = "INVALID_ARGUMENT"
 
 
 class ExecutionError(NeuronError):
@@ -196,10 +164,8 @@ class HardwareError(ExecutionError):
     """Hardware failed, by an injected fault (NRT status 1201 to 1203)."""
 
 
-class CollectiveTimeoutError(ExecutionError):
+class CollectiveTimeoutError(ExecutionError, status="DEADLINE_EXCEEDED"):
     """A core never reached a collective (NRT status 5, NRT_TIMEOUT)."""
-
-    status = "DEADLINE_EXCEEDED"
 
 
 class OutOfBoundsError(ExecutionError):
@@ -238,80 +204,56 @@ class CollectiveError(ExecutionError):
     """Ranks of a group do not run the same collectives in the same order."""
 
 
-class MissingHostError(ExecutionError):
+class MissingHostError(ExecutionError, status="UNIMPLEMENTED"):
     """A program calls the host, but no host function was given."""
 
-    status = "UNIMPLEMENTED"
 
-
-class RecordError(NeuronError, ValueError):
+class RecordError(NeuronError, ValueError, status="DATA_LOSS"):
     """A record of a run is damaged, or its replay gives different results."""
 
-    status = "DATA_LOSS"
 
-
-class NonDeterministicError(NeuronError, ValueError):
+class NonDeterministicError(NeuronError, ValueError, status="INVALID_ARGUMENT"):
     """Two runs of a function differ, so that its error cannot be measured."""
 
-    status = "INVALID_ARGUMENT"
 
-
-class SerializationError(NeuronError):
+class SerializationError(NeuronError, status="DATA_LOSS"):
     """A serialized executable or topology is damaged or of another version."""
-
-    status = "DATA_LOSS"
 
 
 ENDS_JOB = "The job cannot go on"
 """What an error says that another process is the cause of."""
 
 
-class PeerError(NeuronError):
+class PeerError(NeuronError, status="UNAVAILABLE"):
     """Another process of the job is missing, has ended, or was started for another job."""
 
-    status = "UNAVAILABLE"
 
-
-class NotAddressableError(NeuronError, ValueError):
+class NotAddressableError(NeuronError, ValueError, status="INVALID_ARGUMENT"):
     """A device belongs to another process."""
 
-    status = "INVALID_ARGUMENT"
 
-
-class ScriptError(NeuronError):
+class ScriptError(NeuronError, status="NOT_FOUND"):
     """The command line names a script that cannot be run."""
 
-    status = "NOT_FOUND"
 
-
-class WorkloadError(NeuronError):
+class WorkloadError(NeuronError, status="INVALID_ARGUMENT"):
     """The function that makes a workload raised an exception."""
 
-    status = "INVALID_ARGUMENT"
 
-
-class ProfileError(NeuronError):
+class ProfileError(NeuronError, status="NOT_FOUND"):
     """A recording of executions cannot be read or written."""
 
-    status = "NOT_FOUND"
 
-
-class MonitorError(NeuronError):
+class MonitorError(NeuronError, status="UNAVAILABLE"):
     """No process serves its counters on the port, or their format needs a missing package."""
 
-    status = "UNAVAILABLE"
 
-
-class ForkedProcessError(NeuronError):
+class ForkedProcessError(NeuronError, status="FAILED_PRECONDITION"):
     """A child process after ``fork`` cannot compute on the platform that its parent uses."""
 
-    status = "FAILED_PRECONDITION"
 
-
-class NotImplementedCallError(NeuronError):
+class NotImplementedCallError(NeuronError, status="UNIMPLEMENTED"):
     """This backend does not provide a PJRT call."""
-
-    status = "UNIMPLEMENTED"
 
 
 class NeuronWarning(UserWarning):

@@ -18,7 +18,7 @@ import enum
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import ml_dtypes
 import numpy as np
@@ -177,101 +177,32 @@ class Format:
         return sign * math.ldexp(mantissa, power)
 
 
-FLOAT32 = Format(
-    name="float32",
-    exponent_bits=8,
-    mantissa_bits=23,
-    bias=127,
-    storage_bits=32,
-    dtype=np.dtype(np.float32),
-    element_type="f32",
-)
+def _known(dtype: Any, element_type: str, **others: Any) -> Format:
+    """The format of a type of numpy or ml_dtypes, with what those do not say of it."""
+    known = np.dtype(dtype)
+    info = ml_dtypes.finfo(known)
+    return Format(
+        name=known.name, exponent_bits=info.nexp, mantissa_bits=info.nmant,
+        bias=(1 << info.nexp - 1) - 1, storage_bits=8 * known.itemsize, dtype=known,
+        element_type=element_type, **others,
+    )  # fmt: skip
+
+
+FLOAT32 = _known(np.float32, "f32")
 TFLOAT32 = Format(
-    name="tfloat32",
-    exponent_bits=8,
-    mantissa_bits=10,
-    bias=127,
-    storage_bits=32,
-    dtype=None,
+    name="tfloat32", exponent_bits=8, mantissa_bits=10, bias=127, storage_bits=32, dtype=None,
     element_type=None,
+)  # fmt: skip
+BFLOAT16 = _known(ml_dtypes.bfloat16, "bf16")
+FLOAT16 = _known(np.float16, "f16")
+FLOAT8_E4M3 = _known(ml_dtypes.float8_e4m3, "f8E4M3")
+FLOAT8_E4M3FN = _known(ml_dtypes.float8_e4m3fn, "f8E4M3FN", specials=Specials.NAN_ONLY)
+FLOAT8_E5M2 = _known(ml_dtypes.float8_e5m2, "f8E5M2")
+FLOAT8_E3M4 = _known(ml_dtypes.float8_e3m4, "f8E3M4")
+FLOAT8_E8M0FNU = _known(
+    ml_dtypes.float8_e8m0fnu, "f8E8M0FNU", specials=Specials.NAN_ONLY, signed=False, has_zero=False
 )
-BFLOAT16 = Format(
-    name="bfloat16",
-    exponent_bits=8,
-    mantissa_bits=7,
-    bias=127,
-    storage_bits=16,
-    dtype=np.dtype(ml_dtypes.bfloat16),
-    element_type="bf16",
-)
-FLOAT16 = Format(
-    name="float16",
-    exponent_bits=5,
-    mantissa_bits=10,
-    bias=15,
-    storage_bits=16,
-    dtype=np.dtype(np.float16),
-    element_type="f16",
-)
-FLOAT8_E4M3 = Format(
-    name="float8_e4m3",
-    exponent_bits=4,
-    mantissa_bits=3,
-    bias=7,
-    storage_bits=8,
-    dtype=np.dtype(ml_dtypes.float8_e4m3),
-    element_type="f8E4M3",
-)
-FLOAT8_E4M3FN = Format(
-    name="float8_e4m3fn",
-    exponent_bits=4,
-    mantissa_bits=3,
-    bias=7,
-    specials=Specials.NAN_ONLY,
-    storage_bits=8,
-    dtype=np.dtype(ml_dtypes.float8_e4m3fn),
-    element_type="f8E4M3FN",
-)
-FLOAT8_E5M2 = Format(
-    name="float8_e5m2",
-    exponent_bits=5,
-    mantissa_bits=2,
-    bias=15,
-    storage_bits=8,
-    dtype=np.dtype(ml_dtypes.float8_e5m2),
-    element_type="f8E5M2",
-)
-FLOAT8_E3M4 = Format(
-    name="float8_e3m4",
-    exponent_bits=3,
-    mantissa_bits=4,
-    bias=3,
-    storage_bits=8,
-    dtype=np.dtype(ml_dtypes.float8_e3m4),
-    element_type="f8E3M4",
-)
-FLOAT8_E8M0FNU = Format(
-    name="float8_e8m0fnu",
-    exponent_bits=8,
-    mantissa_bits=0,
-    bias=127,
-    specials=Specials.NAN_ONLY,
-    signed=False,
-    has_zero=False,
-    storage_bits=8,
-    dtype=np.dtype(ml_dtypes.float8_e8m0fnu),
-    element_type="f8E8M0FNU",
-)
-FLOAT4_E2M1FN = Format(
-    name="float4_e2m1fn",
-    exponent_bits=2,
-    mantissa_bits=1,
-    bias=1,
-    specials=Specials.NONE,
-    storage_bits=8,
-    dtype=np.dtype(ml_dtypes.float4_e2m1fn),
-    element_type="f4E2M1FN",
-)
+FLOAT4_E2M1FN = _known(ml_dtypes.float4_e2m1fn, "f4E2M1FN", specials=Specials.NONE)
 
 FORMATS: dict[str, Format] = {
     form.name: form
