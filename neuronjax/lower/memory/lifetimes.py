@@ -45,11 +45,17 @@ class Touch(NamedTuple):
     cycles: tuple[Cycle, ...]
     use: Use
 
+    @property
+    def access(self) -> Access:
+        """The operand."""
+        assert isinstance(self.use.operand, Access)
+        return self.use.operand
+
 
 def lives(nodes: tuple[Node, ...], known: Iterable[Buffer]) -> dict[Buffer, Life]:
     """The lives of those of the buffers `known` that the instructions below `nodes` use."""
     coverage = Coverage()
-    return {buffer: life(touches, coverage) for buffer, touches in _touches(nodes, known).items()}
+    return {buffer: life(own, coverage) for buffer, own in touches(nodes, known).items()}
 
 
 def outermost(nodes: tuple[Node, ...]) -> list[Life]:
@@ -109,24 +115,26 @@ def carried(loop: Loop, known: Iterable[Buffer]) -> list[Buffer]:
     coverage = Coverage()
     return [
         buffer
-        for buffer, uses in _touches((loop,), known).items()
+        for buffer, uses in touches((loop,), known).items()
         if _is_carried(uses[0].cycles[0], 0, uses, coverage)
     ]
 
 
 def _is_carried(cycle: Cycle, depth: int, touches: list[Touch], coverage: Coverage) -> bool:
     """Whether an iteration of the loop `cycle`, at `depth`, reads what it has not written."""
-    if cycle.variable is None:
-        return True
+    return cycle.variable is None or reads_unwritten(touches, depth + 1, coverage)
+
+
+def reads_unwritten(touches: Iterable[Touch], depth: int, coverage: Coverage) -> bool:
+    """Whether touches read what none of them has written before, in one iteration of the first
+    `depth` loops about them."""
     written = _Written(coverage)
     for touch in touches:
-        access = touch.use.operand
-        assert isinstance(access, Access)
-        inner = touch.cycles[depth + 1 :]
-        if not _begins(touch.use, _trips(inner)) and not written.has(access, inner):
+        inner = touch.cycles[depth:]
+        if not begins(touch, depth) and not written.has(touch.access, inner):
             return True
         if touch.use.role.is_write and all(cycle.is_sure for cycle in inner):
-            written.add(access, inner)
+            written.add(touch.access, inner)
     return False
 
 
@@ -189,18 +197,23 @@ def _shared(cycles: Cycles, other: Cycles) -> int:
     return next((n for n, (a, b) in enumerate(pairs) if a is not b), min(len(cycles), len(other)))
 
 
-def _begins(use: Use, inner: Iterable[str]) -> bool:
-    """Whether a use overwrites, at least in the first of the iterations of the loops `inner`."""
-    if not use.role.is_read:
+def begins(touch: Touch, depth: int) -> bool:
+    """Whether a use overwrites, at least in the first iteration of all loops but `depth`."""
+    if not touch.use.role.is_read:
         return True
-    return isinstance(use.unless, First) and set(use.unless.variables) <= set(inner)
+    unless = touch.use.unless
+    return (
+        isinstance(unless, First) and set(unless.variables) <= _trips(touch.cycles[depth:]).keys()
+    )
 
 
-def _touches(nodes: tuple[Node, ...], known: Iterable[Buffer]) -> dict[Buffer, list[Touch]]:
+def touches(nodes: tuple[Node, ...], known: Iterable[Buffer]) -> dict[Buffer, list[Touch]]:
+    """The uses below `nodes` of those of the buffers `known` that are used, reads of an instruction
+    before its writes."""
     names = {buffer.name: buffer for buffer in known}
-    touches: dict[Buffer, list[Touch]] = defaultdict(list)
-    _collect(nodes, 0, (), names, touches)
-    return touches
+    found: dict[Buffer, list[Touch]] = defaultdict(list)
+    _collect(nodes, 0, (), names, found)
+    return found
 
 
 def _collect(
@@ -210,7 +223,7 @@ def _collect(
     names: dict[str, Buffer],
     touches: dict[Buffer, list[Touch]],
 ) -> int:
-    """Adds all uses below `nodes`; the position after them."""
+    """Adds all uses below `nodes`; returns the position after them."""
     for node in nodes:
         if isinstance(node, Instruction):
             for use in _in_order(node):
