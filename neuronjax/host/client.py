@@ -166,10 +166,6 @@ class HostExecutable:
     def code_bytes(self) -> int:
         return self._loaded.size_of_generated_code_in_bytes()
 
-    def optimized_hlo(self) -> bytes:
-        """The optimized per-core HLO module as a serialized HloModuleProto."""
-        return self._loaded.hlo_modules()[0].as_serialized_hlo_module_proto()
-
     def serialize(self) -> bytes:
         return self._loaded.serialize()
 

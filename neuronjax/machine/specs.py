@@ -307,11 +307,6 @@ class ChipSpec:
         return self.cores * self.core.dma.engines
 
     @property
-    def dma_bandwidth(self) -> int:
-        """Sustained bytes/s of all DMA engines."""
-        return self.cores * self.core.dma.bandwidth
-
-    @property
     def sbuf_bytes(self) -> int:
         """SBUF bytes of all cores."""
         return self.cores * self.core.sbuf.size_bytes

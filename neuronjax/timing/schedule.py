@@ -48,7 +48,6 @@ from neuronjax.timing.timeline import (
     DMA,
     Event,
     FirstRun,
-    KernelTime,
     Runs,
     Timeline,
 )
@@ -303,18 +302,6 @@ def _timeline(scheduler: _Scheduler) -> Timeline:
         simulated_instructions=scheduler.simulated,
         assumed=tuple(scheduler.assumed),
     )
-
-
-def kernel_time(
-    kernel: Kernel, platform: Platform, assumptions: Assumptions | None = None
-) -> KernelTime:
-    """One run of a kernel alone: what a compiler asks that chooses between kernels.
-
-    MalformedProgramError: engines wait for ever.
-    """
-    scheduler = _Scheduler(_ALONE, platform, assumptions or Assumptions())
-    scheduler.kernels((kernel,), 0, kernel.name)
-    return _timeline(scheduler).kernels[0]
 
 
 def profile(

@@ -29,13 +29,13 @@ from neuronjax.nki import language
 from neuronjax.nki.constants import MemoryRegion
 from neuronjax.nki.isa import NOT_BUILT
 from neuronjax.nki.signatures import SIGNATURES
-from neuronjax.planning.generations import CLAIMS
 from neuronjax.profiling import findings
 from neuronjax.timing.ranges import PARENTS, RESULTS, classes, coverage, measured, members
 from neuronjax.timing.validation.points import Kind
 from tests.conftest import PROJECT
 from tests.machine.test_device_memory import REPORTS
 from tests.models.parity.cases import CASES
+from tests.planning.generations import CLAIMS
 
 DOCS = PROJECT / "docs"
 SURVEY = PROJECT / "tests" / "torch" / "survey" / "survey.json"

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from neuronjax.program.walk import count_instructions
 from tests.lower.differential import Tolerance
 from tests.lower.test_matmul import drawn, held
+from tests.program.counts import count_instructions
 
 CLOSE = Tolerance(ulps=4, relative=1e-5)
 

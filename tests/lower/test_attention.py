@@ -14,9 +14,10 @@ import pytest
 from neuronjax.program.operand import Kind
 from neuronjax.program.program import Program
 from neuronjax.program.vector_engine import TensorReduce
-from neuronjax.program.walk import count_instructions, instructions, kernels
+from neuronjax.program.walk import instructions, kernels
 from tests.lower.differential import Tolerance
 from tests.lower.test_matmul import drawn, held
+from tests.program.counts import count_instructions
 
 CLOSE = Tolerance(ulps=8, relative=2e-5)
 ROUNDED = Tolerance(ulps=2, relative=1e-2)

@@ -13,9 +13,10 @@ import pytest
 
 from neuronjax.program.operand import Kind
 from neuronjax.program.printer import print_program
-from neuronjax.program.walk import count_instructions, kernels
+from neuronjax.program.walk import kernels
 from tests.lower.differential import EXACT, Tolerance, completed, lowered, sent
 from tests.lower.test_matmul import PRODUCT, ROUNDED, drawn, held
+from tests.program.counts import count_instructions
 
 Convolution = Callable[..., Any]
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from neuronjax.program.walk import count_instructions
 from tests.lower.differential import check
+from tests.program.counts import count_instructions
 
 SHAPE = (130, 70)
 FLAGS = np.random.default_rng(0).random(SHAPE) < 0.5

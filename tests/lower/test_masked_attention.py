@@ -14,9 +14,9 @@ import neuronjax
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.program import Program
 from neuronjax.program.tensor_engine import Matmul
-from neuronjax.program.walk import count_instructions
 from tests.lower.test_attention import CLOSE, attention, is_in_one_kernel
 from tests.lower.test_matmul import drawn, held
+from tests.program.counts import count_instructions
 
 Function = Callable[[Any, Any, Any], Any]
 

@@ -14,8 +14,9 @@ import pytest
 from neuronjax.lower.memory.allocate import allocate
 from neuronjax.program.program import Program
 from neuronjax.program.verify import verify
-from neuronjax.program.walk import count_instructions, instructions, kernels
+from neuronjax.program.walk import instructions, kernels
 from tests.lower.differential import EXACT, Tolerance, check
+from tests.program.counts import count_instructions
 
 PRODUCT = Tolerance(relative=1e-5)
 ROUNDED = Tolerance(ulps=1, relative=1e-3)

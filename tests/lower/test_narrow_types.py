@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuronjax.program.walk import count_instructions
 from tests.lower.differential import Tolerance, check
+from tests.program.counts import count_instructions
 
 NATIVE = ("bfloat16", "float16", "float8_e4m3", "float8_e5m2")
 ROUNDED_BETWEEN = Tolerance(ulps=1, roundings=2)

@@ -16,7 +16,7 @@ from neuronjax.legalize.policy import Policy
 from neuronjax.program.operators import Activation
 from neuronjax.program.program import Program
 from neuronjax.program.scalar_engine import Activate
-from neuronjax.program.walk import count_instructions, instructions
+from neuronjax.program.walk import instructions
 from tests.lower.differential import (
     EXACT,
     Tolerance,
@@ -29,6 +29,7 @@ from tests.lower.differential import (
 )
 from tests.lower.ranks import RANKS, per_core
 from tests.lower.test_matmul import drawn, held
+from tests.program.counts import count_instructions
 
 CLOSE = Tolerance(ulps=8, relative=1e-5)
 ROUNDED_BETWEEN = Tolerance(ulps=8, relative=1e-5, roundings=4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from neuronjax.planning.generations import CLAIMS, Claim
+from tests.planning.generations import CLAIMS, Claim
 
 CLOSE = 0.2
 """Claims are rounded."""

@@ -8,7 +8,8 @@ from neuronjax.machine.specs import Engine
 from neuronjax.program.program import Loop
 from neuronjax.program.text import parse
 from neuronjax.program.verify import verify
-from neuronjax.program.walk import buffers, count_instructions, instructions, kernels, walk
+from neuronjax.program.walk import buffers, instructions, kernels, walk
+from tests.program.counts import count_instructions
 
 GOLDEN = Path(__file__).parent / "golden"
 MATMUL = parse((GOLDEN / "matmul.txt").read_text())

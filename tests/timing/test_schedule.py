@@ -10,14 +10,14 @@ from neuronjax.errors import UnsupportedProgramError
 from neuronjax.machine.machine import Machine
 from neuronjax.program.program import Program
 from neuronjax.program.text import parse
-from neuronjax.program.walk import count_instructions
 from neuronjax.timing.calibration import CALIBRATION
 from neuronjax.timing.encoding import Assumptions
 from neuronjax.timing.network import collective_time
 from neuronjax.timing.platform import Platform, smallest_machine
-from neuronjax.timing.schedule import kernel_time, profile, schedule
+from neuronjax.timing.schedule import profile, schedule
 from neuronjax.timing.simulations import Simulations
 from neuronjax.timing.timeline import Timeline, sampled
+from tests.program.counts import count_instructions
 from tests.timing.programs import every, golden
 
 PROGRAMS = every()
@@ -260,14 +260,6 @@ def test_a_machine_may_be_given() -> None:
     with_links = Platform.of(golden()["all_reduce"], machine)
     assert with_links.machine == machine
     assert schedule(golden()["all_reduce"], platform=with_links).total_ns > LAUNCH
-
-
-def test_a_kernel_alone() -> None:
-    program = PROGRAMS["pipeline"]
-    (timed,) = schedule(program).kernels
-    alone = kernel_time(program.body[0], Platform.of(program))  # type: ignore[arg-type]
-    assert (alone.added_ns, alone.span_ns) == (timed.added_ns, timed.span_ns)
-    assert alone.busy_ns == timed.busy_ns
 
 
 def test_more_ranks_than_a_machine_has_are_on_several() -> None:

@@ -26,8 +26,7 @@ from neuronjax.lower.operations import (
     root_of,
 )
 from neuronjax.lower.tuning import Tuning
-from neuronjax.lower.values.storage import is_native, storage_of
-from neuronjax.program.element_types import bytes_of
+from neuronjax.lower.values.storage import is_native
 
 
 @dataclass(eq=False)
@@ -346,9 +345,3 @@ def outputs(group: Group, uses: dict[Value, list[Op | None]]) -> Iterator[Value]
         for value in op.results:
             if any(user is None or user not in inside for user in uses.get(value, ())):
                 yield value
-
-
-def value_bytes(value: Value) -> int:
-    """Bytes of a value in memory."""
-    storage = storage_of(value.dtype)
-    return math.prod(value.shape) * storage.words * bytes_of(storage.dtype)

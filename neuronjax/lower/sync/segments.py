@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from neuronjax.lower.sync.fences import is_open
@@ -18,8 +18,6 @@ from neuronjax.lower.write.rebuild import with_bodies, with_buffers
 from neuronjax.program.operand import Buffer
 from neuronjax.program.program import Kernel, Node, Program
 from neuronjax.program.walk import buffers, children, is_counted, kernels, leaves
-
-_Change = Callable[[tuple[Node, ...]], tuple[Node, ...]]
 
 
 def segmented(program: Program) -> Program:
