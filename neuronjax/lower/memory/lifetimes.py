@@ -211,9 +211,9 @@ def touches(nodes: tuple[Node, ...], known: Iterable[Buffer]) -> dict[Buffer, li
     """The uses below `nodes` of those of the buffers `known` that are used, reads of an instruction
     before its writes."""
     names = {buffer.name: buffer for buffer in known}
-    found: dict[Buffer, list[Touch]] = defaultdict(list)
-    _collect(nodes, 0, (), names, found)
-    return found
+    listed: dict[Buffer, list[Touch]] = defaultdict(list)
+    _collect(nodes, 0, (), names, listed)
+    return listed
 
 
 def _collect(
