@@ -142,6 +142,28 @@ def large(x):
 
 
 @nki.jit
+def large_sums(x):
+    """Blocks larger than SBUF that have values at first, of which all or a half is written."""
+    out = nl.ndarray((2, 4, 512), dtype=np.float32, buffer=nl.shared_hbm)
+    p, f, half = nl.arange(4)[:, None], nl.arange(512)[None, :], nl.arange(256)[None, :]
+    sums = nl.ndarray((100, par_dim(4), 512), dtype=np.float32)
+    parts = nl.full((100, par_dim(4), 512), 3.0, dtype=np.float32)
+    column = nl.load(x[p, nl.arange(1)[None, :]])
+    for k in nl.sequential_range(2):
+        for i in nl.affine_range(100):
+            row = nl.multiply(nl.broadcast_to(column, shape=(4, 512)), 1.0 + i % 2)
+            sums[i, p, f] = nl.loop_reduce(row, op=np.add, loop_indices=[k])
+            parts[i, p, half] = nl.broadcast_to(column, shape=(4, 256)) * 1.0
+    totals = nl.zeros((2, par_dim(4), 512), dtype=np.float32)
+    for i in nl.affine_range(100):
+        totals[0, p, f] += sums[i, p, f]
+        totals[1, p, f] += parts[i, p, f]
+    for k in nl.affine_range(2):
+        nl.store(out[k], totals[k, p, f])
+    return out
+
+
+@nki.jit
 def of_grid(x: nt.tensor):
     out = nl.ndarray((12, 24), dtype=np.float32, buffer=nl.shared_hbm)
     row, column = nl.program_id(0), nl.program_id(1)
@@ -161,6 +183,11 @@ class Case:
 def _filled(x: np.ndarray) -> np.ndarray:
     kept = np.where(np.arange(64) < 32, x, 3)
     return np.stack([kept, 2 + x.T @ x, np.zeros_like(x)])
+
+
+def _summed(x: np.ndarray) -> np.ndarray:
+    columns = np.repeat(x[:4, :1], 512, 1)
+    return np.stack([300 * columns, 100 * np.where(np.arange(512) < 256, columns, 3)])
 
 
 def _compared(x: np.ndarray) -> np.ndarray:
@@ -183,6 +210,9 @@ CASES = [
     pytest.param(
         Case(large, ROWS, lambda x: np.repeat(160 * x[:4, :1], 512, 1), "do not fit into SBUF"),
         id="larger than SBUF",
+    ),
+    pytest.param(
+        Case(large_sums, ROWS, _summed, "do not fit into SBUF"), id="sums larger than SBUF"
     ),
     pytest.param(Case(of_grid[3, 2], ROWS, lambda x: -x, "6 programs of the grid"), id="grid"),
 ]

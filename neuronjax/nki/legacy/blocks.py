@@ -7,7 +7,7 @@ from neuronjax.nki import tiles
 from neuronjax.nki.legacy.lives import Declaration, lives
 from neuronjax.nki.legacy.tile import Tile
 from neuronjax.nki.legacy.walks import plain_view
-from neuronjax.nki.legacy.writing import assign, is_fresh, ranges_of
+from neuronjax.nki.legacy.writing import LoopReduced, assign, is_fresh, ranges_of
 from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.tracing import current
 
@@ -48,13 +48,17 @@ class Blocks:
     def __getitem__(self, index: object) -> Tile:
         block, rest = self._split(index)
         if self._home is None:
-            return self._block(block)[rest]
+            part = self._block(block)[rest]
+            lives().traffic[self._declaration.number] += _nbytes(part)
+            return part
         return self._reloaded(block, rest)
 
     def __setitem__(self, index: object, value: object) -> None:
         block, rest = self._split(index)
         if self._home is None:
-            assign(self._block(block)[rest], value)
+            part = self._block(block)[rest]
+            lives().traffic[self._declaration.number] += _nbytes(part)
+            assign(part, value)
             return
         self._save(block, rest, value)
 
@@ -76,10 +80,26 @@ class Blocks:
         part, key = self._part(block, rest)
         known = alive.at_hand.get(key)
         if known is None:
-            known = tiles.load(part)
+            fill = self._first_value(block)
+            if fill is not None and part.shape == self._declaration.shape:
+                known = tiles.full(part.shape, fill, part.dtype)
+            else:
+                if fill is not None:
+                    self._save_first_value(block, fill)
+                known = tiles.load(part)
+                alive.reloaded += _nbytes(part)
             alive.at_hand[key] = known
-            alive.reloaded += known.size * known.dtype.storage_bits // 8
         return Tile.of(known)
+
+    def _first_value(self, block: tuple[int, ...]) -> float | None:
+        """The value of a block of which nothing was saved yet, if it has one."""
+        alive, own = lives(), self._declaration
+        return None if (own.number, block) in alive.written else alive.fill_of(own)
+
+    def _save_first_value(self, block: tuple[int, ...], fill: float) -> None:
+        home, _ = self._part(block, (...,))
+        tiles.store(home, tiles.full(home.shape, fill, home.dtype))
+        lives().written.add((self._declaration.number, block))
 
     def _save(self, block: tuple[int, ...], rest: tuple[object, ...], value: object) -> None:
         alive = lives()
@@ -93,7 +113,8 @@ class Blocks:
         if isinstance(value, Tile) and value.dtype == part.dtype and is_fresh(value):
             kept: Tensor | None = plain_view(value)
         else:
-            known = alive.at_hand.get(key)
+            is_added = isinstance(value, LoopReduced)
+            known = self._reloaded(block, rest) if is_added else alive.at_hand.get(key)
             kept = assign(
                 Tile.of(tiles.ndarray(part.shape, part.dtype) if known is None else known), value
             )
@@ -101,5 +122,13 @@ class Blocks:
             if kept.shape == part.shape:
                 alive.at_hand[key] = kept
             saved = Tile.of(part).narrowed(ranges_of(value, part.shape))
+            fill = self._first_value(block)
+            if fill is not None and saved.shape != self._declaration.shape:
+                self._save_first_value(block, fill)
             tiles.store(plain_view(saved), kept)
-            alive.saved += kept.size * kept.dtype.storage_bits // 8
+            alive.saved += _nbytes(kept)
+            alive.written.add((key[0], block))
+
+
+def _nbytes(part: Tensor) -> int:
+    return part.size * part.dtype.storage_bits // 8

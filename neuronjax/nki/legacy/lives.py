@@ -9,7 +9,7 @@ into SBUF lies in HBM, is saved where it is written, and reloaded where it is re
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -94,6 +94,9 @@ class Lives:
     plan: Plan | None = None
     declared: list[Declaration] = field(default_factory=list)
     uses: dict[int, dict[Block, Use]] = field(default_factory=lambda: defaultdict(dict))
+    #: Bytes of the parts of each declaration that are read and written: what goes to HBM and back
+    #: if it lies there.
+    traffic: Counter[int] = field(default_factory=Counter)
     #: Initial values that uses ask for: those of `nl.loop_reduce`.
     fills: dict[int, float] = field(default_factory=dict)
     #: Blocks with a place.
@@ -111,6 +114,8 @@ class Lives:
     #: Bytes that are saved and reloaded.
     saved: int = 0
     reloaded: int = 0
+    #: What was saved.
+    written: set[object] = field(default_factory=set)
     #: What was reloaded in an iteration, so that it need not be again.
     at_hand: dict[object, Tensor] = field(default_factory=dict)
     _path: Path | None = None
@@ -183,8 +188,7 @@ class Lives:
         """Makes one tile for some blocks."""
         rows, *free = entry.shape
         made = tiles.ndarray((rows, len(blocks), *free), entry.dtype, entry.buffer, entry.name)
-        plan_fill = self.plan.fills.get(entry.number) if self.plan else None
-        fill = entry.fill if plan_fill is None else plan_fill
+        fill = self.fill_of(entry)
         in_psum = entry.buffer is MemoryRegion.psum
         is_written = fill is not None and not (in_psum and fill == 0.0)
         if is_written:
@@ -194,6 +198,11 @@ class Lives:
             self.placed[entry.number, block] = view
             if in_psum and not is_written:
                 self.sums.declare(view, has_zeros=fill is not None)
+
+    def fill_of(self, entry: Declaration) -> float | None:
+        """The value that all of it has at first."""
+        fills = self.plan.fills if self.plan else {}
+        return fills.get(entry.number, entry.fill)
 
     def block(self, entry: Declaration, block: Block) -> Tensor:
         """The tile of a block, which is used here."""
@@ -230,15 +239,15 @@ class Lives:
                 depth, {path: tuple(sorted(blocks)) for path, blocks in groups.items()}
             )
             if entry.buffer is MemoryRegion.sbuf:
-                is_fixed = entry.fill is not None or entry.number in self.fills
                 for blocks in groups.values():
                     first = min(uses[block].first for block in blocks)
                     last = max(uses[block].last for block in blocks)
                     size = len(blocks) * entry.block_bytes
-                    spans.append(_Span(-1 if is_fixed else entry.number, first, last, size))
+                    spans.append(_Span(entry.number, first, last, size))
         own = {tile.storage.name for (_, block), tile in self.placed.items() if block}
         others = list(self._other_spans(own))
-        spilled = _spilled(spans, others, _capacity(self.trace.chip), len(self.trace.instructions))
+        capacity, count = _capacity(self.trace.chip), len(self.trace.instructions)
+        spilled = _spilled(spans, others, capacity, count, self.traffic)
         for number in spilled:
             placements.pop(number)
         return Plan(placements, dict(self.fills), frozenset(spilled))
@@ -265,9 +274,15 @@ class _Span:
     size: int
 
 
-def _spilled(spans: list[_Span], others: list[_Span], capacity: int, instructions: int) -> set[int]:
+def _spilled(
+    spans: list[_Span],
+    others: list[_Span],
+    capacity: int,
+    instructions: int,
+    traffic: Mapping[int, int],
+) -> set[int]:
     """The declarations that are to lie in HBM, so that the others fit: of those that live where
-    most is needed, the one that takes most."""
+    most is needed, the one whose traffic is least for the room that it leaves."""
     spilled: set[int] = set()
     while True:
         kept = [span for span in spans if span.number not in spilled]
@@ -280,10 +295,13 @@ def _spilled(spans: list[_Span], others: list[_Span], capacity: int, instruction
             level += change
             if level > most:
                 most, place = level, number
-        living = [span for span in kept if span.number >= 0 and span.first <= place <= span.last]
-        if most <= capacity or not living:
+        freed = Counter[int]()
+        for span in kept:
+            if span.first <= place <= span.last:
+                freed[span.number] += span.size
+        if most <= capacity or not freed:
             return spilled
-        spilled.add(max(living, key=lambda span: span.size).number)
+        spilled.add(min(freed, key=lambda number: traffic[number] / freed[number]))
 
 
 def _capacity(chip: str) -> int:
