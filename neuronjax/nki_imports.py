@@ -7,6 +7,7 @@ is loaded only when a kernel asks for it.
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
@@ -31,6 +32,7 @@ _MODULES: Mapping[str, Mapping[str, str]] = {
     },
     "neuronxcc": {
         "neuronxcc.nki": "nki.legacy",
+        "neuronxcc.nki.compiler": "nki.legacy.compiler",
         "neuronxcc.nki.isa": "nki.legacy.isa",
         "neuronxcc.nki.kernels": "nki.legacy.kernels",
         **{
@@ -40,6 +42,7 @@ _MODULES: Mapping[str, Mapping[str, str]] = {
         },
         "neuronxcc.nki._private_kernels": "nki.legacy.kernels",
         "neuronxcc.nki.language": "nki.legacy.language",
+        "neuronxcc.nki.language.constants": "nki.legacy.constants",
         "neuronxcc.nki.typing": "nki.legacy.typing",
     },
     "jax_neuronx": {"jax_neuronx": "nki.legacy.jax_calls"},
@@ -60,6 +63,7 @@ class _Loader(Loader):
         for name, own in _MODULES[module.__name__].items():
             sys.modules[name] = importlib.import_module(f"neuronjax.{own}")
         if module.__name__ == "neuronxcc":
+            vars(logging).setdefault("OFF", logging.CRITICAL + 10)  # as that package does
             module.__path__ = []
             vars(module)["nki"] = sys.modules["neuronxcc.nki"]
 

@@ -47,7 +47,7 @@ class Case:
     error: float = _OF_BF16
 
 
-def _normal(*shapes: tuple[int, ...], dtype: Any = np.float32) -> Callable[[], Arrays]:
+def normal(*shapes: tuple[int, ...], dtype: Any = np.float32) -> Callable[[], Arrays]:
     return lambda: tuple(_RANDOM.standard_normal(shape).astype(dtype) for shape in shapes)
 
 
@@ -55,7 +55,7 @@ def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return left.astype(np.float64).T @ right.astype(np.float64)
 
 
-def _pooled(x: np.ndarray, size: int, reduce: Callable[..., np.ndarray]) -> np.ndarray:
+def pooled(x: np.ndarray, size: int, reduce: Callable[..., np.ndarray]) -> np.ndarray:
     channels, height, width = x.shape
     blocks = x.reshape(channels, height // size, size, width // size, size)
     return reduce(blocks, axis=(2, 4))
@@ -65,7 +65,7 @@ def _turned(x: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     return x.reshape(len(x), *shape).swapaxes(1, 2).reshape(len(x), -1)
 
 
-def _scan(
+def mamba_scan(
     delta: np.ndarray, u: np.ndarray, a: np.ndarray, b: np.ndarray, c: np.ndarray
 ) -> np.ndarray:
     """delta and u [batch, channels, T], a [channels, states], b and c [batch, states, T]."""
@@ -103,9 +103,9 @@ def _product_with_unscaled(
 
 
 _BF16 = ml_dtypes.bfloat16
-_MATRICES = _normal((2048, 2048), (2048, 1024), dtype=_BF16)
-_TILES = _normal((128, 64), (128, 512), dtype=_BF16)
-_MAMBA = _normal((1, 256, 512), (1, 256, 512), (256, 16), (1, 16, 512), (1, 16, 512))
+_MATRICES = normal((2048, 2048), (2048, 1024), dtype=_BF16)
+_TILES = normal((128, 64), (128, 512), dtype=_BF16)
+_MAMBA = normal((1, 256, 512), (1, 256, 512), (256, 16), (1, 16, 512), (1, 16, 512))
 _PRODUCTS = (
     "nki_matmul_tiled_ nki_matmul_hoist_load_ nki_matmul_block_free_dimension_ "
     "nki_matmul_fully_optimized_"
@@ -126,20 +126,20 @@ _SHARED: Mapping[str, Case] = {
 _OF_DOCS: Mapping[str, Case] = {
     **_SHARED,
     "first kernel": Case("getting_started_jax.py", "nki_tensor_add_kernel",
-                         _normal((4, 3), (4, 3), dtype=np.float16), np.add),
+                         normal((4, 3), (4, 3), dtype=np.float16), np.add),
     "sum": Case("tensor_addition/tensor_addition_nki_kernels.py", "nki_tensor_add",
-                _normal((256, 1024), (256, 1024)), np.add),
-    "columns": Case("index-case-1.py", "tensor_split_kernel_", _normal((4, 5)),
+                normal((256, 1024), (256, 1024)), np.add),
+    "columns": Case("index-case-1.py", "tensor_split_kernel_", normal((4, 5)),
                     lambda x: (x[:, ::2], x[:, 1::2])),
-    "greatest": Case("index-case-3.py", "tensor_maxpool_kernel_", _normal((2, 6, 6)),
-                     lambda x, size: _pooled(x, size, np.max), (2,)),
-    "exponential": Case("layout-pass.py", "tensor_exp_kernel_", _normal((128, 512)), np.exp),
+    "greatest": Case("index-case-3.py", "tensor_maxpool_kernel_", normal((2, 6, 6)),
+                     lambda x, size: pooled(x, size, np.max), (2,)),
+    "exponential": Case("layout-pass.py", "tensor_exp_kernel_", normal((128, 512)), np.exp),
     "average": Case("average_pool2d/average_pool2d_nki_kernels.py", "tensor_avgpool_kernel",
-                    _normal((2, 6, 6)), lambda x, size: _pooled(x, size, np.mean), (2,)),
+                    normal((2, 6, 6)), lambda x, size: pooled(x, size, np.mean), (2,)),
     "transpose": Case("transpose2d/transpose2d_nki_kernels.py", "tensor_transpose2D_kernel_",
                       lambda: (np.arange(60, dtype=np.int8).reshape(5, 12),), _turned, ((3, 4),)),
     "scan": Case("fused_mamba/mamba_nki_kernels.py", "mamba_v1 mamba_v2 mamba_v3", _decaying,
-                 _scan),
+                 mamba_scan),
 }  # fmt: skip
 _OF_SAMPLES: Mapping[str, Case] = _SHARED
 _WORDS = "float8_e4m3fn_x4"
@@ -148,15 +148,15 @@ _SCALED: Mapping[str, Case] = {
                           lambda: (*_blocks(128), *_blocks(512)), _product_of_blocks, (_WORDS,),
                           "trn3"),
     "one of them scaled": Case("mx_kernels.py", "kernel_on_device_quantize_matmul_mx",
-                               lambda: (*_blocks(128), *_normal((128, 2048), dtype=_BF16)()),
+                               lambda: (*_blocks(128), *normal((128, 2048), dtype=_BF16)()),
                                _product_with_unscaled, (_WORDS, _WORDS), "trn3", _OF_FP8),
     "none of them scaled": Case("mx_kernels.py", "kernel_copy_strided_quantize_matmul_mx",
-                                _normal((512, 128), (512, 512), dtype=_BF16),
+                                normal((512, 128), (512, 512), dtype=_BF16),
                                 lambda a, b, _: _product(a, b), (_WORDS,), "trn3", _OF_FP8),
 }  # fmt: skip
 
 
-def _load(file: Path) -> ModuleType:
+def load_module(file: Path) -> ModuleType:
     """A file as a module, which finds its neighbours."""
     spec = importlib.util.spec_from_file_location(file.stem.replace("-", "_"), file)
     assert spec is not None
@@ -174,7 +174,7 @@ def _results(folder: Path, cases: Mapping[str, Case]) -> Iterator[tuple[str, str
     """Each kernel, and what came of it."""
     for name, case in cases.items():
         try:
-            module = _load(folder / case.file)
+            module = load_module(folder / case.file)
         except Exception:
             yield f"{case.file}", traceback.format_exc(limit=-1)
             continue

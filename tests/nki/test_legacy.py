@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import neuronxcc.nki as nki
+import neuronxcc.nki.compiler as ncc
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 import neuronxcc.nki.typing as nt
@@ -172,6 +173,22 @@ def of_grid(x: nt.tensor):
     return out
 
 
+@nki.compiler.skip_middle_end_transformations
+@nki.jit
+def pooled(x: nki.tensor):
+    """Reduces dimensions that are not the last ones, where a predicate of the loop holds."""
+    out = nl.ndarray((4, 3, 24), dtype=np.float32, buffer=nl.shared_hbm)
+    tile = nl.ndarray((par_dim(4), 3, 24), dtype=x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
+    tile[...] = nl.load(x.reshape((4, 3, 24)))
+    p, i, j, k = nl.mgrid[0:4, 0:3, 0:2, 0:12]
+    for half in nl.affine_range(2):
+        greatest = nl.max(tile[p, i, 2 * k + j], axis=2, mask=half * 12 >= 0)
+        means = nl.mean(tile[p, i, 2 * k + j], axis=2, keepdims=True, mask=half == 0)
+        nl.store(out[:, :, 0:12], greatest, mask=half == 0)
+        nl.store(out[:, :, 12:24], nl.max(means, axis=2), mask=half * 12 < 12)
+    return out
+
+
 @dataclass(frozen=True)
 class Case:
     kernel: Any
@@ -188,6 +205,11 @@ def _filled(x: np.ndarray) -> np.ndarray:
 def _summed(x: np.ndarray) -> np.ndarray:
     columns = np.repeat(x[:4, :1], 512, 1)
     return np.stack([300 * columns, 100 * np.where(np.arange(512) < 256, columns, 3)])
+
+
+def _pooled(x: np.ndarray) -> np.ndarray:
+    pairs = x.reshape(4, 3, 12, 2)
+    return np.concatenate([pairs.max(-1), pairs.mean(-1)], -1)
 
 
 def _compared(x: np.ndarray) -> np.ndarray:
@@ -214,6 +236,7 @@ CASES = [
     pytest.param(
         Case(large_sums, ROWS, _summed, "do not fit into SBUF"), id="sums larger than SBUF"
     ),
+    pytest.param(Case(pooled, ROWS, _pooled), id="reductions of any dimension"),
     pytest.param(Case(of_grid[3, 2], ROWS, lambda x: -x, "6 programs of the grid"), id="grid"),
 ]
 

@@ -13,14 +13,16 @@ from typing import Any
 
 from neuronjax.errors import KernelError, did_you_mean
 from neuronjax.nki.kernel import simulate
-from neuronjax.nki.legacy import isa, language, typing
+from neuronjax.nki.legacy import compiler, isa, language, typing
 from neuronjax.nki.legacy.kernel import LegacyKernel, mark_kernel
 from neuronjax.nki.legacy.measures import baremetal, benchmark, profile
 
 __all__ = [
-    "LegacyKernel", "baremetal", "benchmark", "isa", "jit", "language", "profile",
-    "simulate_kernel", "trace", "typing",
+    "LegacyKernel", "baremetal", "benchmark", "compiler", "isa", "jit", "language", "profile",
+    "simulate_kernel", "tensor", "trace", "typing",
 ]  # fmt: skip
+
+tensor = typing.tensor
 
 _MODES = ("auto", "jax", "torch", "trace", "simulation", "baremetal", "benchmark", "profile")
 

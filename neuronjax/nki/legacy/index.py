@@ -162,7 +162,7 @@ class Mask:
         """
         limits = [(0, size) for size in sizes]
         for condition in self.conditions:
-            if len(condition.shape) != len(sizes):
+            if condition.shape and len(condition.shape) != len(sizes):
                 raise UnsupportedProgramError(
                     f"{current().line()}: the mask has {len(condition.shape)} dimensions, and what "
                     f"it masks has {len(sizes)}; write it with the indices of the tile."

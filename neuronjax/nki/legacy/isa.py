@@ -24,7 +24,7 @@ from neuronjax.nki.isa import oob_mode as oob_mode
 from neuronjax.nki.isa import reduce_cmd as reduce_cmd
 from neuronjax.nki.legacy.index import Index, Mask, Predicate
 from neuronjax.nki.legacy.lives import lives
-from neuronjax.nki.legacy.operands import Masked, apply_masked
+from neuronjax.nki.legacy.operands import Masked, apply_masked, reduce_any
 from neuronjax.nki.legacy.products import product
 from neuronjax.nki.legacy.tile import Tile
 from neuronjax.nki.refusal import misfit, unknown
@@ -141,7 +141,9 @@ def _function(name: str) -> Callable[..., Masked | None]:
         is_given = {key: value for key, value in given.items() if value is not None}
         if name == "nc_matmul":
             return _product(is_given, mask)
-        write = functools.partial(_written, name, dtype, known)
+        write: Callable[..., Tensor] = functools.partial(_written, name, dtype, known)
+        if name == "tensor_reduce":
+            write = functools.partial(_reduced_by, write)
         result = apply_masked(write, mask=mask, **is_given)
         if is_given.get("engine", unknown_engine) is not unknown_engine:
             lives().named.add(len(current().instructions) - 1)
@@ -151,6 +153,10 @@ def _function(name: str) -> Callable[..., Masked | None]:
     call.__doc__ = getattr(isa, name).__doc__
     call.__signature__ = signature  # type: ignore[attr-defined]
     return call
+
+
+def _reduced_by(write: Callable[..., Tensor], data: Tensor, axis: Any, **given: Any) -> Tensor:
+    return reduce_any(lambda x, axis, **rest: write(data=x, axis=axis, **rest), data, axis, **given)
 
 
 def _written(name: str, dtype: DType, known: set[str], **given: Any) -> Tensor:
@@ -238,6 +244,8 @@ def affine_select(
     condition = conditions[0]
 
     def select(tile: Tensor) -> Tensor:
+        if tile.buffer is MemoryRegion.psum:
+            tile = tiles.copy(tile)
         result, sizes = tiles.ndarray(tile.shape, dtype or tile.dtype), tile.shape[1:]
         pattern = [
             [factor, size] for factor, size in zip(condition.factors[1:], sizes, strict=True)

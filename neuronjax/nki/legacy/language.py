@@ -14,11 +14,19 @@ from neuronjax.errors import KernelError, UnsupportedProgramError, quoted
 from neuronjax.nki import elementwise, isa, language, reductions, tiles
 from neuronjax.nki.constants import OPERATORS, MemoryRegion, Operator
 from neuronjax.nki.dtypes import DType, element_type
+from neuronjax.nki.legacy import constants as constants
 from neuronjax.nki.legacy.blocks import Blocks
 from neuronjax.nki.legacy.index import Mgrid, Predicate
 from neuronjax.nki.legacy.index import arange as arange
 from neuronjax.nki.legacy.lives import lives
-from neuronjax.nki.legacy.operands import Masked, Nothing, Operand, apply_masked, operator_of
+from neuronjax.nki.legacy.operands import (
+    Masked,
+    Nothing,
+    Operand,
+    apply_masked,
+    operator_of,
+    reduce_any,
+)
 from neuronjax.nki.legacy.products import product
 from neuronjax.nki.legacy.tile import Tile, arithmetic
 from neuronjax.nki.legacy.writing import LoopReduced
@@ -289,7 +297,11 @@ def matmul(
     x: Masked, y: Masked, *, transpose_x: bool = False, mask: Predicate = None
 ) -> Masked | None:
     """x · y of tiles, or xᵀ · y; float32 in PSUM."""
-    multiply = functools.partial(reductions.matmul, transpose_x=transpose_x)
+
+    def multiply(x: Tensor, y: Tensor) -> Tensor:
+        x, y = (tiles.copy(v) if v.buffer is MemoryRegion.psum else v for v in (x, y))
+        return reductions.matmul(x, y, transpose_x)
+
     return product(multiply, x, y, mask, not transpose_x)
 
 
@@ -349,12 +361,16 @@ _TWO = {name for name, function in elementwise.FUNCTIONS.items() if name in elem
 
 def _function(name: str) -> Function:
     if name in _REDUCTIONS:
-        reduce = functools.partial(_elementwise, reductions.FUNCTIONS[name])
+        reduce = functools.partial(
+            _elementwise, functools.partial(reduce_any, reductions.FUNCTIONS[name])
+        )
         return Function(_REDUCTIONS[name], reduce)
     if name in _TWO or name == "divide":
         return Function(name, functools.partial(_binary, name))
     present = language.FUNCTIONS[name]
     compute = getattr(present, "compute", present)
+    if name == "mean":
+        compute = functools.partial(reduce_any, compute)
     return Function(name, functools.partial(_elementwise, compute))
 
 

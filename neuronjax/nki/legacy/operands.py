@@ -161,3 +161,20 @@ def as_tile(
         low == 0 and whole == size for (low, whole), size in zip(region, result.shape, strict=True)
     )
     return type(operands[0]).of(result, () if is_whole else tuple(region))
+
+
+def reduce_any(
+    function: Callable[..., Tensor], x: Tensor, axis: int | Sequence[int], **options: Any
+) -> Tensor:
+    """What a function that reduces the last dimensions makes of a tile of which any are reduced."""
+    given = {int(a) % x.ndim for a in (axis if isinstance(axis, list | tuple) else (axis,))}
+    if 0 in given or given == {*range(min(given), x.ndim)}:
+        return function(x, axis, **options)
+    kept = [dim for dim in range(x.ndim) if dim not in given]
+    order = [*kept, *sorted(given)]
+    shape, strides = ([part[dim] for dim in order] for part in (x.shape, x.strides))
+    turned = x._with(shape=tuple(shape), strides=tuple(strides))
+    keepdims = options.pop("keepdims", False)
+    result = function(turned, tuple(range(len(kept), x.ndim)), **options)
+    whole = tuple(1 if dim in given else size for dim, size in enumerate(x.shape))
+    return result.reshape(whole) if keepdims else result

@@ -59,6 +59,8 @@ def assign(target: Walk, value: object) -> Tensor | None:
     if _redirected(source, view):
         return view
     source = plain(value)
+    if source.ndim != view.ndim and source.size == view.size:
+        source = source.reshape(view.shape)
     if source.shape != view.shape:
         source = elementwise.broadcast_to(source, view.shape)
     if source.storage.on_chip and view.storage.on_chip:
