@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from neuronjax.program.program import Program
 from neuronjax.program.text import parse
-from neuronjax.timing.validation.programs import programs
+from neuronjax.timing.validation.measured_kernels import programs
 
 ANOMALY = 1.1
 """Queues in order share engines, so one thing done sooner may get in the way of another: Graham's

@@ -11,9 +11,9 @@ from launch.validation_models import MEASUREMENTS
 from neuronjax.program.verify import verify
 from neuronjax.timing.calibration import CALIBRATION, CHOSEN, FITTED
 from neuronjax.timing.validation.leave_one_out import without
+from neuronjax.timing.validation.measured_kernels import programs
 from neuronjax.timing.validation.points import POINTS, Kind, Point
 from neuronjax.timing.validation.predictions import Model, predict
-from neuronjax.timing.validation.programs import programs
 from neuronjax.timing.validation.report import Row, as_json, rows, summaries, text
 
 

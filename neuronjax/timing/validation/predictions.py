@@ -29,8 +29,8 @@ from neuronjax.timing.schedule import profile, schedule
 from neuronjax.timing.table import cost_of
 from neuronjax.timing.tensor_engine import load_stationary
 from neuronjax.timing.timeline import KernelTime, Timeline
+from neuronjax.timing.validation.measured_kernels import programs
 from neuronjax.timing.validation.points import Point, nbytes
-from neuronjax.timing.validation.programs import programs
 
 TRN1, TRN2 = "trainium1", "trainium2"
 
