@@ -13,16 +13,21 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 _GET = re.compile(r"^  (%\w+) = get (\w+) (%\w+), (\w+)$", re.MULTILINE)
 _PUT = re.compile(r"^  put (\w+ \S+) (%\w+), (\w+)$", re.MULTILINE)
+_NAME = re.compile(r"\{(\w+)\}")
+_FOLDER = Path(__file__).parent / "machine_code"
 _PYTHON = re.compile(r"^  ((?:%\w+ = )?)python (\w+) (\w+)(\(.*\))$", re.MULTILINE)
 
 
 def expanded(
-    text: str, words: Mapping[str, str], fields: Mapping[str, int], numbers: Mapping[str, int]
+    file: str, words: Mapping[str, str], fields: Mapping[str, int], numbers: Mapping[str, int]
 ) -> str:
-    """``text`` as IR; ``words`` are addresses as IR, ``fields`` offsets in bytes."""
+    """Returns a file of `machine_code` as IR; ``words`` are addresses as IR, ``fields`` offsets in
+    bytes."""
+    text = (_FOLDER / file).read_text(encoding="utf-8")
     counter = itertools.count()
 
     def get(line: re.Match[str]) -> str:
@@ -50,4 +55,5 @@ def expanded(
 
     for pattern, expand in ((_GET, get), (_PUT, put), (_PYTHON, python)):
         text = pattern.sub(expand, text)
-    return text.format_map({**words, **fields, **numbers})
+    names = {**words, **fields, **numbers}
+    return _NAME.sub(lambda name: str(names[name[1]]), text)

@@ -1,19 +1,15 @@
-"""Machine code that counts and ends bare values (``values.py``), as text for ``ir_lines.expanded``.
+; Counts and ends bare values (values.py); lines as ir_lines.py expands them.
+; All of it runs under the interpreter's lock: words and counts need no other. end_bare and
+; give_record are called by Python, too. charge and take_back count the memory of a plan's results,
+; charge unless a run of it does not fit.
 
-All of it runs under the interpreter's lock: words and counts need no other. ``end_bare`` and
-``give_record`` are called by Python, too.
-"""
-
-from __future__ import annotations
-
-BARE_VALUES = """
-define i64 @give_record(i64 %record) #0 {{
+define i64 @give_record(i64 %record) #0 {
   %at = inttoptr i64 %record to ptr
   call void @free_record(ptr %at)
   ret i64 0
-}}
+}
 
-define void @free_record(ptr %record) #0 {{
+define void @free_record(ptr %record) #0 {
   put i64 0 %record, at_spec
   %top = load ptr, ptr {free_records}
   put ptr %top %record, at_next
@@ -22,9 +18,9 @@ define void @free_record(ptr %record) #0 {{
   %more = add i64 %count, 1
   store i64 %more, ptr {free_count}
   ret void
-}}
+}
 
-define i64 @end_bare() #0 {{
+define i64 @end_bare() #0 {
   %first = atomicrmw xchg ptr {destroyed_bare}, i64 0 acq_rel
   br label %next
 next:
@@ -52,9 +48,9 @@ end:
   br label %next
 done:
   ret i64 0
-}}
+}
 
-define i64 @charge(ptr %plan) #0 {{
+define i64 @charge(ptr %plan) #0 {
   %bytes = get i64 %plan, plan_bytes
   %needed = get i64 %plan, plan_needed
   %device = get ptr %plan, plan_device
@@ -77,18 +73,18 @@ allocate:
   ret i64 1
 full:
   ret i64 0
-}}
+}
 
-define void @raise(ptr %counts, i64 %at, i64 %to) #0 {{
+define void @raise(ptr %counts, i64 %at, i64 %to) #0 {
   %place = getelementptr i8, ptr %counts, i64 %at
   %before = load i64, ptr %place
   %higher = icmp sgt i64 %to, %before
   %most = select i1 %higher, i64 %to, i64 %before
   store i64 %most, ptr %place
   ret void
-}}
+}
 
-define void @take_back(ptr %plan) #0 {{
+define void @take_back(ptr %plan) #0 {
   %bytes = get i64 %plan, plan_bytes
   %device = get ptr %plan, plan_device
   %counts = load ptr, ptr %device
@@ -96,7 +92,4 @@ define void @take_back(ptr %plan) #0 {{
   %less = sub i64 %bare, %bytes
   put i64 %less %counts, at_bare
   ret void
-}}
-"""
-"""``charge`` and ``take_back`` count the memory of a plan's results, ``charge`` unless a run of it
-does not fit."""
+}
