@@ -13,13 +13,17 @@ from launch.program_cache import keep_programs
 from launch.serving.config import ServerConfig
 from launch.serving.kinds import serve
 from launch.serving.model_choice import define_model_flags, model_choice_of_flags
+from launch.serving.router.serve import serve_replicas
 from launch.settings import define_flags, from_flags
 
 
 def main() -> int:
     choice = model_choice_of_flags()
+    config = from_flags(ServerConfig, flags.FLAGS.flag_values_dict())
+    if config.replicas > 1:
+        return serve_replicas(choice, config)
     keep_programs(choice.engine.compilation_cache_dir)
-    return serve(choice, from_flags(ServerConfig, flags.FLAGS.flag_values_dict()))
+    return serve(choice, config)
 
 
 if __name__ == "__main__":

@@ -233,7 +233,7 @@ def _server(engine: Callable[[Deliver], Engine], limits: SchedulerLimits) -> Ite
     )
     config = ServerConfig(port=0)
     with (
-        bind(config.host, config.port) as listener,
+        bind(config) as listener,
         Front([listener]) as front,
         EngineDesk(engine, Grammars(None, 256)) as desk,
     ):

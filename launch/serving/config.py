@@ -218,6 +218,15 @@ class ServerConfig:
 
     host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 is reachable from elsewhere.")
     port: int = setting(8000, "Port to listen on; 0 = any that is free.", lowest=0)
+    uds: str | None = setting(
+        None, "Path of a Unix socket to listen on, instead of an address and a port."
+    )
+    replicas: int = setting(
+        1,
+        "Servers of the model behind this address, each in processes of its own and with all of "
+        "--mesh; one that ends is started again, and its requests go to the others.",
+        lowest=1,
+    )
     api_key: str | None = setting(
         None, "API key that clients must send; others on this machine see it in the command."
     )

@@ -69,7 +69,7 @@ def serve(choice: ModelChoice, config: ServerConfig) -> int:
     config.key()
     config.check_certificate()
     with (
-        bind(config.host, config.port) as listener,
+        bind(config) as listener,
         Front([listener]) as front,
         open_model(choice) as backend,
         front.told_of_signals(),

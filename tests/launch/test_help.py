@@ -9,6 +9,7 @@ from tests.conftest import RunPython
 FLAGS = {
     "launch.train": ("--steps", "--data", "--learning_rate", "--preset", "--num_layers"),
     "launch.serve": ("--checkpoint_dir", "--mesh", "--served_model_name", "--port"),
+    "launch.route": ("--servers", "--port", "--api_key_file"),
     "launch.generate": ("--prompt", "--temperature", "--max_new_tokens"),
 }
 

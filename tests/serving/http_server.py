@@ -99,7 +99,7 @@ def listening(
 ) -> Iterator[Listening]:
     """A server on a free port; its clients' process is another one."""
     config = replace(config or ServerConfig(port=0), grace_period=grace)
-    with bind(config.host, config.port) as listener, Front([listener]) as front:
+    with bind(config) as listener, Front([listener]) as front:
         front.start(backend, Serve(listener.fileno(), config, "neuron"))
         yield Listening("http://{}:{}".format(*listener.getsockname()[:2]), front)
         front.halt()

@@ -432,13 +432,16 @@ def test_answers_that_are_not_complete_in_time_end_with_an_error(
     assert "not complete within the 0.1 s" in answer["error"]["message"]
 
 
-def test_a_port_that_cannot_be_had() -> None:
+def test_a_port_that_cannot_be_had(tmp_path: Path) -> None:
     with pytest.raises(ServingError, match="--port=65536: ports lie between"):
-        bind("127.0.0.1", 65536)
-    with bind("127.0.0.1", 0) as first:
+        bind(ServerConfig(port=65536))
+    with bind(ServerConfig(port=0)) as first:
         port = first.getsockname()[1]
         with pytest.raises(ServingError, match=f"cannot listen on 127.0.0.1:{port}"):
-            bind("127.0.0.1", port)
+            bind(ServerConfig(port=port))
+    uds = str(tmp_path / "socket")
+    with bind(ServerConfig(uds=uds)), pytest.raises(ServingError, match="Give another --uds"):
+        bind(ServerConfig(uds=uds))
 
 
 def test_http_does_without_jax() -> None:

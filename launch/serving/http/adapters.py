@@ -57,20 +57,20 @@ class Unloading(WholeAnswer):
         return f"Success: LoRA adapter '{self.name}' removed successfully."
 
 
-_LOAD, _UNLOAD = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
+LOAD, UNLOAD = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 
 
 def adapter_endpoints(service: Service, folders: Sequence[Path]) -> dict[str, Endpoint]:
     """The endpoints by path; adapters are loaded from `folders` alone."""
     return {
-        _LOAD: Endpoint(partial(Loading.read, service, folders), needs_key=True),
-        _UNLOAD: Endpoint(partial(Unloading.read, service), needs_key=True),
+        LOAD: Endpoint(partial(Loading.read, service, folders), needs_key=True),
+        UNLOAD: Endpoint(partial(Unloading.read, service), needs_key=True),
     }
 
 
 def refusing_endpoints() -> dict[str, Endpoint]:
     """The same paths of a server that was started without room for adapters."""
-    return dict.fromkeys((_LOAD, _UNLOAD), Endpoint(_refuse))
+    return dict.fromkeys((LOAD, UNLOAD), Endpoint(_refuse))
 
 
 def _refuse(body: Body) -> NoReturn:

@@ -120,7 +120,8 @@ class Pages:
                     f"{request.url.path} changes the server: start it with --api_key_file",
                 )
             try:
-                data = await self._read(request, endpoint.body_bytes)
+                most = max(self._config.max_body_bytes, endpoint.body_bytes)
+                data = await read_body(request, most, self._config.body_timeout)
             except ClientDisconnect:
                 return Response(status_code=CLIENT_CLOSED)
             body = await endpoint.parse(request.headers, data)
@@ -172,29 +173,31 @@ class Pages:
             return Response(status_code=CLIENT_CLOSED)
         return PlainTextResponse(content) if isinstance(content, str) else JSONResponse(content)
 
-    async def _read(self, request: Request, own_limit: int) -> bytes:
-        most = max(self._config.max_body_bytes, own_limit)
-        data, limit = bytearray(), self._config.body_timeout
-        too_large = HTTPError(TOO_LARGE, f"the body is larger than {most} bytes")
-        declared = request.headers.get("content-length", "")
-        if declared.isdecimal() and (len(declared) > _DIGITS or int(declared) > most):
-            raise too_large
-        try:
-            async with asyncio.timeout(limit):
-                async for chunk in request.stream():
-                    data += chunk
-                    if len(data) > most:
-                        raise too_large
-        except TimeoutError as error:
-            raise HTTPError(TIMEOUT, f"the body has not come within {limit:g} s") from error
-        return bytes(data)
-
     def _check_open(self) -> None:
         worker = self._site.worker
         if worker.failure is not None:
             raise ServingError(f"the engine has stopped: {worker.failure}")
         if worker.draining:
             raise OverloadedError("the server is shutting down: no new requests are accepted")
+
+
+async def read_body(request: Request, most: int, seconds: float) -> bytes:
+    """A body of at most so many bytes, which may take so long to come. Raises HTTPError for others,
+    ClientDisconnect for one that ends too soon."""
+    data = bytearray()
+    too_large = HTTPError(TOO_LARGE, f"the body is larger than {most} bytes")
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and (len(declared) > _DIGITS or int(declared) > most):
+        raise too_large
+    try:
+        async with asyncio.timeout(seconds):
+            async for chunk in request.stream():
+                data += chunk
+                if len(data) > most:
+                    raise too_large
+    except TimeoutError as error:
+        raise HTTPError(TIMEOUT, f"the body has not come within {seconds:g} s") from error
+    return bytes(data)
 
 
 class Posts:
@@ -247,11 +250,11 @@ def make_app(site: Site, config: ServerConfig) -> ASGIApp:
     app = Starlette(routes=routes, exception_handlers=handlers)
     for known in (LaunchError, ModelsError):
         app.add_exception_handler(known, _failed)
-    return _for_pages_elsewhere(Gate(Posts(app, answers), config), config)
+    return let_pages_in(Gate(Posts(app, answers), config), config)
 
 
-def _for_pages_elsewhere(app: ASGIApp, config: ServerConfig) -> ASGIApp:
-    """With what browsers must know to let scripts of other origins in, if any may come."""
+def let_pages_in(app: ASGIApp, config: ServerConfig) -> ASGIApp:
+    """The application, which tells browsers what scripts of other origins may ask of it."""
     origins = split_names("allowed_origins", config.allowed_origins)
     if not origins:
         return app

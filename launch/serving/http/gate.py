@@ -45,6 +45,7 @@ class Gate:
             return
         headers = Headers(scope=scope)
         identifier = headers.get(_REQUEST_ID, "")[:_LONGEST_ID] or uuid.uuid4().hex
+        MutableHeaders(scope=scope)[_REQUEST_ID] = identifier
 
         async def send_with_id(message: Any) -> None:
             if message["type"] == "http.response.start":
@@ -98,7 +99,9 @@ def client_of(request: Request) -> str:
     key = _key_of(request.headers)
     if key:
         return hashlib.sha256(key.encode()).hexdigest()
-    return request.client.host if request.client else ""
+    if request.client is not None and request.client.host:
+        return request.client.host
+    return request.headers.get("x-forwarded-for", "")  # a router is at a Unix socket's other end
 
 
 def _own_names(config: ServerConfig) -> Collection[str]:

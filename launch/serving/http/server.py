@@ -17,29 +17,33 @@ from launch.serving.http.link import Link
 from launch.serving.http.protocol import ConnectionLimits, LimitedProtocol, allow_connections
 
 
+def uvicorn_settings(app: ASGIApp, config: ServerConfig) -> uvicorn.Config:
+    """How uvicorn is to serve an application."""
+    limits = ConnectionLimits(
+        connections=allow_connections(config.max_connections),
+        header_bytes=config.max_header_bytes,
+        header_seconds=config.header_timeout,
+    )
+    return uvicorn.Config(
+        app,
+        # On httptools, as h11 takes a third of the time of a small write.
+        http=partial(LimitedProtocol, limits=limits),  # type: ignore[arg-type]
+        log_level="info" if config.access_log else "warning",
+        access_log=config.access_log,
+        proxy_headers=False,  # nobody asks where a client is
+        ssl_certfile=config.ssl_certfile,
+        ssl_keyfile=config.ssl_keyfile,
+        timeout_graceful_shutdown=2,
+        lifespan="off",
+    )
+
+
 class Server(uvicorn.Server):
     """Drains when it is told to: answers under way are completed, new requests get 503, and so do
     answers that the grace time was too short for. Halting ends what is left."""
 
     def __init__(self, app: ASGIApp, link: Link, config: ServerConfig) -> None:
-        limits = ConnectionLimits(
-            connections=allow_connections(config.max_connections),
-            header_bytes=config.max_header_bytes,
-            header_seconds=config.header_timeout,
-        )
-        settings = uvicorn.Config(
-            app,
-            # On httptools, as h11 takes a third of the time of a small write.
-            http=partial(LimitedProtocol, limits=limits),  # type: ignore[arg-type]
-            log_level="info" if config.access_log else "warning",
-            access_log=config.access_log,
-            proxy_headers=False,  # nobody asks where a client is
-            ssl_certfile=config.ssl_certfile,
-            ssl_keyfile=config.ssl_keyfile,
-            timeout_graceful_shutdown=2,
-            lifespan="off",
-        )
-        super().__init__(settings)
+        super().__init__(uvicorn_settings(app, config))
         self._link, self._grace = link, config.grace_period
         self._drain: asyncio.Task[None] | None = None
         self._has_lost = False

@@ -15,6 +15,7 @@ from launch.serving.http.app import make_app
 from launch.serving.http.link import Link
 from launch.serving.http.server import Server
 from launch.serving.http.site import Recipe, Site
+from launch.serving.listener import address
 
 
 class Task(Protocol):
@@ -36,9 +37,8 @@ class Serve:
         """Serves until it is told to end; as `Task.run`."""
         with socket.socket(fileno=self.listener) as listener:
             server = Server(make_app(site, self.config), link, self.config)
-            host, port = listener.getsockname()[:2]
-            scheme = "http" if self.config.ssl_certfile is None else "https"
-            say(f"{site.name} at {scheme}://{host}:{port}/v1 on {self.platform}; Ctrl-C ends it")
+            where = address(listener, self.config)
+            say(f"{site.name} at {where} on {self.platform}; Ctrl-C ends it")
             await server.serve([listener])
 
 
