@@ -1,7 +1,8 @@
 """The PJRT C API 0.90 as data: the argument record of every call, in the order of its slot.
 
 Source: the public header ``xla/pjrt/c/pjrt_c_api.h``, version 0.90. ``c_api/calls.txt`` has a line
-for each, with fields ``name:code``; the codes are in ``CODES``. Every argument record begins with ``struct_size`` and ``extension_start``.
+for each, with fields ``name:code``; the codes are in ``CODES``. Every argument record begins with
+``struct_size`` and ``extension_start``.
 """
 
 from __future__ import annotations

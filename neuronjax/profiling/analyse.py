@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 
 from neuronjax.machine.machine import Machine
 from neuronjax.profiling.arrays import NO_INTERFACE, Interface
@@ -27,7 +28,7 @@ from neuronjax.timing.encoding import Assumptions, Compiled, compile_kernel
 from neuronjax.timing.platform import Platform
 from neuronjax.timing.roofline import roofline
 from neuronjax.timing.schedule import schedule
-from neuronjax.timing.timeline import KernelTime
+from neuronjax.timing.timeline import KernelRuns, KernelTime
 
 MOST_SPANS = 12_000
 """Most detailed instructions of a program; kernels get a share proportional to their time."""
@@ -173,20 +174,15 @@ class _Inspector:
 def _kernel(
     timed: KernelTime, place: Placed, detail: tuple[Span, ...], work: Counter[str]
 ) -> KernelProfile:
+    same = {field.name: getattr(timed, field.name) for field in fields(KernelRuns)}
+    own = {
+        "operations": plain(timed.operations),
+        "sources": users_first(timed.sources),
+        "busy_ns": dict(timed.busy_ns),
+    }
     return KernelProfile(
-        path=timed.path,
+        **same | own,
         name=place.name,
-        operations=plain(timed.operations),
-        sources=users_first(timed.sources),
-        runs=timed.runs,
-        start_ns=timed.start_ns,
-        end_ns=timed.end_ns,
-        span_ns=timed.span_ns,
-        added_ns=timed.added_ns,
-        in_time=timed.in_time,
-        busy_ns=dict(timed.busy_ns),
-        dma_active_ns=timed.dma_active_ns,
-        critical=timed.critical,
         work=dict(work),
         tensor_waits_ns=waits(detail),
         spans=detail,

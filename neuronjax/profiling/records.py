@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from neuronjax.errors import ProfileError, quoted
 from neuronjax.json_records import read_record
-from neuronjax.timing.timeline import Runs
+from neuronjax.timing.timeline import KernelRuns
 
 FORMAT = 7
 """Version of the JSON."""
@@ -61,27 +61,10 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KernelProfile:
-    """All runs of a kernel at one place of a program."""
+class KernelProfile(KernelRuns):
+    """All runs of a kernel. Of the user's lines, those of installed packages come last."""
 
-    path: str
     name: str
-    operations: tuple[str, ...]
-    #: The user's lines, ``file:line``, those of installed packages last.
-    sources: tuple[str, ...]
-    runs: int
-    #: From the start of the first run to the end of the last.
-    start_ns: float
-    end_ns: float
-    #: Means over the runs: from start to end, as drawn, though spans of kernels overlap; and the
-    #: end minus that of all before it, which adds up to the program's time.
-    span_ns: float
-    added_ns: float
-    in_time: tuple[Runs, ...]
-    #: One run on one physical core, by engine, "dma" and "collective".
-    busy_ns: Mapping[str, float]
-    dma_active_ns: float
-    critical: str
     #: One run: sums over instructions, by the names of `work`.
     work: Mapping[str, float]
     #: Idle time of the Tensor engine in the first run, by the resource that it waited for.

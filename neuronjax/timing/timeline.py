@@ -89,7 +89,7 @@ class PartTime:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KernelTime:
+class KernelRuns:
     """All runs of a kernel at one place of the program."""
 
     path: str
@@ -109,6 +109,12 @@ class KernelTime:
     dma_active_ns: float
     #: The resource that is busy for longest.
     critical: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KernelTime(KernelRuns):
+    """All runs of a kernel, as a schedule has them."""
+
     #: One run: multiplications and additions of the Tensor engine, and bytes of HBM.
     flops: int
     hbm_bytes: int
