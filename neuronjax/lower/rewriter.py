@@ -115,6 +115,13 @@ class Writer:
         """The same elements."""
         return value if value.shape == tuple(shape) else self.add("reshape", value, shape=shape)
 
+    def transpose(self, value: Value, order: Sequence[int]) -> Value:
+        """The same elements with dimensions in another order."""
+        if list(order) == sorted(order):
+            return value
+        shape = [value.shape[dim] for dim in order]
+        return self.add("transpose", value, shape=shape, permutation=tuple(order))
+
     def broadcast(self, value: Value, shape: Sequence[int], dimensions: Sequence[int]) -> Value:
         """Along other dimensions."""
         return self.add(

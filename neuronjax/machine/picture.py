@@ -13,6 +13,7 @@ from html import escape
 from itertools import product
 from typing import Protocol
 
+from neuronjax.display import nbytes as shown
 from neuronjax.machine.topology import Axis, Topology, Wiring
 
 CORE, SPACE, GAP, PLANE_GAP, MARGIN = 26, 8, 44, 70, 40
@@ -207,7 +208,7 @@ class _Picture:
         curve = f"C{x1 + over} {y1 + up} {x2 + over} {y2 + up} {x2} {y2}" if bend else f"L{x2} {y2}"
         share = nbytes / self.most if self.most else 0.0
         colour, wide = (_BUSY, 1.5 + 5 * share) if nbytes else (_LINK, 1.5)
-        note = f"chips {a} and {b} ({kind})" + (f": {size(nbytes)} a step" if self.most else "")
+        note = f"chips {a} and {b} ({kind})" + (f": {shown(nbytes)} a step" if self.most else "")
         line = (
             f'<path class="{kind.rsplit(" ", 1)[-1]}" data-link="{min(a, b)}-{max(a, b)}" '
             f'data-bytes="{nbytes:.0f}" d="M{x1} {y1}{curve}" fill="none" stroke="{colour}" '
@@ -220,7 +221,7 @@ class _Picture:
         return (
             f'{line}<text x="{x}" y="{y - 4}" text-anchor="middle" fill="currentColor" '
             'paint-order="stroke" stroke="var(--card, #fff)" stroke-width="3">'
-            f"{size(nbytes)}</text>"
+            f"{shown(nbytes)}</text>"
         )
 
     def _bus(self, number: int, axis: Axis) -> Iterator[str]:
@@ -254,7 +255,7 @@ class _Picture:
     ) -> str:
         share = nbytes / self.most if self.most else 0.0
         colour, wide = (_BUSY, 1.5 + min(6.0, 5 * share)) if nbytes else (_LINK, 1.5)
-        note = f"port of chip {chip}" + (f": {size(nbytes)} a step" if self.most else "")
+        note = f"port of chip {chip}" + (f": {shown(nbytes)} a step" if self.most else "")
         return (
             f'<line class="port" data-bytes="{nbytes:.0f}" x1="{start[0]}" y1="{start[1]}" '
             f'x2="{end[0]}" y2="{end[1]}" stroke="{colour}" stroke-width="{wide:.2f}">'
@@ -271,11 +272,3 @@ def _port_bytes(placement: Placement, topology: Topology, chip: int, number: int
             changed = [at for at, (a, b) in enumerate(zip(here, there, strict=True)) if a != b]
             total += nbytes if changed and changed[0] == number else 0.0
     return total
-
-
-def size(nbytes: float) -> str:
-    """Bytes with a fitting unit, in short."""
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if nbytes >= scale:
-            return f"{nbytes / scale:.3g} {unit}"
-    return f"{nbytes:.0f} B"

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from neuronjax.hlo.constants import number
 from neuronjax.jaxlib_api.mlir import ir, stablehlo
 
 _CONVOLUTION = "stablehlo.convolution"
@@ -46,7 +47,7 @@ def _is_product(op: Any) -> bool:
     numbers = _numbers(op)
     kernel = _shape(op.operands[1])
     return (
-        _integer(op, "feature_group_count") > 1 == _integer(op, "batch_group_count")
+        number(op, "feature_group_count") > 1 == number(op, "batch_group_count")
         and kernel[numbers.kernel_input_feature_dimension] == 1
         and all(kernel[axis] == 1 for axis in numbers.kernel_spatial_dimensions)
     )
@@ -56,7 +57,7 @@ def _product(op: Any) -> Any:
     numbers, result = _numbers(op), op.results[0].type
     shape, element = list(result.shape), result.element_type
     axis = numbers.output_feature_dimension
-    groups = _integer(op, "feature_group_count")
+    groups = number(op, "feature_group_count")
     split = [*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :]]
     places = {numbers.input_batch_dimension: numbers.output_batch_dimension,
               numbers.input_feature_dimension: axis}  # fmt: skip
@@ -79,10 +80,6 @@ def _numbers(op: Any) -> Any:
 
 def _shape(value: Any) -> list[int]:
     return list(value.type.shape)
-
-
-def _integer(op: Any, name: str) -> int:
-    return ir.IntegerAttr(op.attributes[name]).value
 
 
 def _axes(values: Sequence[int]) -> np.ndarray:

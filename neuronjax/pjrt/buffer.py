@@ -16,6 +16,7 @@ from neuronjax.pjrt.handles import WORDS
 from neuronjax.pjrt.layouts import read_order
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.values import RECORD_BYTES, first_of
+from neuronjax.runtime.client import failure_of
 from neuronjax.runtime.event import Event
 from neuronjax.runtime.value import ShardedValue
 
@@ -54,19 +55,11 @@ def _ready_event(plugin: Plugin, handle: int) -> Event:
     if not client.is_ready(array):
         return client.when_ready(array)
     event = Event()
-    event.set(_failure(array))
+    event.set(failure_of(array))
     if event.error is None:
         base = handle - index * RECORD_BYTES
         plugin.values.mark(base, range(len(value.spec.placement)), "ready")
     return event
-
-
-def _failure(array: Any) -> BaseException | None:
-    try:
-        array.block_until_ready()
-    except Exception as error:
-        return error
-    return None
 
 
 def Buffer_GetMemoryLayout(plugin: Plugin, args: Any) -> None:

@@ -31,6 +31,7 @@ from neuronjax.planning.tracing import Traced
 from neuronjax.planning.traffic import CORES, JOINT
 from neuronjax.process_settings import seldom_collected
 from neuronjax.profiling.arrays import interface
+from neuronjax.profiling.places import plain
 from neuronjax.profiling.splits import idle_axes
 from neuronjax.program.operand import Kind
 from neuronjax.program.program import Program, Target
@@ -290,15 +291,10 @@ def _by_place(kernels: tuple[KernelTime, ...]) -> dict[Place, tuple[float, float
     totals: dict[Place, tuple[float, float]] = {}
     for kernel in kernels:
         for part in kernel.parts:
-            place = Place(_named(part.operations), _line(part.sources))
+            place = Place(plain(part.operations), _line(part.sources))
             time, runs = totals.get(place, (0.0, 0.0))
             totals[place] = (time + part.added_ns * kernel.runs, runs + kernel.runs)
     return totals
-
-
-def _named(operations: tuple[str, ...]) -> tuple[str, ...]:
-    """Operations without their dialect, each once."""
-    return tuple(dict.fromkeys(name.removeprefix("stablehlo.") for name in operations))
 
 
 def _line(sources: tuple[str, ...]) -> str:

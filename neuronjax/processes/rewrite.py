@@ -16,6 +16,7 @@ import numpy as np
 
 from neuronjax.errors import FailedPassError, UnsupportedProgramError
 from neuronjax.hlo import module as hlo
+from neuronjax.hlo.constants import number
 from neuronjax.hlo.custom_calls import PYTHON_CALLBACK
 from neuronjax.hlo.location import source_line
 from neuronjax.hlo.structure import (
@@ -210,10 +211,6 @@ def _groups(op: Any, total: int) -> tuple[tuple[int, ...], ...]:
     return groups if any(groups) else (tuple(range(total)),)
 
 
-def _integer(op: Any, name: str) -> int:
-    return ir.IntegerAttr(op.attributes[name]).value
-
-
 def _reductions(op: Any) -> list[Reduction]:
     block = op.regions[0].blocks[0]
     body = [inner.name for inner in inner_ops(block)]
@@ -236,18 +233,18 @@ def _all_reduce(op: Any, total: int) -> Collective:
 
 
 def _all_gather(op: Any, total: int) -> Collective:
-    run = collective.all_gather(_integer(op, "all_gather_dim"))
+    run = collective.all_gather(number(op, "all_gather_dim"))
     return Collective("all_gather", _groups(op, total), run)
 
 
 def _reduce_scatter(op: Any, total: int) -> Collective:
-    run = collective.reduce_scatter(_integer(op, "scatter_dimension"), _reductions(op))
+    run = collective.reduce_scatter(number(op, "scatter_dimension"), _reductions(op))
     return Collective("reduce_scatter", _groups(op, total), run)
 
 
 def _all_to_all(op: Any, total: int) -> Collective:
     names = ("split_dimension", "concat_dimension", "split_count")
-    split, joined, count = (_integer(op, name) for name in names)
+    split, joined, count = (number(op, name) for name in names)
     run = collective.all_to_all(split, joined, count)
     return Collective("all_to_all", _groups(op, total), run)
 

@@ -214,7 +214,7 @@ class Client:
     def when_ready(self, work: Any) -> Event:
         """An event that is set when ``work`` (an array or a token) is done, with its error."""
         event = Event()
-        self.waiters.submit(lambda: event.set(_outcome(work)))
+        self.waiters.submit(lambda: event.set(failure_of(work)))
         return event
 
     def compile(self, code: bytes, options: Any) -> LoadedProgram:
@@ -375,7 +375,8 @@ def cores_of(devices: Sequence[Device], assignment: np.ndarray) -> Cores | None:
     return Cores(devices[0].machine, tuple(devices[index].core.id for index in ids))
 
 
-def _outcome(work: Any) -> BaseException | None:
+def failure_of(work: Any) -> Exception | None:
+    """Waits for an array or a token, and returns the error that it ended with."""
     try:
         work.block_until_ready()
     except Exception as error:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from neuronjax.formats import FLOAT32
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.box_values import is_from_identity
-from neuronjax.lower.chain.boxes import Axis, Box
+from neuronjax.lower.chain.boxes import Axis, Box, size_of
 from neuronjax.lower.chain.compose import inverse
 from neuronjax.lower.chain.tile_program import Reference
 from neuronjax.lower.product.panels import Panel, Position, blocks, shifted, tiles
@@ -109,7 +109,7 @@ class AttentionWriter:
         batches = product.batches
         most = self.builder.tuning.attention_batches if batches else 1
         count = next((n for n in range(most, 1, -1) if batches[-1].size % n == 0), 1)
-        if _size(self.queries) <= PARTITIONS and count > 1:
+        if size_of(self.queries) <= PARTITIONS and count > 1:
             step = batches[-1].steps
             fewer = Batch(batches[-1].size // count, tuple((dim, count * n) for dim, n in step))
             some = functools.partial(self._batches, step, count)
@@ -237,24 +237,24 @@ class AttentionWriter:
         position: dict[int, Affine],
     ) -> dict[Reference, Access]:
         """Scores of all keys, in the type of the first product, and their greatest if wanted."""
-        rows, count = _size(tile), _size(self.keys)
+        rows, count = size_of(tile), size_of(self.keys)
         dtype = storage_of(self.first.result).dtype
         scores = self.builder.tile((rows, count), dtype, name="scores")
         pitch = pitches(self.keys)
         columns = list(tiles(self.keys, MOVING_COLUMNS))
         tops = self.tops(rows, len(columns))
-        total = self.ring(rows, max(_size(column) for column, _ in columns), FLOAT32)
+        total = self.ring(rows, max(size_of(column) for column, _ in columns), FLOAT32)
         for index, (column, at) in enumerate(columns):
             there = shifted(position, tuple(at.items()))
             dst = tile_access(
                 total,
-                [_size(column)],
+                [size_of(column)],
                 [1],
                 slot=Affine(index % self.banks),
             )
             self.add_scores(panels, (tile, column), there, dst)
             start = sum(pitch[dim] * index for dim, index in at.items())
-            part = tile_access(scores, [_size(column)], [1], offset=start)
+            part = tile_access(scores, [size_of(column)], [1], offset=start)
             top = None if tops is None else tile_access(tops, [1], [1], offset=index)
             self.evict(part, dst, top)
         scalars = {self.seen: tile_access(scores, [count], [1])}
@@ -366,14 +366,14 @@ class AttentionWriter:
 
     def multiply(self, work: Work, weights: Access, known: Mapping[Reference, Access]) -> None:
         """Weights times values, and what follows."""
-        rows, ((_, values),) = _size(work.tile), work.panels
+        rows, ((_, values),) = size_of(work.tile), work.panels
         (parts,) = self.turned(rows, weights, self.last_steps)
         there = self.beyond(work.position)
         row = self.rows_of(work)
         for column, at in tiles(self.columns, MOVING_COLUMNS):
             here = shifted(there, tuple(at.items()))
-            total = self.builder.tile((rows, _size(column)), FLOAT32, Memory.PSUM, name="sum")
-            dst = tile_access(total, [_size(column)], [1])
+            total = self.builder.tile((rows, size_of(column)), FLOAT32, Memory.PSUM, name="sum")
+            dst = tile_access(total, [size_of(column)], [1])
             self.add_products(parts, values, (column, here), dst)
             self.last.finish(row, column, here, dst, known)
 
@@ -413,7 +413,7 @@ class AttentionWriter:
         turn = 0
         assert isinstance(weights.offset, Affine)
         for number, step in enumerate(steps):
-            count = _size(step.partitions)
+            count = size_of(step.partitions)
             places = [at for _, at in tiles((*step.loops, *step.inner), 1)]
             parts = list(itertools.product(range(len(starts)), places))
             for first in range(0, len(parts), room):
@@ -458,7 +458,3 @@ def pitches(axes: Sequence[Axis]) -> dict[int, int]:
     for index, axis in enumerate(axes):
         pitches[axis.dim] = math.prod(axis.size for axis in axes[index + 1 :])
     return pitches
-
-
-def _size(axes: Sequence[Axis]) -> int:
-    return math.prod(axis.size for axis in axes)

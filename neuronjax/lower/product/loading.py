@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from neuronjax.lower.chain.boxes import Axis
+from neuronjax.lower.chain.boxes import Axis, size_of
 from neuronjax.lower.product.blocking import WIDTH
 from neuronjax.lower.product.panels import (
     Block,
@@ -323,8 +323,3 @@ def _walk(operand: Operand, start: Affine, walked: Sequence[tuple[int, int]]) ->
         offset=ZERO,
     )
     return view.access(operand.address(start))
-
-
-def size_of(axes: Sequence[Axis]) -> int:
-    """Elements of all axes."""
-    return math.prod(axis.size for axis in axes)

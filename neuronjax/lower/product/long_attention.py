@@ -17,10 +17,9 @@ from dataclasses import dataclass, field, replace
 
 from neuronjax.formats import FLOAT32
 from neuronjax.lower.chain.box_values import Values
-from neuronjax.lower.chain.boxes import Axis, Box
+from neuronjax.lower.chain.boxes import Axis, Box, size_of
 from neuronjax.lower.chain.tile_program import Reference
 from neuronjax.lower.product.attention_rows import AttentionWriter, Panels, Work
-from neuronjax.lower.product.loading import size_of
 from neuronjax.lower.product.panels import Block, Panel, Position, blocks, scaled, shifted, tiles
 from neuronjax.lower.product.product import flag
 from neuronjax.lower.product.steps import Step

@@ -14,13 +14,12 @@ from dataclasses import dataclass, replace
 from neuronjax.formats import FLOAT32
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.chain.box_values import Values
-from neuronjax.lower.chain.boxes import Axis, Box
+from neuronjax.lower.chain.boxes import Axis, Box, size_of
 from neuronjax.lower.chain.tile_program import Reference
 from neuronjax.lower.chain.tiles import TileEmitter
 from neuronjax.lower.epilogue import Epilogue
 from neuronjax.lower.product.attention import product_writer
 from neuronjax.lower.product.attention_rows import pitches
-from neuronjax.lower.product.loading import size_of
 from neuronjax.lower.product.matmul import dimensions
 from neuronjax.lower.product.panels import Operand, Panel, Position, blocks, shifted, tiles
 from neuronjax.lower.product.product import ProductWriter

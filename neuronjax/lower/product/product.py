@@ -17,7 +17,7 @@ import numpy as np
 
 from neuronjax.formats import BFLOAT16, FLOAT16, FLOAT32
 from neuronjax.lower.chain import elementwise
-from neuronjax.lower.chain.boxes import Axis, Box
+from neuronjax.lower.chain.boxes import Axis, Box, size_of
 from neuronjax.lower.chain.tile_program import Reference, TileProgram
 from neuronjax.lower.chain.tiles import TileEmitter
 from neuronjax.lower.product.blocking import (
@@ -27,7 +27,7 @@ from neuronjax.lower.product.blocking import (
     Side,
     schedule,
 )
-from neuronjax.lower.product.loading import Loader, size_of
+from neuronjax.lower.product.loading import Loader
 from neuronjax.lower.product.panels import (
     Block,
     Operand,

@@ -16,10 +16,9 @@ from dataclasses import dataclass, replace
 
 from neuronjax.formats import FLOAT32
 from neuronjax.lower.chain.box_values import Values
-from neuronjax.lower.chain.boxes import MAX_FREE_AXES, Axis, Box
+from neuronjax.lower.chain.boxes import MAX_FREE_AXES, Axis, Box, size_of
 from neuronjax.lower.chain.tile_program import Input, Reference
 from neuronjax.lower.product.attention_rows import AttentionWriter, Panels, Work
-from neuronjax.lower.product.loading import size_of
 from neuronjax.lower.product.panels import Position, shifted, tiles
 from neuronjax.lower.product.steps import Batch
 from neuronjax.lower.values.storage import storage_of

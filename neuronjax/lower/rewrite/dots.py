@@ -33,22 +33,14 @@ def rows_with_rows(writer: Writer, op: Op) -> Sequence[Value] | None:
     count = math.prod(left.shape[dim] for dim in contracted)
     if math.prod(op.result.shape) == 1 and count < writer.tuning.spread_vector:
         return None
-    right = _transposed(
-        writer,
+    right = writer.transpose(
         right,
         [other for _, other in sorted(zip((*batch, *contracted), others, strict=True))],
     )
     wide = [writer.convert(value, np.float32) for value in (left, right)]
     total = writer.sum(writer.add("multiply", *wide), sorted(contracted))
-    total = _transposed(writer, total, [sorted(batch).index(dim) for dim in batch])
+    total = writer.transpose(total, [sorted(batch).index(dim) for dim in batch])
     return [writer.convert(total, op.result.dtype)]
-
-
-def _transposed(writer: Writer, value: Value, order: Sequence[int]) -> Value:
-    if list(order) == sorted(order):
-        return value
-    shape = [value.shape[dim] for dim in order]
-    return writer.add("transpose", value, shape=shape, permutation=tuple(order))
 
 
 def sum_of_squares(writer: Writer, op: Op, square: Op) -> Sequence[Value] | None:

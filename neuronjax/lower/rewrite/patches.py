@@ -31,7 +31,7 @@ def convolution(writer: Writer, op: Op) -> Sequence[Value] | None:
     )
     outputs = numbers["kernel_output_feature_dimension"]
     is_last = outputs == len(kernel.shape) - 1
-    kernel = _transposed(writer, kernel, [*axes, outputs] if is_last else [outputs, *axes])
+    kernel = writer.transpose(kernel, [*axes, outputs] if is_last else [outputs, *axes])
     count, length = kernel.shape[-1 if is_last else 0], patches.shape[-1]
     kernel = writer.reshape(kernel, (length, count) if is_last else (count, length))
     product = writer.add(
@@ -49,7 +49,7 @@ def convolution(writer: Writer, op: Op) -> Sequence[Value] | None:
         *numbers["output_spatial_dimensions"],
         numbers["output_feature_dimension"],
     ]
-    return [_transposed(writer, product, [made.index(axis) for axis in range(len(made))])]
+    return [writer.transpose(product, [made.index(axis) for axis in range(len(made))])]
 
 
 def _patches(
@@ -67,7 +67,7 @@ def _patches(
             apart.append(size)
     outer = [places[rows], *(places[axis] for axis in spatial)]
     order = [*outer, *(at for at in range(len(apart)) if at not in outer)]
-    patches = _transposed(writer, writer.reshape(data, apart), order)
+    patches = writer.transpose(writer.reshape(data, apart), order)
     kept = patches.shape[: len(outer)]
     return writer.reshape(patches, (*kept, math.prod(patches.shape[len(outer) :])))
 
@@ -90,10 +90,3 @@ def _is_side_by_side(op: Op) -> bool:
         and all(data.shape[axis] % size == 0 for axis, size in zip(spatial, window, strict=True))
         and bool(math.prod(op.result.shape))
     )
-
-
-def _transposed(writer: Writer, value: Value, order: Sequence[int]) -> Value:
-    if list(order) == sorted(order):
-        return value
-    shape = [value.shape[axis] for axis in order]
-    return writer.add("transpose", value, shape=shape, permutation=tuple(order))
