@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import re
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from neuronjax.nki.gym.evaluation import OK, json_text, judge
 from neuronjax.nki.gym.files import Place, kernel_at
 from neuronjax.nki.gym.limits import Limits
 from neuronjax.nki.gym.trials import Trials, evaluate_files
+from neuronjax.nki.migration.migrating import migrate
 from neuronjax.profiling.store import REPORT
 from neuronjax.profiling.text import table
 from neuronjax.profiling.text import text as summary
@@ -35,8 +37,9 @@ DESCRIPTION = """\
 Traces kernels of files with given arguments, and says what the chip would refuse (check), what
 their results are and whether they depend on the order in which engines run (run), how long they
 take, what bounds them and which lines cost most (bench), what is slow and why (profile, which
-writes a report to a folder), what differs between two (compare), or what their program looks like
-(print). The arguments of a run are normally distributed, and the same every time; integers are 0.
+writes a report to a folder), what differs between two (compare), what their program looks like
+(print), or how a file of NKI 0.x reads in the present dialect (migrate). The arguments of a run are
+normally distributed, and the same every time; integers are 0.
 
 A kernel is a function of the file that is marked by nki.jit; `import nki` and `import
 neuronxcc.nki` work in it. KERNEL[2] has two programs, on the physical cores of a logical core;
@@ -51,10 +54,13 @@ a program, or takes more than --seconds, --memory or --output. --json prints all
 Examples: neuronjax nki bench softmax.py:softmax --shapes=256x64,256x1:bfloat16 --set scale=2.0
           neuronjax nki bench candidates/*.py --task=softmax_task.py --processes=8 --json
           neuronjax nki compare before.py after.py --task=softmax_task.py
+          neuronjax nki migrate old.py:kernel --shapes=256x64 --to=new.py
 
-Exit codes of bench and compare: 0 all is well, 1 no kernel is ok.
+Exit codes of bench and compare: 0 all is well, 1 no kernel is ok; of migrate: 0 all is translated
+and has the same values, 1 not all.
 """
 
+_FOLDER = Path("runs/nki_profile")
 OK_CODE, NONE_OK = 0, 1
 """Exit codes."""
 
@@ -62,7 +68,7 @@ _SHAPE = re.compile(r"(\d+(?:x\d+)*)(?::(\w+))?")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=(*ACTIONS, "compare"))
+    parser.add_argument("action", choices=(*ACTIONS, "compare", "migrate"))
     parser.add_argument("kernels", nargs="+", metavar="FILE[:KERNEL]")
     parser.add_argument(
         "--shapes",
@@ -103,9 +109,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to",
         type=Path,
-        default=Path("runs/nki_profile"),
-        metavar="FOLDER",
-        help="folder for the report of a profile (default: %(default)s)",
+        metavar="PATH",
+        help=f"folder for the report of a profile (default: {_FOLDER}), or file for what migrate "
+        "writes (default: it is printed)",
     )
     parser.add_argument(
         "--record_to",
@@ -153,6 +159,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.task is not None or arguments.json or len(arguments.kernels) > 1:
             return _bench_all(arguments)
         nki.install()
+        if arguments.action == "migrate":
+            return _migrate(arguments)
         kernel = kernel_at(Place.of(arguments.kernels[0]))
         print(ACTIONS[arguments.action](kernel, arguments))
     return 0
@@ -199,6 +207,19 @@ def _compare(given: argparse.Namespace) -> int:
     difference = Difference(before, after)
     print(json_text(difference.to_json()) if given.json else difference)
     return OK_CODE if all(row["status"] == OK for row in trials.evaluations) else NONE_OK
+
+
+def _migrate(given: argparse.Namespace) -> int:
+    place = Place.of(given.kernels[0])
+    name = kernel_at(place).function.__name__
+    arrays = _arguments(given.shapes)
+    migration = migrate(place.path, name, arrays, dict(given.values), given.target)
+    if given.to is None:
+        print(migration.text)
+    else:
+        given.to.write_text(migration.text)
+    print(migration.report(str(place.path)), file=sys.stderr)
+    return OK_CODE if migration.is_same else NONE_OK
 
 
 @contextmanager
@@ -277,8 +298,9 @@ def _bench(kernel: nki.Kernel, given: argparse.Namespace) -> str:
 
 def _profile(kernel: nki.Kernel, given: argparse.Namespace) -> str:
     keywords = dict(given.values)
-    recorded = nki.profile(kernel, *given.shapes, folder=given.to, target=given.target, **keywords)
-    return f"{summary(recorded)}\n\nThe report is {given.to / REPORT}."
+    folder = given.to or _FOLDER
+    recorded = nki.profile(kernel, *given.shapes, folder=folder, target=given.target, **keywords)
+    return f"{summary(recorded)}\n\nThe report is {folder / REPORT}."
 
 
 def _print(kernel: nki.Kernel, given: argparse.Namespace) -> str:
