@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from neuronjax.lower.cores.halving import halves
@@ -265,9 +265,13 @@ def _name(operand: Access | Register) -> str:
 
 def _units(flow: _Flow) -> list[tuple[int, ...]]:
     """Positions of nodes that write HBM, together where one needs another."""
-    pairs = [(store, other) for store in flow.stores for other in flow.stores
-             if other in flow.needs[store]]  # fmt: skip
-    return _joined(flow.stores, pairs)
+    stores = list(flow.stores)
+
+    def meet(index: int, other: int) -> bool:
+        first, second = stores[index], stores[other]
+        return first in flow.needs[second] or second in flow.needs[first]
+
+    return _joined([(store,) for store in stores], meet)
 
 
 def _meeting(flow: _Flow, units: Sequence[tuple[int, ...]], same: Same) -> list[tuple[int, ...]]:
@@ -286,34 +290,28 @@ def _meeting(flow: _Flow, units: Sequence[tuple[int, ...]], same: Same) -> list[
     def read(index: int) -> list[Touched]:
         return by_buffer(touches(flow.body({at: flow.nodes[at] for at in units[index]})))
 
-    def is_apart(index: int, other: int) -> bool:
+    def may_meet(index: int, other: int) -> bool:
         if meet(whole[index], whole[other], same) is False:
-            return True
+            return False
         is_written = meet(written[index], written[other], same) is not False
-        return not is_written and meet(read(index), read(other), same) is False
+        return is_written or meet(read(index), read(other), same) is not False
 
+    return _joined(units, may_meet)
+
+
+def _joined(
+    units: Sequence[tuple[int, ...]], meet: Callable[[int, int], bool]
+) -> list[tuple[int, ...]]:
+    """Units, together where two of them meet, which is asked of those alone that are apart."""
     group = list(range(len(units)))
     for index, other in itertools.combinations(range(len(units)), 2):
         old, new = group[index], group[other]
-        if old != new and not is_apart(index, other):
+        if old != new and meet(index, other):
             group = [new if number == old else number for number in group]
     joined: dict[int, tuple[int, ...]] = {}
     for number, unit in zip(group, units, strict=True):
         joined[number] = (*joined.get(number, ()), *unit)
     return list(joined.values())
-
-
-def _joined(positions: Iterable[int], pairs: Iterable[tuple[int, int]]) -> list[tuple[int, ...]]:
-    """Positions in groups, such that both of each pair are in one."""
-    group = {position: position for position in positions}
-    for left, other in pairs:
-        old, new = group[left], group[other]
-        if old != new:
-            group = {position: new if at == old else at for position, at in group.items()}
-    groups: dict[int, list[int]] = {}
-    for position, at in group.items():
-        groups.setdefault(at, []).append(position)
-    return [tuple(members) for members in groups.values()]
 
 
 def _divided(
