@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import re
 import sys
 import traceback
@@ -28,6 +29,7 @@ from neuronjax.nki.gym.files import Place, kernel_at
 from neuronjax.nki.gym.limits import Limits
 from neuronjax.nki.gym.trials import Trials, evaluate_files
 from neuronjax.nki.migration.migrating import migrate
+from neuronjax.planning.runners import Runner, on_ray
 from neuronjax.profiling.store import REPORT
 from neuronjax.profiling.text import table
 from neuronjax.profiling.text import text as summary
@@ -96,6 +98,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--processes", type=whole(1), default=1, metavar="N",
         help="bench: how many candidates are judged side by side (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ray", metavar="ADDRESS",
+        help="bench: judge each candidate on a core of a Ray cluster, which sees the same files: "
+        "HOST:PORT, auto, or local for one on this machine",
     )  # fmt: skip
     for name, unit, what, default in (
         ("seconds", "S", "seconds of computing time", Limits.seconds),
@@ -184,15 +191,22 @@ def _check(given: argparse.Namespace) -> None:
 
 
 def _trials(given: argparse.Namespace) -> Trials:
-    return evaluate_files(
-        given.kernels,
-        given.task,
+    judged: Callable[[list[str]], Trials] = functools.partial(
+        evaluate_files,
+        task=given.task,
         shapes=[(array.shape, array.dtype.name) for array in given.shapes],
         values=dict(given.values),
         target=given.target,
         processes=given.processes,
         limits=Limits(given.seconds, given.memory, given.output),
     )
+    if given.ray is None:
+        return judged(given.kernels)
+    runner: Runner[list[str], Trials] = on_ray(given.ray)
+    parts = dict(runner(judged, [[kernel] for kernel in given.kernels]))
+    found = [part for _, part in sorted(parts.items()) if part is not None]
+    rows = [row for part in found for row in part.evaluations]
+    return Trials(found[0].target, found[0].limits, rows)
 
 
 def _bench_all(given: argparse.Namespace) -> int:

@@ -131,7 +131,7 @@ def _connected(address: str) -> Any:
         ray = importlib.import_module("ray")
     except ImportError:
         raise ConfigurationError(
-            "--ray needs Ray: pip install ray. Without it, --workers=N estimates on this machine."
+            "--ray needs Ray: pip install ray. Without --ray, this machine does the work."
         ) from None
     try:
         ray.init(address=address, log_to_driver=False)

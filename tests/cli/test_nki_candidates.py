@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -170,3 +173,48 @@ def test_mistakes(
     monkeypatch.chdir(folder)
     assert main(["nki", *arguments]) == EXIT_ERROR
     assert words in capsys.readouterr().err
+
+
+class _Ray:
+    """Ray as far as it is used, with everything on this machine."""
+
+    def init(self, **options: object) -> None: ...
+
+    def shutdown(self) -> None: ...
+
+    def put(self, value: object) -> object:
+        return value
+
+    def get(self, value: object) -> object:
+        return value
+
+    def wait(self, pending: list[object]) -> tuple[list[object], list[object]]:
+        return pending[-1:], pending[:-1]
+
+    def remote(self, **options: object) -> Any:
+        return lambda function: SimpleNamespace(remote=lambda *given: _Answer(function(*given)))
+
+
+class _Answer:
+    def __init__(self, value: Any) -> None:
+        self.evaluations, self.target, self.limits = value.evaluations, value.target, value.limits
+
+
+def test_candidates_run_on_ray(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = []
+    for number, factor in enumerate(("2.0", "3.0")):
+        files.append(tmp_path / f"candidate{number}.py")
+        files[-1].write_text(in_kernel("", factor))
+    task = tmp_path / "task.py"
+    task.write_text(TASK)
+    given = ["nki", "bench", *map(str, files), f"--task={task}", "--json"]
+    assert main(given) == 0
+    here = capsys.readouterr().out
+    monkeypatch.setitem(sys.modules, "ray", _Ray())
+    assert main([*given, "--ray=local"]) == 0
+    assert capsys.readouterr().out == here
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main([*given, "--ray=local"]) == EXIT_ERROR
+    assert "--ray needs Ray: pip install ray" in capsys.readouterr().err

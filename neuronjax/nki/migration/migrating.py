@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,10 @@ class Migration:
 
     def report(self, file: str) -> str:
         """What was not translated, and how the kernels differ."""
-        lines = [f"{file}:{remark.line}: not translated: {remark.text}" for remark in self.remarks]
+        lines = [
+            f"{file}:{', '.join(str(remark.line) for remark in same)}: not translated: {text}"
+            for text, same in itertools.groupby(self.remarks, lambda remark: remark.text)
+        ]
         if self.failure:
             return "\n".join([*lines, f"the new kernel does not run: {self.failure}"])
         lines.append(

@@ -4,9 +4,12 @@ comments and layout too; a statement that is rewritten is one anew."""
 from __future__ import annotations
 
 import ast
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from neuronjax.nki.legacy.isa import SIGNATURES
 from neuronjax.nki.legacy.language import NEUTRAL
@@ -18,8 +21,16 @@ _BINARY = {op.value for op in AluOp} - {op.value for op in UNARY}
 _OPERATORS: Mapping[type[ast.AST], str] = {
     ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide",
 }  # fmt: skip
+_COMPARISONS: Mapping[type[ast.AST] | None, str] = {
+    ast.GtE: "greater_equal", ast.Gt: "greater", ast.LtE: "less_equal", ast.Lt: "less",
+    ast.Eq: "equal",
+}  # fmt: skip
 _OF_NUMPY = {"max": "maximum", "min": "minimum", "sum": "add"}
 _REDUCTIONS = ("max", "min", "sum", "prod", "mean", "all")
+
+
+UNRUN = "it does not run for these arguments"
+"""Of statements of which nothing is known."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +74,11 @@ class Rewriting:
         self._changes: dict[tuple[int, int], str] = {}
         self._gone: set[tuple[int, int]] = set()
         self._names: dict[str, ast.expr] = {}
+        self._masked: dict[str, dict[int, str]] = {}
         self._blocks: dict[str, Blocks] = {}
         self._before: list[str] = []
         self._limits: dict[int, str] = {}
+        self._condition = ""
         self._temporaries = 0
         self._nl, self._nisa, self._has_isa = "nl", "nisa", False
 
@@ -107,9 +120,9 @@ class Rewriting:
         self._gone.add((start, end))
 
     def _insert_before(self, node: ast.stmt, line: str) -> None:
-        start, _ = self._span(node)
-        known = self._changes.get((start, start), "")
-        self._changes[start, start] = f"{known}{line}\n{' ' * node.col_offset}"
+        begin = self._starts[node.lineno - 1]
+        known = self._changes.get((begin, begin), "")
+        self._changes[begin, begin] = f"{known}{' ' * node.col_offset}{line}\n"
 
     # Statements
 
@@ -135,6 +148,10 @@ class Rewriting:
             )
 
     def _function(self, node: ast.FunctionDef) -> None:
+        for decorator in node.decorator_list:
+            if "compiler." in ast.unparse(decorator):
+                start, end = self._starts[decorator.lineno - 1], decorator.end_lineno
+                self._changes[start, self._starts[end or decorator.lineno]] = ""
         self._find(node.body, ())
         self._place()
         self._statements(node.body)
@@ -158,30 +175,41 @@ class Rewriting:
             self._note_reductions(statement)
 
     def _note(self, statement: ast.Assign) -> None:
+        """Finds a tensor with block dimensions."""
         target, value = statement.targets[0], statement.value
-        if isinstance(target, ast.Tuple) and _called(getattr(value, "value", value)) == "mgrid":
-            for number, name in enumerate(target.elts):
-                if isinstance(name, ast.Name):
-                    entry = ast.Subscript(value, ast.Constant(number), ast.Load())
-                    self._names[name.id] = ast.copy_location(entry, value)
-            self._replace(statement, [])
-        parts = value.elts if isinstance(value, ast.Tuple) else []
-        if isinstance(target, ast.Tuple) and parts and all(map(self._is_index, parts)):
-            pairs = zip(target.elts, parts, strict=True)
-            self._names |= {ast.unparse(name): part for name, part in pairs}
-            self._replace(statement, [])
-        if not isinstance(target, ast.Name):
-            return
-        if self.watch.of(value).kind in ("index", "mask") or (
-            isinstance(value, ast.Subscript) and _called(value.value) == "mgrid"
-        ):
-            self._names[target.id] = value
-            self._replace(statement, [])
-        elif self.watch.of(value).kind == "blocks":
+        if isinstance(target, ast.Name) and self.watch.of(value).kind == "blocks":
             shape = _argument(value, 0, "shape")
             assert isinstance(shape, ast.Tuple | ast.List)
             places = [n for n, size in enumerate(shape.elts) if _called(size) == "par_dim"]
             self._blocks[target.id] = Blocks(places[0] if places else 0, statement)
+
+    def _names_index(self, statement: ast.stmt) -> bool:
+        """Whether a statement gives names to indices and masks, which expressions have instead."""
+        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+            return False
+        target, value = statement.targets[0], statement.value
+        is_grid = _called(getattr(value, "value", value)) == "mgrid"
+        named: list[tuple[ast.expr, ast.expr]] = []
+        if isinstance(target, ast.Tuple) and is_grid:
+            named = [
+                (name, ast.copy_location(ast.Subscript(value, ast.Constant(number)), value))
+                for number, name in enumerate(target.elts)
+            ]
+        elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            if all(map(self._is_index, value.elts)):
+                named = list(zip(target.elts, value.elts, strict=True))
+        elif isinstance(target, ast.Name) and (
+            self.watch.of(value).kind in ("index", "mask")
+            or (isinstance(value, ast.Subscript) and is_grid)
+        ):
+            named = [(target, value)]
+        known = dict(self._names)
+        for name, index in named:
+            self._names[ast.unparse(name)] = _expanded(index, known)
+        return bool(named)
+
+    def _is_instruction(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Call) and self._module(node.func) == "nisa"
 
     def _is_index(self, node: ast.expr) -> bool:
         return self.watch.of(node).kind == "index"
@@ -257,17 +285,26 @@ class Rewriting:
                 continue
             if self._span(statement) in self._gone or self._span(statement) in self._changes:
                 continue
-            self._before, self._limits = [], {}
+            self._before, self._limits, self._condition = [], {}, ""
+            if self._names_index(statement):
+                self._replace(statement, [])
+                continue
             if not self.watch.ran(statement):
-                self.remarks.append(Remark(statement.lineno, "it does not run for these arguments"))
+                self.remarks.append(Remark(statement.lineno, UNRUN))
                 continue
             try:
                 lines = self._statement(statement)
             except UntranslatedError as error:
                 self.remarks.append(Remark(statement.lineno, str(error)))
                 continue
+            if self._condition:
+                lines = [f"if {self._condition}:", *(f"    {line}" for line in lines)]
             if self._before or lines != [self._segment(statement)]:
                 self._replace(statement, [*self._before, *lines])
+        if body and all(self._span(statement) in self._gone for statement in body):
+            last = body[-1]
+            begin = self._starts[last.lineno - 1]
+            self._insert_before(last, "pass") if (begin, begin) not in self._changes else None
 
     def _segment(self, node: ast.AST) -> str:
         start, end = self._span(node)
@@ -276,6 +313,8 @@ class Rewriting:
     def _statement(self, node: ast.stmt) -> list[str]:
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             return self._assign(node.targets[0], node.value)
+        if isinstance(node, ast.AnnAssign) and node.value is not None:
+            return self._assign(node.target, node.value)
         if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
             return self._add(node.target, node.value)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
@@ -293,14 +332,19 @@ class Rewriting:
             seen = self.watch.of(value)
             if seen.kind != "tile":
                 return [f"{target.id} = {self._expression(value)}"]
+            self._masked[target.id] = dict(self._limits)
             return self._made(target.id, value, seen)
         if not isinstance(target, ast.Subscript):
             return [f"{self._segment(target)} = {self._expression(value)}"]
+        memories = self.watch.of(target.value).memory, self.watch.of(value).memory
+        if memories == ("sbuf", "psum") and self._is_instruction(value):
+            place, made = self._subscript(target), self._expression(value)
+            return [f"{self._nisa}.tensor_copy({place}, {made})"]
         return self._written(self._subscript(target), value)
 
     def _made(self, name: str, value: ast.expr, seen: Seen) -> list[str]:
         """A tile that gets a name."""
-        if isinstance(value, ast.Call) and self._module(value.func) == "nisa":
+        if isinstance(value, ast.Call) and self._is_instruction(value):
             return [self._tile(name, seen), *self._written(name, value)]
         return [f"{name} = {self._expression(value)}"]
 
@@ -394,7 +438,13 @@ class Rewriting:
     def _take_mask(self, value: ast.expr) -> None:
         for node in ast.walk(value):
             if isinstance(node, ast.keyword) and node.arg == "mask":
-                self._limits |= limits(node.value, self._names)
+                is_truth = self.watch.ran(ast.Expr(value)) and not self.watch.of(node.value).kind
+                if is_truth and not isinstance(node.value, ast.Constant):
+                    self._condition = ast.unparse(node.value)
+                else:
+                    self._limits |= limits(node.value, self._names)
+            if isinstance(node, ast.Name):
+                self._limits |= self._masked.get(node.id, {})
 
     def _module(self, function: ast.expr) -> str:
         if not isinstance(function, ast.Attribute):
@@ -421,7 +471,8 @@ class Rewriting:
         if isinstance(node, ast.Subscript) and self.watch.of(node.value).kind in ("tile", "blocks"):
             return self._subscript(node)
         if isinstance(node, ast.Name) and seen.kind == "tile" and self._limits:
-            return f"{node.id}{self._cut(seen)}"
+            is_cut = self._masked.get(node.id) == self._limits
+            return node.id if is_cut else f"{node.id}{self._cut(seen)}"
         pair = self._pair(node) if seen.kind == "tile" and isinstance(node, ast.BinOp) else None
         if pair is not None:
             return f"{self._nl}.{pair[0]}({self._expression(pair[1])}, {self._expression(pair[2])})"
@@ -455,6 +506,9 @@ class Rewriting:
         arguments = [self._expression(argument) for argument in node.args]
         for keyword in node.keywords:
             if keyword.arg in dropped or (keyword.arg == "dtype" and _is_none(keyword.value)):
+                continue
+            if keyword.arg == "buffer" and isinstance(keyword.value, ast.Call):
+                arguments.append(f"buffer={self._nl}.{_owner(keyword.value)}")
                 continue
             arguments.append(f"{keyword.arg}={self._expression(keyword.value)}")
         is_reduction = _called(node.func) in _REDUCTIONS and self._module(node.func) == "nl"
@@ -497,6 +551,8 @@ class Rewriting:
         name = _called(call.func)
         if name == "memset":
             return f"{self._nisa}.memset({place}, {self._expression(_argument(call, 1, 'value'))})"
+        if name == "affine_select":
+            return self._select(call, place)
         if name not in SIGNATURES:
             raise UntranslatedError(f"nisa.{name}")
         parameters = [part.partition("=")[0] for part in SIGNATURES[name].split(", ")]
@@ -518,6 +574,30 @@ class Rewriting:
             else:
                 out.append(f"{parameter}={self._expression(value)}")
         return f"{self._nisa}.{name}({', '.join(out)})"
+
+    def _select(self, call: ast.Call, place: str) -> str:
+        """`affine_select`, whose predicate is a pattern, a factor and an offset now."""
+        predicate = _argument(call, 0, "pred")
+        if isinstance(predicate, ast.Name):
+            predicate = self._names.get(predicate.id, predicate)
+        operator = type(predicate.ops[0]) if isinstance(predicate, ast.Compare) else None
+        if not isinstance(predicate, ast.Compare) or operator not in _COMPARISONS:
+            raise UntranslatedError(f"the predicate {ast.unparse(predicate)}")
+        left = affine(predicate.left, self._names)
+        room = left.plus(affine(predicate.comparators[0], self._names), -1)
+        tile, other = _argument(call, 1, "on_true_tile"), _argument(call, 2, "on_false_value")
+        pairs = [f"[{run.step}, {run.size}]" for axis, run in sorted(room.axes.items()) if axis]
+        rows, chosen = room.axes.get(0), self._expression(tile)
+        if self.watch.of(tile).memory == "psum":
+            chosen = f"{self._nl}.copy({chosen})"
+        given = [
+            place, f"pattern=[{', '.join(pairs)}]",
+            f"channel_multiplier={rows.step if rows else 0}",
+            f"on_true_tile={chosen}",
+            f"on_false_value={self._expression(other)}",
+            f"cmp_op={self._nl}.{_COMPARISONS[operator]}", f"offset={room.base}",
+        ]  # fmt: skip
+        return f"{self._nisa}.affine_select({', '.join(given)})"
 
     def _subscript(self, node: ast.Subscript) -> str:
         """A part of a tensor."""
@@ -562,12 +642,14 @@ class Rewriting:
         order: Sequence[int] = (),
     ) -> str:
         """A walk over a tensor that no slices describe, for the sizes that it was seen with."""
-        whole, part = self.watch.of(node.value), self.watch.of(node)
+        whole = self.watch.of(node.value)
         own = whole.shape[len(whole.shape) - len(entries) :]
-        if blocks or len(own) != len(entries) or not part.shape:
+        shapes = [self.watch.of(entry).shape for entry in entries]
+        sizes = np.broadcast_shapes(*shapes)
+        if blocks or len(own) != len(entries) or not sizes:
             raise UntranslatedError(ast.unparse(node))
         strides = [math.prod(own[dim + 1 :]) for dim in range(len(own))]
-        terms, steps = list[str](), [0] * len(part.shape)
+        terms, steps = list[str](), [0] * len(sizes)
         for entry, stride in zip(entries, strides, strict=True):
             seen = self.watch.of(entry)
             if isinstance(entry, ast.Slice) or len(seen.factors) > len(steps):
@@ -579,7 +661,7 @@ class Rewriting:
                 steps[axis] += factor * stride
         pairs = [
             f"[{step}, {self._size(axis, str(size))}]"
-            for axis, (step, size) in enumerate(zip(steps, part.shape, strict=True))
+            for axis, (step, size) in enumerate(zip(steps, sizes, strict=True))
         ]
         pairs = [pairs[axis] for axis in order] or pairs
         offset = " + ".join(terms) or "0"
@@ -611,6 +693,23 @@ def _called(node: ast.AST) -> str:
     if isinstance(node, ast.Call):
         node = node.func
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _owner(call: ast.Call) -> str:
+    """`sbuf` of `ncc.sbuf.mod_alloc(…)`."""
+    return _called(call.func.value) if isinstance(call.func, ast.Attribute) else "sbuf"
+
+
+def _expanded(node: ast.expr, names: Mapping[str, ast.expr]) -> ast.expr:
+    """An expression with what names stand for in their place."""
+    names = dict(names)
+
+    class Expanded(ast.NodeTransformer):
+        def visit_Name(self, name: ast.Name) -> ast.expr:
+            return names.get(name.id, name)
+
+    made: ast.expr = Expanded().visit(copy.deepcopy(node))
+    return made
 
 
 def _inner(size: ast.expr) -> ast.expr:
