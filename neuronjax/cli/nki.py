@@ -204,9 +204,9 @@ def _trials(given: argparse.Namespace) -> Trials:
         return judged(given.kernels)
     runner: Runner[list[str], Trials] = on_ray(given.ray)
     parts = dict(runner(judged, [[kernel] for kernel in given.kernels]))
-    found = [part for _, part in sorted(parts.items()) if part is not None]
-    rows = [row for part in found for row in part.evaluations]
-    return Trials(found[0].target, found[0].limits, rows)
+    judgements = [part for _, part in sorted(parts.items()) if part is not None]
+    rows = [row for part in judgements for row in part.evaluations]
+    return Trials(judgements[0].target, judgements[0].limits, rows)
 
 
 def _bench_all(given: argparse.Namespace) -> int:

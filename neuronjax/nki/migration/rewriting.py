@@ -30,7 +30,7 @@ _REDUCTIONS = ("max", "min", "sum", "prod", "mean", "all")
 
 
 UNRUN = "it does not run for these arguments"
-"""Of statements of which nothing is known."""
+"""What is said of statements of which nothing is known."""
 
 
 @dataclass(frozen=True)
