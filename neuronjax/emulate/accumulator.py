@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from neuronjax.emulate.arithmetic import ARITHMETIC, IDENTITIES, reduced
 from neuronjax.emulate.frame import Values
-from neuronjax.emulate.unit import Array, Read, Unit
+from neuronjax.emulate.unit import Array, Read, Run, Unit
 from neuronjax.machine.specs import Engine
-from neuronjax.program.operand import Access, Scalar
+from neuronjax.program.operand import Access
 from neuronjax.program.operators import AluOp, ReduceCommand
 
 
@@ -39,26 +40,18 @@ class Accumulator:
     Results are accumulated before they are rounded to the type of dst.
     """
 
-    def __init__(
-        self,
-        unit: Unit,
-        data: Access,
-        op: AluOp,
-        command: ReduceCommand,
-        result: Access | None,
-        *,
-        initial: Scalar | None = None,
-        negate: bool = False,
-    ) -> None:
-        engine = unit.instruction.engine
-        assert engine in (Engine.SCALAR, Engine.VECTOR)
-        self._registers = unit.core.accumulators[engine]
+    def __init__(self, unit: Unit, data: Access) -> None:
+        instruction: Any = unit.instruction
+        assert instruction.engine in (Engine.SCALAR, Engine.VECTOR)
+        self._registers = unit.core.accumulators[instruction.engine]
         self._window = unit.window(data)
-        self._op = op
+        self._op = getattr(instruction, "reduce_op", None) or AluOp.ADD
+        command = getattr(instruction, "reduce_cmd", ReduceCommand.RESET_REDUCE)
         self._command = _COMMANDS[command]
+        result = getattr(instruction, "reduce_res", None)
         self._result = unit.output(result) if result is not None else None
-        self._initial: Read = unit.scalar(initial)
-        self._negate = negate
+        self._initial: Read = unit.scalar(getattr(instruction, "reduce_init", None))
+        self._negate = getattr(instruction, "reduce_res_negate", False)
 
     def take(self, values: Values, results: Array) -> None:
         """Executes the command on the results of an instruction, [partitions, elements]."""
@@ -84,3 +77,17 @@ class Accumulator:
     def _lanes(self, values: Values) -> Array:
         row = self._window.row(values)
         return self._registers[row : row + self._window.flat[0]]
+
+
+def reducing(unit: Unit, data: Access, dst: Access, compute: Read) -> Run:
+    """Writes the results of `compute` to dst, after the accumulator has reduced them; `data` is in
+    the lanes that it reads."""
+    accumulator, write = Accumulator(unit, data), unit.output(dst)
+
+    def run(values: Values) -> None:
+        result = compute(values)
+        accumulator.take(values, result)
+        write(values, result)
+        accumulator.write(values)
+
+    return run

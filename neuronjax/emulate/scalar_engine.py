@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from neuronjax.emulate.accumulator import Accumulator
+from neuronjax.emulate.accumulator import reducing
 from neuronjax.emulate.activations import ACTIVATIONS
 from neuronjax.emulate.arithmetic import applied
 from neuronjax.emulate.frame import Values
 from neuronjax.emulate.rule import Rules
 from neuronjax.emulate.unit import Array, Read, Run, Unit, is_immediate
 from neuronjax.program.operand import Immediate, Scalar
-from neuronjax.program.operators import AluOp, ReduceCommand
+from neuronjax.program.operators import AluOp
 from neuronjax.program.scalar_engine import Activate, Activate2, ActivateReduce
 
 
@@ -33,21 +33,13 @@ def _scaled(unit: Unit, data: Read, scale: Scalar, bias: Scalar | None) -> Read:
 def activate(instruction: Activate, unit: Unit) -> Run:
     """dst = op(data * scale + bias)."""
     inner = _scaled(unit, unit.numbers(instruction.data), instruction.scale, instruction.bias)
-    op = instruction.reduce_op or AluOp.ADD
-    accumulator = Accumulator(
-        unit, instruction.data, op, instruction.reduce_cmd, instruction.reduce_res
-    )
-    return _run(unit, instruction, inner, unit.scalar(None), accumulator)
+    return _run(unit, instruction, inner, unit.scalar(None))
 
 
 def activate_reduce(instruction: ActivateReduce, unit: Unit) -> Run:
     """dst = op(data * scale + bias), reduced by the accumulator, which is reset first."""
     inner = _scaled(unit, unit.numbers(instruction.data), instruction.scale, instruction.bias)
-    command = ReduceCommand.RESET_REDUCE
-    accumulator = Accumulator(
-        unit, instruction.data, instruction.reduce_op, command, instruction.reduce_res
-    )
-    return _run(unit, instruction, inner, unit.scalar(None), accumulator)
+    return _run(unit, instruction, inner, unit.scalar(None))
 
 
 def activate2(instruction: Activate2, unit: Unit) -> Run:
@@ -61,15 +53,11 @@ def activate2(instruction: Activate2, unit: Unit) -> Run:
         applied(instruction.op0, instruction.reverse0),
         applied(instruction.op1, instruction.reverse1),
     )
-    op = instruction.reduce_op or AluOp.ADD
-    accumulator = Accumulator(
-        unit, instruction.data, op, instruction.reduce_cmd, instruction.reduce_res
-    )
 
     def inner(values: Values) -> Array:
         return op1(op0(data(values), imm0(values)), imm1(values))
 
-    return _run(unit, instruction, inner, unit.scalar(instruction.relu_param), accumulator)
+    return _run(unit, instruction, inner, unit.scalar(instruction.relu_param))
 
 
 def _run(
@@ -77,17 +65,14 @@ def _run(
     instruction: Activate | ActivateReduce | Activate2,
     inner: Read,
     parameter: Read,
-    accumulator: Accumulator,
 ) -> Run:
-    function, write = ACTIVATIONS[instruction.op], unit.output(instruction.dst)
-
-    def run(values: Values) -> None:
-        result = function(inner(values), parameter(values))
-        accumulator.take(values, result)
-        write(values, result)
-        accumulator.write(values)
-
-    return run
+    function = ACTIVATIONS[instruction.op]
+    return reducing(
+        unit,
+        instruction.data,
+        instruction.dst,
+        lambda values: function(inner(values), parameter(values)),
+    )
 
 
 RULES: Rules = {Activate: activate, ActivateReduce: activate_reduce, Activate2: activate2}

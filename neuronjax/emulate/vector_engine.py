@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from neuronjax.emulate.accumulator import Accumulator
+from neuronjax.emulate.accumulator import Accumulator, reducing
 from neuronjax.emulate.arithmetic import (
     ARITHMETIC,
     EXACT,
@@ -142,33 +142,15 @@ def tensor_reduce(instruction: TensorReduce, unit: Unit) -> Run:
 
 def tensor_scalar_reduce(instruction: TensorScalarReduce, unit: Unit) -> Run:
     """dst = data op0 operand0, or the reverse; the accumulator reduces dst."""
-    data, scalar, write = (
-        unit.numbers(instruction.data),
-        unit.scalar(instruction.operand0),
-        unit.output(instruction.dst),
-    )
+    data, scalar = unit.numbers(instruction.data), unit.scalar(instruction.operand0)
     operator = ARITHMETIC[instruction.op0]
-    accumulator = Accumulator(
-        unit, instruction.data, instruction.reduce_op, instruction.reduce_cmd,
-        instruction.reduce_res, initial=instruction.reduce_init,
-        negate=instruction.reduce_res_negate,
-    )  # fmt: skip
     left, right = (scalar, data) if instruction.reverse0 else (data, scalar)
-    return reducing(accumulator, write, lambda values: operator(left(values), right(values)))
-
-
-def reducing(
-    accumulator: Accumulator, write: Callable[[Values, Array], None], compute: Read
-) -> Run:
-    """Writes the results of `compute`, which the accumulator reduces."""
-
-    def run(values: Values) -> None:
-        result = compute(values)
-        accumulator.take(values, result)
-        write(values, result)
-        accumulator.write(values)
-
-    return run
+    return reducing(
+        unit,
+        instruction.data,
+        instruction.dst,
+        lambda values: operator(left(values), right(values)),
+    )
 
 
 _ACCUMULATE: Mapping[AluOp, Callable[[Array], Array]] = {
@@ -200,7 +182,7 @@ def tensor_scalar_cumulative(instruction: TensorScalarCumulative, unit: Unit) ->
         unit.scalar(instruction.imm1),
     )
     write, operator = unit.output(instruction.dst), ARITHMETIC[instruction.op0]
-    registers = Accumulator(unit, instruction.src, instruction.op1, ReduceCommand.IDLE, None)
+    registers = Accumulator(unit, instruction.src)
     identity = np.full((1, 1), IDENTITIES.get(instruction.op1, 0.0), np.float32)
     firsts: Mapping[ReduceCommand, Read] = {
         ReduceCommand.LOAD_REDUCE: imm1,
@@ -297,16 +279,11 @@ def reciprocal(instruction: Reciprocal, unit: Unit) -> Run:
 def exponential(instruction: Exponential, unit: Unit) -> Run:
     """dst = exp(src - max_value)."""
     src, top = unit.numbers(instruction.src), unit.scalar(instruction.max_value)
-    accumulator = Accumulator(
+    return reducing(
         unit,
         instruction.src,
-        AluOp.ADD,
-        instruction.reduce_cmd,
-        instruction.reduce_res,
-        initial=instruction.reduce_init,
-    )
-    return reducing(
-        accumulator, unit.output(instruction.dst), lambda values: _exp(src(values) - top(values))
+        instruction.dst,
+        lambda values: _exp(src(values) - top(values)),
     )
 
 

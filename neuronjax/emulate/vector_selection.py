@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from neuronjax.emulate.accumulator import Accumulator
+from neuronjax.emulate.accumulator import reducing
 from neuronjax.emulate.arithmetic import ARITHMETIC
 from neuronjax.emulate.frame import Values
 from neuronjax.emulate.rule import Rules
 from neuronjax.emulate.unit import Array, Run, Unit
-from neuronjax.emulate.vector_engine import mapped, reducing
+from neuronjax.emulate.vector_engine import mapped
 from neuronjax.program.operand import Access
 from neuronjax.program.vector_engine import (
     CopyPredicated,
@@ -54,20 +54,13 @@ def tensor_copy_predicated(instruction: CopyPredicated, unit: Unit) -> Run:
 def select_reduce(instruction: SelectReduce, unit: Unit) -> Run:
     """dst = on_true where the predicate holds, else on_false."""
     predicate, on_true = unit.bits(instruction.predicate), unit.numbers(instruction.on_true)
-    on_false, write = unit.scalar(instruction.on_false), unit.output(instruction.dst)
-    accumulator = Accumulator(
-        unit,
-        instruction.on_true,
-        instruction.reduce_op,
-        instruction.reduce_cmd,
-        instruction.reduce_res,
-    )
+    on_false = unit.scalar(instruction.on_false)
 
     def compute(values: Values) -> Array:
         where = (predicate(values) != 0) != instruction.reverse_pred
         return np.where(where, on_true(values), on_false(values))
 
-    return reducing(accumulator, write, compute)
+    return reducing(unit, instruction.on_true, instruction.dst, compute)
 
 
 def range_select(instruction: RangeSelect, unit: Unit) -> Run:
@@ -77,19 +70,12 @@ def range_select(instruction: RangeSelect, unit: Unit) -> Run:
     op0, op1 = ARITHMETIC[instruction.comp_op0], ARITHMETIC[instruction.comp_op1]
     last = instruction.range_start + instruction.on_true.free_elements
     position = np.arange(instruction.range_start, last, dtype=np.float32)[None, :]
-    accumulator = Accumulator(
-        unit,
-        instruction.on_true,
-        instruction.reduce_op,
-        instruction.reduce_cmd,
-        instruction.reduce_res,
-    )
 
     def compute(values: Values) -> Array:
         inside = (op0(position, bound0(values)) != 0) & (op1(position, bound1(values)) != 0)
         return np.where(inside, on_true(values), on_false(values))
 
-    return reducing(accumulator, unit.output(instruction.dst), compute)
+    return reducing(unit, instruction.on_true, instruction.dst, compute)
 
 
 def max8(instruction: Max8, unit: Unit) -> Run:
