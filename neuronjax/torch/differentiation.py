@@ -44,10 +44,11 @@ class _Context:
 @contextlib.contextmanager
 def own_gradients(environment: ModuleEnvironment) -> Iterator[None]:
     """Calls of ``torch.autograd.Function`` are differentiated by their own ``backward`` until the
-    block ends."""
+    block ends. Those of integers alone, such as masks that transformers makes by ``vmap``, have
+    nothing to differentiate and stay PyTorch's."""
 
     def apply(cls: type[Any], *given: Any) -> Any:
-        if not any(isinstance(value, Tensor | View) for value in given):
+        if not any(isinstance(v, Tensor | View) and v.is_floating_point() for v in given):
             return super(_Base, cls).apply(*given)
         return _differentiable(environment, cls, given)
 

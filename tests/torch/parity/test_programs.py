@@ -17,6 +17,7 @@ import neuronjax
 from neuronjax.errors import ArgumentMismatchError, ConfigurationError
 from neuronjax.torch import State, as_jax, to_jax
 from tests.torch.parity.modules import CASES, Convolutional, made
+from tests.torch.survey import architectures
 
 
 def assert_equal(got: object, want: object, tolerance: float = 1e-5) -> None:
@@ -49,6 +50,15 @@ def test_gradients(name: str) -> None:
     ((result[0] if isinstance(result, tuple) else result) ** 2).mean().backward()
     assert_equal(of_input, x.grad)
     assert_equal(got, {name: value.grad for name, value in module.named_parameters()})
+
+
+def test_masks_that_are_made_by_vmap() -> None:
+    """Their functions of indices (``torch.autograd.Function``) have nothing to differentiate."""
+    module, inputs = architectures.of_transformers()["unlimited_ocr"]()
+    program = to_jax(module, **inputs)
+    given = {name: value.numpy() for name, value in inputs.items()}
+    got = jax.jit(lambda state, given: program(state, **given))(program.state, given)
+    assert_equal(got.last_hidden_state, module(**inputs).last_hidden_state)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
