@@ -49,6 +49,12 @@ ARCHITECTURES: Mapping[str, Architecture] = Registry(MODULES)
 LANGUAGE_MODELS: Mapping[str, str] = {"Llama4ForConditionalGeneration": "Llama4ForCausalLM"}
 """Architecture that sees images too -> that of its `text_config`, which alone is supported."""
 
+_OWN_CLASSES: Mapping[tuple[str, str], str] = {
+    ("internlm3", "LlamaForCausalLM"): "InternLM3ForCausalLM",
+}
+"""Model type and class that a config.json names -> the class with the defaults of that model type,
+where transformers runs the model by the other one."""
+
 _STAND_INS: Mapping[str, tuple[str, ...]] = {
     "ElectraForPreTraining": ("ElectraModel",),  # its head tells real tokens from others
     "ForPreTraining": ("ForMaskedLM", "Model"),
@@ -107,6 +113,7 @@ def architecture_of(fields: Fields, tasks: Sequence[str] = ()) -> Architecture:
 def _named(fields: Fields) -> Architecture:
     name = named_class(fields)
     if name is not None:
+        name = _OWN_CLASSES.get((str(fields.values.get("model_type")), name), name)
         for known in (name, *_stand_ins(name)):
             if known in ARCHITECTURES:
                 return ARCHITECTURES[known]

@@ -4,15 +4,16 @@ from dataclasses import dataclass, field
 
 from models.common_settings import NormalConfig
 from models.errors import ConfigError
+from models.layers.latent import Latent
 from models.layers.masks import Chunks, Reach
 from models.layers.moe import Experts
 from models.layers.rotary import Rotary
 from models.layers.temperature import Temperature
 from models.layers.text_heads import TextHeadConfig
 from models.settings import (
-    POSITIVE,
     TOKENS,
     WIDTH,
+    OneOf,
     check_multiple,
     setting,
 )
@@ -43,11 +44,17 @@ class DecoderConfig(NormalConfig):
     attention_out_bias: bool = setting("attention_bias", default=False)
     mlp_bias: bool = setting("mlp_bias", default=False)
     gated_mlp: bool = True  # a product of two projections; otherwise one projection
-    layer_norm: bool = False  # LayerNorm with biases in place of RMSNorm
-    qk_norm: bool = False  # a norm over each head of queries and keys
+    layer_norm: bool = False  # LayerNorm in place of RMSNorm, …
+    norm_bias: bool = True  # … with biases
+    # A norm over each head of queries and keys, with a scale that they share or one of their "own",
+    # or over all heads "jointly".
+    qk_norm: str | None = setting(
+        None, "norm of queries and keys", OneOf(("shared", "own", "jointly")), default=None
+    )
     qk_unit_norm: float | None = None  # the same without a scale, where heads turn: its eps
     norm_offset: float = 0.0  # added to every norm's scale
-    sandwich_norms: bool = False  # a norm after attention and after the feed-forward block too
+    pre_norms: bool = True  # a norm before attention and before the feed-forward block, …
+    sandwich_norms: bool = False  # … and one after each of both
     parallel_residual: bool = False  # attention and the feed-forward block have the same input, …
     shared_norm: bool = False  # … of one norm
     learned_positions: bool = False  # a table of max_seq_len vectors is added to the embeddings
@@ -62,10 +69,9 @@ class DecoderConfig(NormalConfig):
     temperature: Temperature | None = None  # … except by this
     attention_scale: float | None = setting("attention_multiplier", default=None)
     attention_scale_by_layer: bool = setting("scale_attn_by_inverse_layer_idx", default=False)
+    latent: Latent | None = None  # keys and values are made of a short vector of this width
     attention_sinks: bool = False  # heads have a score of one more key, whose value is zero
-    attention_softcap: float | None = setting(
-        None, "soft cap on the attention scores", POSITIVE, default=None
-    )
+    attention_softcap: float | None = setting("attn_logit_softcapping", default=None)
     logit_softcap: float | None = setting("final_logit_softcapping", default=None)
     embedding_multiplier: float = setting("embedding_multiplier", default=1.0)
     residual_multiplier: float = setting("residual_multiplier", default=1.0)
@@ -97,12 +103,17 @@ class DecoderConfig(NormalConfig):
                 f"attention_chunk_size={self.attention_chunk_size}. Give the chunk size in tokens."
             )
 
+    @property
+    def turned_dim(self) -> int:
+        """Numbers of a head among which those are that turn."""
+        return self.head_dim if self.latent is None else self.latent.turned_dim
+
     def _check_rotary(self, rotary: Rotary) -> None:
-        width = rotary.width(self.head_dim)
+        width = rotary.width(self.turned_dim)
         if width % 2:
             raise ConfigError(
-                f"head_dim={self.head_dim} is odd, but rotary positions rotate pairs of dimensions"
-                if width == self.head_dim
+                f"head_dim={width} is odd, but rotary positions rotate pairs of dimensions"
+                if width == self.turned_dim
                 else f"a rotary fraction of {rotary.fraction} of head_dim={self.head_dim} is "
                 f"{width} dimensions, which is odd, but rotary positions rotate pairs of "
                 "dimensions"

@@ -20,10 +20,17 @@ from models.layers.attention import Attention, CacheType
 from models.layers.cache import BlockCache, KVCache, StackedCaches
 from models.layers.embedding import check_length
 from models.layers.factory import LayerFactory
+from models.layers.latent import LatentAttention
 from models.layers.masks import Chunks, Reach, Visibility, causal_mask, segment_mask
 from models.layers.mlp import MLP, GatedMLP
 from models.layers.moe import MoE
-from models.layers.norms import LayerNorm, RMSNorm
+from models.layers.norms import (
+    HeadsNorm,
+    LayerNorm,
+    RMSNorm,
+    rms_normalised_jointly,
+    standardised,
+)
 from models.layers.paged_cache import (
     PagedCache,
     Pages,
@@ -52,7 +59,7 @@ class Positions(NamedTuple):
         return None if of_layer is None else of_layer.factors(self.places)
 
 
-Norm = RMSNorm | LayerNorm
+Norm = RMSNorm | LayerNorm | HeadsNorm
 
 
 class Block(nnx.Module):
@@ -60,6 +67,7 @@ class Block(nnx.Module):
     x + attention(norm(x)) + mlp(norm(x))."""
 
     attention_norm: Callable[[jax.Array], jax.Array]
+    mlp_norm: Callable[[jax.Array], jax.Array] | None
 
     def __init__(self, config: DecoderConfig, layer: int, *, rngs: nnx.Rngs) -> None:
         # Every block adds twice to the residual stream; this keeps the sum's variance at one
@@ -70,24 +78,11 @@ class Block(nnx.Module):
         self.temperature = config.layer_temperature(layer)
         self.residual_multiplier = config.residual_multiplier
         self.parallel_residual = config.parallel_residual
-        self.attention_norm = _norm(config)
-        self.attention = Attention(
-            config.dim,
-            num_heads=config.num_heads,
-            num_kv_heads=config.num_kv_heads,
-            head_dim=config.head_dim,
-            bias=config.attention_bias,
-            out_bias=config.attention_out_bias,
-            head_norm=_head_norm(config, layer),
-            scale=config.layer_scale(layer),
-            softcap=config.attention_softcap,
-            has_sinks=config.attention_sinks,
-            stddev=stddev,
-            out_stddev=out_stddev,
-            param_dtype=config.param_dtype,
-            rngs=rngs,
-        )
-        self.mlp_norm = None if config.shared_norm else _norm(config)
+        self.attention_norm = _norm(config) if config.pre_norms else _unchanged
+        self.attention = _attention(config, layer, stddev, out_stddev, rngs)
+        self.mlp_norm = _norm(config) if config.pre_norms else _unchanged
+        if config.shared_norm:
+            self.mlp_norm = None
         self.mlp = _feed_forward(config, layer, out_stddev, LayerFactory.of(config, rngs))
         self.attention_out_norm = _norm(config) if config.sandwich_norms else None
         self.mlp_out_norm = _norm(config) if config.sandwich_norms else None
@@ -408,7 +403,7 @@ class Decoder(nnx.Module):
     def _turns(self, places: jax.Array, text_length: ArrayLike | None) -> dict[Rotary, Turn]:
         of_layers = (self.config.layer_rotary(layer) for layer in range(self.config.num_layers))
         rotaries = {rotary for rotary in of_layers if rotary is not None}
-        return {r: turn(places, self.config.head_dim, r, text_length) for r in rotaries}
+        return {r: turn(places, self.config.turned_dim, r, text_length) for r in rotaries}
 
     def _logits(self, x: jax.Array) -> jax.Array:
         config = self.config
@@ -425,21 +420,67 @@ class Decoder(nnx.Module):
         return logits[..., : config.vocab_size] if config.vocab_padding else logits
 
 
+def _unchanged(x: jax.Array) -> jax.Array:
+    """What stands in the place of a norm that a family leaves out."""
+    return x
+
+
 def _norm(config: DecoderConfig, axes: Mapping[str, int] | None = None) -> Norm:
     """Over the residual stream, unless `axes` names another axis and its size."""
     ((axis, size),) = (axes or {"residual": config.dim}).items()
-    make = LayerNorm if config.layer_norm else partial(RMSNorm, offset=config.norm_offset)
+    make: Callable[..., Norm] = partial(RMSNorm, offset=config.norm_offset)
+    if config.layer_norm:
+        make = partial(LayerNorm, bias=config.norm_bias)
     return make(size, eps=config.norm_eps, axis=axis, param_dtype=config.param_dtype)
 
 
-def _head_norm(config: DecoderConfig, layer: int) -> Callable[[], Norm] | None:
-    """Makes norms over each head of that layer's queries and keys, if they pass one."""
-    if config.qk_norm:
-        return partial(_norm, config, {"head_dim": config.head_dim})
+def _head_norm(config: DecoderConfig, layer: int) -> Callable[[Mapping[str, int]], Norm] | None:
+    """Makes norms of that layer's queries and keys from the axis of their heads, if they pass
+    one."""
+    eps, dtype = config.norm_eps, config.param_dtype
+    if config.qk_norm == "shared":
+        return lambda heads: _norm(config, {"head_dim": config.head_dim})
+    if config.qk_norm == "own":
+        return lambda heads: HeadsNorm(
+            {**heads, "head_dim": config.head_dim}, standardised, eps=eps, param_dtype=dtype
+        )
+    if config.qk_norm == "jointly":
+        # Heads that fill up a mesh are zeros, and do not count.
+        share = config.dim / (config.num_heads * config.head_dim)
+        normalise = partial(rms_normalised_jointly, share=share)
+        return lambda heads: HeadsNorm(
+            {**heads, "head_dim": config.head_dim}, normalise, eps=eps, param_dtype=dtype
+        )
     if config.qk_unit_norm is not None and config.layer_rotary(layer) is not None:
-        eps, dtype = config.qk_unit_norm, config.param_dtype
-        return partial(RMSNorm, config.head_dim, eps=eps, has_scale=False, param_dtype=dtype)
+        unit = partial(RMSNorm, eps=config.qk_unit_norm, has_scale=False, param_dtype=dtype)
+        return lambda heads: unit(config.head_dim)
     return None
+
+
+def _attention(
+    config: DecoderConfig, layer: int, stddev: float, out_stddev: float, rngs: nnx.Rngs
+) -> Attention:
+    settings: dict[str, Any] = {
+        "num_heads": config.num_heads,
+        "head_dim": config.head_dim,
+        "bias": config.attention_bias,
+        "scale": config.layer_scale(layer),
+        "stddev": stddev,
+        "out_stddev": out_stddev,
+        "param_dtype": config.param_dtype,
+        "rngs": rngs,
+    }
+    if config.latent is not None:
+        return LatentAttention(config.dim, config.latent, **settings)
+    return Attention(
+        config.dim,
+        num_kv_heads=config.num_kv_heads,
+        out_bias=config.attention_out_bias,
+        head_norm=_head_norm(config, layer),
+        softcap=config.attention_softcap,
+        has_sinks=config.attention_sinks,
+        **settings,
+    )
 
 
 def _feed_forward(

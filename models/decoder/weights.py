@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from models.decoder.config import DecoderConfig
@@ -20,8 +21,8 @@ from models.weights.transforms import (
     Alternating,
     Fused,
     FusedByHeads,
-    Interleaved,
     Kernel,
+    Turned,
 )
 
 _KEY, _BLOCK = "model.layers.{i}", "blocks.{i}"
@@ -43,33 +44,55 @@ LLAMA: tuple[Row, ...] = (
     row("lm_head.weight", "head.table"),
 )
 
-PHI3 = (
-    *fused_rows(
-        f"{_KEY}.self_attn.qkv_proj", [f"{_ATTENTION}.{name}" for name in ("query", "key", "value")]
-    ),
+GLM = (
     *fused_rows(f"{_KEY}.mlp.gate_up_proj", [f"{_MLP}.{name}" for name in ("gate", "up")]),
     *LLAMA,
 )
 
-GEMMA3 = (
+PHI3 = (
+    *fused_rows(
+        f"{_KEY}.self_attn.qkv_proj", [f"{_ATTENTION}.{name}" for name in ("query", "key", "value")]
+    ),
+    *GLM,
+)
+
+GEMMA2 = (
     row(f"{_KEY}.post_attention_layernorm.weight", f"{_BLOCK}.attention_out_norm.scale"),
     row(f"{_KEY}.pre_feedforward_layernorm.weight", f"{_BLOCK}.mlp_norm.scale"),
     row(f"{_KEY}.post_feedforward_layernorm.weight", f"{_BLOCK}.mlp_out_norm.scale"),
     *LLAMA,
 )
 
+OLMO2 = (
+    row(f"{_KEY}.self_attn.q_norm.weight", f"{_ATTENTION}.query_norm.scale", FLAT),
+    row(f"{_KEY}.self_attn.k_norm.weight", f"{_ATTENTION}.key_norm.scale", FLAT),
+    *GEMMA2,
+)
+
+GLM4 = (
+    row(f"{_KEY}.post_self_attn_layernorm.weight", f"{_BLOCK}.attention_out_norm.scale"),
+    row(f"{_KEY}.post_mlp_layernorm.weight", f"{_BLOCK}.mlp_out_norm.scale"),
+    *GLM,
+)
+
+STARCODER2 = (
+    *norm_rows(f"{_KEY}.input_layernorm", f"{_BLOCK}.attention_norm"),
+    *norm_rows(f"{_KEY}.post_attention_layernorm", f"{_BLOCK}.mlp_norm"),
+    *norm_rows("model.norm", "norm"),
+    *dense_rows(f"{_KEY}.mlp.c_fc", f"{_MLP}.up"),
+    *dense_rows(f"{_KEY}.mlp.c_proj", f"{_MLP}.down"),
+    *LLAMA,
+)
+
 _EACH_EXPERT = Kernel(batch_axes=1)
 
-# How transformers 5 holds the experts in memory, and saves them if asked to.
-_STACKED_EXPERTS = (
-    row(f"{_KEY}.mlp.gate.weight", f"{_MLP}.router", KERNEL),
-    row(
-        f"{_KEY}.mlp.experts.gate_up_proj",
-        [f"{_MLP}.experts_gate", f"{_MLP}.experts_up"],
-        Fused(_EACH_EXPERT, axis=1),
-    ),
-    row(f"{_KEY}.mlp.experts.down_proj", f"{_MLP}.experts_down", _EACH_EXPERT),
-)
+
+def _stacked_rows(router: str, gate_up: str, down: str) -> Iterator[Row]:
+    """A tensor for all experts."""
+    yield row(f"{_KEY}.{router}", f"{_MLP}.router", KERNEL)
+    kernels = [f"{_MLP}.experts_gate", f"{_MLP}.experts_up"]
+    yield row(f"{_KEY}.{gate_up}", kernels, Fused(_EACH_EXPERT, axis=1))
+    yield row(f"{_KEY}.{down}", f"{_MLP}.experts_down", _EACH_EXPERT)
 
 
 def _expert_rows(mixture: str, names: tuple[str, str, str]) -> Iterator[Row]:
@@ -77,12 +100,27 @@ def _expert_rows(mixture: str, names: tuple[str, str, str]) -> Iterator[Row]:
     yield row(f"{mixture}.gate.weight", f"{_MLP}.router", KERNEL)
     for theirs, ours in zip(names, _GATED, strict=True):
         yield row(f"{mixture}.experts.{{e}}.{theirs}.weight", f"{_MLP}.experts_{ours}", KERNEL)
-    yield from _STACKED_EXPERTS
+    # How transformers 5 holds the experts in memory, and saves them if asked to.
+    yield from _stacked_rows("mlp.gate.weight", "mlp.experts.gate_up_proj", "mlp.experts.down_proj")
     yield from LLAMA
 
 
 MIXTRAL = tuple(_expert_rows(f"{_KEY}.block_sparse_moe", ("w1", "w3", "w2")))
 QWEN3_MOE = tuple(_expert_rows(f"{_KEY}.mlp", ("gate_proj", "up_proj", "down_proj")))
+_GRANITE = "block_sparse_moe"
+GRANITE_MOE = (
+    *_stacked_rows(
+        f"{_GRANITE}.router.layer.weight",
+        f"{_GRANITE}.input_linear.weight",
+        f"{_GRANITE}.output_linear.weight",
+    ),
+    *_stacked_rows(
+        f"{_GRANITE}.router.weight",
+        f"{_GRANITE}.experts.gate_up_proj",
+        f"{_GRANITE}.experts.down_proj",
+    ),
+    *LLAMA,
+)
 
 
 def _mxfp4_rows(name: str, kernels: Sequence[str]) -> tuple[Row, Row]:
@@ -118,14 +156,6 @@ GPT_OSS = (
 
 _LLAMA4_MLP = f"{_KEY}.feed_forward"
 LLAMA4 = (
-    *(
-        row(f"{_KEY}.self_attn.{key}_proj.{part}", f"{_ATTENTION}.{name}.{parameter}", transform)
-        for key, name in (("q", "query"), ("k", "key"))
-        for part, parameter, transform in (
-            ("weight", "kernel", Interleaved(KERNEL)),
-            ("bias", "bias", Interleaved(FLAT)),
-        )
-    ),
     row(f"{_LLAMA4_MLP}.router.weight", f"{_MLP}.router", KERNEL),
     row(
         f"{_LLAMA4_MLP}.experts.gate_up_proj",
@@ -155,6 +185,7 @@ PHI = (
 )
 
 _GPT2, _NEOX = "transformer.h.{i}", "gpt_neox.layers.{i}"
+_FALCON = _GPT2
 _QUERY_KEY_VALUE = tuple(f"{_ATTENTION}.{name}" for name in ("query", "key", "value"))
 _KERNELS = [f"{name}.kernel" for name in _QUERY_KEY_VALUE]
 _BIASES = [f"{name}.bias" for name in _QUERY_KEY_VALUE]
@@ -174,17 +205,39 @@ GPT2 = (
     row("lm_head.weight", "head.table"),
 )
 
+
+def _fused_head_rows(layer: str, attention: str) -> Iterator[Row]:
+    """A block whose queries, keys and values are one tensor, by heads."""
+    yield from norm_rows(f"{layer}.input_layernorm", f"{_BLOCK}.attention_norm")
+    yield from norm_rows(f"{layer}.post_attention_layernorm", f"{_BLOCK}.mlp_norm")
+    heads = f"{layer}.{attention}.query_key_value"
+    yield row(f"{heads}.weight", _KERNELS, FusedByHeads())
+    yield row(f"{heads}.bias", _BIASES, FusedByHeads())
+    yield from dense_rows(f"{layer}.{attention}.dense", f"{_ATTENTION}.output", OUTPUT_KERNEL)
+    yield from dense_rows(f"{layer}.mlp.dense_h_to_4h", f"{_MLP}.up")
+    yield from dense_rows(f"{layer}.mlp.dense_4h_to_h", f"{_MLP}.down")
+
+
 GPT_NEOX = (
     row("gpt_neox.embed_in.weight", "embedding.table"),
-    *norm_rows(f"{_NEOX}.input_layernorm", f"{_BLOCK}.attention_norm"),
-    row(f"{_NEOX}.attention.query_key_value.weight", _KERNELS, FusedByHeads()),
-    row(f"{_NEOX}.attention.query_key_value.bias", _BIASES, FusedByHeads()),
-    *dense_rows(f"{_NEOX}.attention.dense", f"{_ATTENTION}.output", OUTPUT_KERNEL),
-    *norm_rows(f"{_NEOX}.post_attention_layernorm", f"{_BLOCK}.mlp_norm"),
-    *dense_rows(f"{_NEOX}.mlp.dense_h_to_4h", f"{_MLP}.up"),
-    *dense_rows(f"{_NEOX}.mlp.dense_4h_to_h", f"{_MLP}.down"),
+    *_fused_head_rows(_NEOX, "attention"),
     *norm_rows("gpt_neox.final_layer_norm", "norm"),
     row("embed_out.weight", "head.table"),
+)
+
+FALCON = (
+    row("transformer.word_embeddings.weight", "embedding.table"),
+    *_fused_head_rows(_FALCON, "self_attention"),
+    *norm_rows("transformer.ln_f", "norm"),
+    row("lm_head.weight", "head.table"),
+)
+
+
+_LATENT = (
+    *dense_rows(f"{_KEY}.self_attn.q_a_proj", f"{_ATTENTION}.query_down"),
+    row(f"{_KEY}.self_attn.q_a_layernorm.weight", f"{_ATTENTION}.query_down_norm.scale"),
+    row(f"{_KEY}.self_attn.kv_a_layernorm.weight", f"{_ATTENTION}.down_norm.scale"),
+    row(f"{_KEY}.self_attn.kv_b_proj.weight", _KERNELS[1:], FusedByHeads()),
 )
 
 
@@ -199,14 +252,62 @@ class Layout:
     # Of decoders that were saved without the head's prefix, and other names.
     renames: tuple[tuple[str, str], ...] = ((r"^(embed_tokens|layers|norm)\.", r"model.\1."),)
     ignored: tuple[str, ...] = (r".*\.rotary_emb\.inv_freq",)
+    turns: bool = False  # the two numbers of a rotary pair stand side by side
+    parallel_norms: tuple[Row, ...] = ()  # where both parts of a block have one of the same input
+
+    def rows_of(self, config: DecoderConfig) -> tuple[Row, ...]:
+        """The rows for one config."""
+        if config.parallel_residual and not config.shared_norm:
+            return (*self.parallel_norms, *self.rows)
+        whole = config.rotary.width(config.turned_dim) == config.head_dim
+        width = None if whole else config.rotary.width(config.turned_dim)
+        begin = config.head_dim - config.turned_dim
+        turned = partial(Turned, width=width, begin=begin, alternates=self.turns)
+        attention = f"{_KEY}.self_attn"
+        if config.latent is not None:
+            down = partial(turned, begin=config.latent.dim)
+            query = "q_proj" if config.latent.query_dim is None else "q_b_proj"
+            return (
+                row(f"{attention}.{query}.weight", f"{_ATTENTION}.query.kernel", turned(KERNEL)),
+                *dense_rows(
+                    f"{attention}.kv_a_proj_with_mqa",
+                    f"{_ATTENTION}.down",
+                    down(KERNEL),
+                    down(SAME),
+                ),
+                *self.rows,
+            )
+        if not self.turns:
+            return self.rows
+        return (
+            *(
+                line
+                for letter, name in (("q", "query"), ("k", "key"))
+                for line in (
+                    *dense_rows(
+                        f"{attention}.{letter}_proj",
+                        f"{_ATTENTION}.{name}",
+                        turned(KERNEL),
+                        turned(FLAT),
+                    ),
+                    row(
+                        f"{attention}.{letter}_norm.weight",
+                        f"{_ATTENTION}.{name}_norm.scale",
+                        turned(SAME),
+                    ),
+                )
+            ),
+            *self.rows,
+        )
 
     def key_table(self, config: DecoderConfig) -> KeyTable:
         """The table for one config: a tied head may be stored, but is not read."""
+        rows = self.rows_of(config)
         if not config.tie_embeddings:
-            return KeyTable(self.rows, self.renames, self.ignored)
+            return KeyTable(rows, self.renames, self.ignored)
         # A tied pair may be stored as either.
         ignored = (*self.ignored, re.escape(self.head))
-        return KeyTable(self.rows, self.renames, ignored, ((self.table, self.head),))
+        return KeyTable(rows, self.renames, ignored, ((self.table, self.head),))
 
     def head_table(self, config: DecoderConfig) -> KeyTable:
         """The table of a `TextDecoder`: decoders alone are stored without the prefix."""
@@ -219,7 +320,7 @@ class Layout:
                 [f"decoder.{parameter.text}" for parameter in old.parameters],
                 old.transform,
             )
-            for old in self.rows
+            for old in self.rows_of(config)
         )
         output = self.token_output if task == "token-classification" else "score"
         return KeyTable(
@@ -248,6 +349,7 @@ LLAMA4_LAYOUT = Layout(
     # Of models that read images besides.
     renames=((r"^language_model\.", ""), (r"^(embed_tokens|layers|norm)\.", r"model.\1.")),
     ignored=(r".*\.rotary_emb\.inv_freq", r"(vision_model|multi_modal_projector)\..*"),
+    turns=True,
 )
 GPT2_LAYOUT = Layout(
     GPT2,
@@ -266,4 +368,29 @@ GPT_NEOX_LAYOUT = Layout(
         (r"^lm_head\.", "embed_out."),
     ),
     ignored=(_MASKS, r".*\.rotary_emb\.inv_freq"),
+)
+FALCON_LAYOUT = Layout(
+    FALCON,
+    table="transformer.word_embeddings.weight",
+    token_output="classifier",
+    renames=((r"^(word_embeddings|h|ln_f)\.", r"transformer.\1."),),
+    parallel_norms=(
+        *norm_rows(f"{_FALCON}.ln_attn", f"{_BLOCK}.attention_norm"),
+        *norm_rows(f"{_FALCON}.ln_mlp", f"{_BLOCK}.mlp_norm"),
+    ),
+)
+MINICPM3 = Layout((*_LATENT, *LLAMA))
+DEEPSEEK = Layout(
+    (
+        *_LATENT,
+        row(f"{_KEY}.mlp.gate.e_score_correction_bias", f"{_MLP}.router_correction"),
+        *(
+            row(f"{_KEY}.mlp.shared_experts.{n}_proj.weight", f"{_MLP}.shared.{n}.kernel", KERNEL)
+            for n in _GATED
+        ),
+        *QWEN3_MOE,
+    ),
+    # The layer of V3 that guesses the token after the next one.
+    ignored=(r".*\.rotary_emb\.inv_freq", r"model\.layers\.61\..*"),
+    turns=True,
 )

@@ -186,4 +186,4 @@ def _attention(config: FluxConfig, rngs: nnx.Rngs, *, bias: bool) -> Attention:
     """`bias` is that of the output."""
     norm = partial(RMSNorm, eps=config.norm_eps, axis="head_dim", param_dtype=config.param_dtype)
     shape = replace(config.block, out_bias=bias)
-    return shape.attention(rngs, head_norm=lambda: norm(config.head_dim))
+    return shape.attention(rngs, head_norm=lambda heads: norm(config.head_dim))

@@ -11,8 +11,8 @@ from models.weights.transforms import (
     OUTPUT_KERNEL,
     SAME,
     Fused,
-    Interleaved,
     Kernel,
+    Turned,
 )
 
 _ROLES = ("query", "key", "value")
@@ -35,14 +35,14 @@ def _mlp(theirs: str, ours: str) -> Iterator[Row]:
 def _turned(theirs: tuple[str, str, str], ours: str) -> Iterator[Row]:
     """Queries and keys, whose pairs lie side by side in the file, and values."""
     for name, role in zip(theirs[:2], _ROLES, strict=False):
-        yield from dense_rows(name, f"{ours}.{role}", Interleaved(KERNEL), Interleaved(FLAT))
+        yield from dense_rows(name, f"{ours}.{role}", Turned(KERNEL), Turned(FLAT))
     yield from dense_rows(theirs[2], f"{ours}.value", bias=FLAT)
 
 
 def _head_norms(theirs: str, ours: str, added: str = "") -> Iterator[Row]:
     for letter, role in (("q", "query"), ("k", "key")):
         yield row(
-            f"{theirs}.norm_{added}{letter}.weight", f"{ours}.{role}_norm.scale", Interleaved(SAME)
+            f"{theirs}.norm_{added}{letter}.weight", f"{ours}.{role}_norm.scale", Turned(SAME)
         )
 
 

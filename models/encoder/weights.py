@@ -19,7 +19,7 @@ from models.weights.transforms import (
     OUTPUT_KERNEL,
     SAME,
     FusedByHeads,
-    Interleaved,
+    Turned,
 )
 
 RENAMES = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"))  # as converted from TensorFlow
@@ -74,7 +74,7 @@ class BlockKeys:
     def _apart(self, key: Callable[[str], str], parameter: str) -> Iterator[Row]:
         for part, name in (("query", self.query), ("key", self.key), ("value", self.value)):
             turns = self.interleaved and part != "value"
-            kernel, bias = (Interleaved(KERNEL), Interleaved(FLAT)) if turns else (KERNEL, FLAT)
+            kernel, bias = (Turned(KERNEL), Turned(FLAT)) if turns else (KERNEL, FLAT)
             yield from dense_rows(key(name), f"{parameter}.attention.{part}", kernel, bias)
 
 

@@ -4,7 +4,7 @@ Axis names: B batch, T query positions, S key positions, K key-value heads, G qu
 key-value head, N = K·G query heads, H = head_dim, D model width.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -17,7 +17,7 @@ from models.layers.cache import Cache, KVCache
 from models.layers.dropout import Dropout
 from models.layers.linear import Linear, fused_linear
 from models.layers.masks import Visibility
-from models.layers.norms import LayerNorm, RMSNorm
+from models.layers.norms import HeadsNorm, LayerNorm, RMSNorm
 from models.layers.products import einsum_fp32
 from models.layers.rotary import Turn, apply_rotary
 
@@ -29,6 +29,8 @@ class CacheScales(nnx.Module):
         self.key = nnx.Param(jnp.ones(1), axes=("scale",))
         self.value = nnx.Param(jnp.ones(1), axes=("scale",))
 
+
+HeadNorm = RMSNorm | LayerNorm | HeadsNorm
 
 CacheType = TypeVar("CacheType", bound=Cache | None)
 
@@ -118,16 +120,15 @@ class Attention(nnx.Module):
     Ainslie et al., "GQA", 2023. Query head n uses key-value head n // (num_heads / num_kv_heads).
     `bias` is of queries, keys and values, unless `key_bias` says otherwise of the keys; so is
     `stddev`, unless `query_stddev` says otherwise of the queries.
-    Queries and keys pass a norm over each head before they turn if `head_norm` makes one. Calling
-    the module is self-attention; `memory` and `attend` are attention over another text, whose
-    vectors are `memory_dim` wide; those that values are made of can be `value_dim` wide. `mix`,
-    `dot_product_attention` at first, is what looks at keys, and `rotate`, `apply_rotary` at first,
-    turns heads. `fused`, False at first, lets
-    self-attention make queries, keys and values by one product. `axes` are what the axes of query
-    heads and of key-value heads are called. With `has_sinks` each query head has a score of one
-    more key, whose value is zero. `cache_scales`, None at first, are
-    for caches of fewer bits; attention itself does not look at them. `dropout`, None at first, is
-    that of the softmax.
+    Queries and keys pass a norm before they turn if `head_norm` makes one, of the axis of heads and
+    its size. Calling the module is self-attention; `memory` and `attend` are attention over another
+    text, whose vectors are `memory_dim` wide; those that values are made of can be `value_dim`
+    wide. `mix`, `dot_product_attention` at first, is what looks at keys, and `rotate`,
+    `apply_rotary` at first, turns heads. `fused`, False at first, lets self-attention make queries,
+    keys and values by one product. `axes` are what the axes of query heads and of key-value heads
+    are called. With `has_sinks` each query head has a score of one more key, whose value is zero.
+    `cache_scales`, None at first, are for caches of fewer bits; attention itself does not look at
+    them. `dropout`, None at first, is that of the softmax.
     """
 
     mix: Attend
@@ -149,7 +150,7 @@ class Attention(nnx.Module):
         bias: bool = False,
         key_bias: bool | None = None,
         out_bias: bool = False,
-        head_norm: Callable[[], RMSNorm | LayerNorm] | None = None,
+        head_norm: Callable[[Mapping[str, int]], HeadNorm] | None = None,
         scale: float | None = None,
         softcap: float | None = None,
         has_sinks: bool = False,
@@ -192,8 +193,8 @@ class Attention(nnx.Module):
         if has_sinks:
             scores = stddev * jax.random.normal(rngs.params(), (num_heads,), param_dtype)
             self.sinks = nnx.data(nnx.Param(scores, axes=(axes[0],)))
-        self.query_norm = None if head_norm is None else head_norm()
-        self.key_norm = None if head_norm is None else head_norm()
+        self.query_norm = None if head_norm is None else head_norm(heads)
+        self.key_norm = None if head_norm is None else head_norm(kv_heads)
 
     def __call__(
         self,
@@ -223,18 +224,22 @@ class Attention(nnx.Module):
 
         Without a cache S = T; with one, x stands in slots start … start + T - 1.
         """
+        query, written = self._heads(x, turn)
+        if temperature is not None:
+            query = (query * temperature[..., None, None]).astype(query.dtype)
+        if cache is not None:
+            cache = cache.write(*written, start)
+            written = cache.read(written.values.dtype)
+        return self._mix(query, written, mask, bias), cache
+
+    def _heads(self, x: jax.Array, turn: Turn | None) -> tuple[jax.Array, KVCache]:
+        """Queries, keys and values of x [B, T, D] as they look at each other."""
         if self.fused:
             query, key, value = fused_linear(x, (self.query, self.key, self.value))
         else:
             query, key, value = self.query(x), self.key(x), self.value(x)
         query = self._prepare(query, self.query_norm, turn)
-        if temperature is not None:
-            query = (query * temperature[..., None, None]).astype(query.dtype)
-        written = KVCache(self._prepare(key, self.key_norm, turn), value)
-        if cache is not None:
-            cache = cache.write(*written, start)
-            written = cache.read(value.dtype)
-        return self._mix(query, written, mask, bias), cache
+        return query, KVCache(self._prepare(key, self.key_norm, turn), value)
 
     def memory(self, context: jax.Array, turn: Turn | None = None) -> KVCache:
         """Keys and values of context [B, S, memory_dim]."""
@@ -260,9 +265,7 @@ class Attention(nnx.Module):
         more = self._seen(query, beside, None, None)
         return self.output((seen + share * more).astype(seen.dtype))
 
-    def _prepare(
-        self, heads: jax.Array, norm: RMSNorm | LayerNorm | None, turn: Turn | None
-    ) -> jax.Array:
+    def _prepare(self, heads: jax.Array, norm: HeadNorm | None, turn: Turn | None) -> jax.Array:
         heads = heads if norm is None else norm(heads)
         return heads if turn is None else self.rotate(heads, turn)
 

@@ -55,12 +55,32 @@ class Experts:
     # puts out (Llama 4).
     gated_inputs: bool = False
     shared_dim: int | None = None  # width of one more expert, which every token visits
+    # DeepSeek's routers: scores are sigmoids instead of a softmax, `corrected` by a number of each
+    # expert while experts are chosen, and a token's experts are of the best of several groups, of
+    # which each counts by its best scores; the weights are multiplied by `factor`.
+    sigmoid: bool = False
+    corrected: bool = False
+    groups: int = 1
+    groups_per_token: int = 1
+    scores_of_group: int = 1
+    factor: float = 1.0
 
     def __post_init__(self) -> None:
         if not 0 < self.per_token <= self.count:
             raise ConfigError(
                 f"per_token={self.per_token} is out of range: choose from 1 to {self.count} "
                 "experts per token"
+            )
+        if self.count % self.groups or not 0 < self.groups_per_token <= self.groups:
+            raise ConfigError(
+                f"groups={self.groups} with groups_per_token={self.groups_per_token} do not suit "
+                f"{self.count} experts: groups must have as many experts each, and a token visits "
+                "at most all of them"
+            )
+        if self.groups_per_token * (self.count // self.groups) < self.per_token:
+            raise ConfigError(
+                f"per_token={self.per_token} is more than the experts of groups_per_token="
+                f"{self.groups_per_token} of groups={self.groups}"
             )
         if self.capacity_factor is not None and not self.capacity_factor > 0:
             raise ConfigError(
@@ -106,6 +126,7 @@ class MoE(nnx.Module, HasNarrow):
     axes: tuple[str, ...]
     router_charge: RouterCharge | None
     router_bias: nnx.Param[jax.Array] | None
+    router_correction: nnx.Param[jax.Array] | None
     shared: GatedMLP | None
     dropout: Dropout | None
 
@@ -144,6 +165,10 @@ class MoE(nnx.Module, HasNarrow):
         for name, axes in biases.items():
             bias = make_bias(axes, param_dtype) if experts.biases else None
             setattr(self, name, nnx.data(bias))
+        self.router_correction = nnx.data(None)
+        if experts.corrected:
+            zeros = jnp.zeros((experts.count,), param_dtype)
+            self.router_correction = nnx.data(nnx.Param(zeros, axes=("choice",)))
         for name in _EXPERTS:
             setattr(self, narrow_name(name), nnx.data(None))
         self.shared = nnx.data(None)
@@ -183,11 +208,19 @@ class MoE(nnx.Module, HasNarrow):
         if self.experts.gated_inputs:
             scores, chosen = jax.lax.top_k(logits.astype(jnp.float32), self.experts.per_token)
             return jax.nn.sigmoid(scores), chosen
-        probabilities = jax.nn.softmax(logits.astype(jnp.float32), axis=-1)
-        weights, chosen = jax.lax.top_k(probabilities, self.experts.per_token)
-        if self.experts.normalize:
+        experts, logits = self.experts, logits.astype(jnp.float32)
+        scores = jax.nn.sigmoid(logits) if experts.sigmoid else jax.nn.softmax(logits, axis=-1)
+        ranked = scores
+        if self.router_correction is not None:
+            ranked = ranked + jax.lax.stop_gradient(self.router_correction[...].astype(jnp.float32))
+        if experts.groups > 1:
+            ranked = _of_best_groups(ranked, experts)
+        weights, chosen = jax.lax.top_k(ranked, experts.per_token)
+        if self.router_correction is not None:
+            weights = jnp.take_along_axis(scores, chosen, axis=-1)
+        if experts.normalize:
             weights = weights / jnp.sum(weights, axis=-1, keepdims=True)
-        return weights, chosen
+        return (weights if experts.factor == 1 else weights * experts.factor), chosen
 
     def narrow_kernels(self) -> Mapping[str, tuple[int, bool]]:
         """Those of the experts."""
@@ -222,6 +255,15 @@ class MoE(nnx.Module, HasNarrow):
             return narrow.wide(None if kernels is None else kernels[...], dtype)
         assert kernels is not None
         return kernels[...].astype(dtype)
+
+
+def _of_best_groups(scores: jax.Array, experts: Experts) -> jax.Array:
+    """Scores [..., E], -inf for experts that are in none of a token's groups."""
+    grouped = scores.reshape(*scores.shape[:-1], experts.groups, -1)
+    best, _ = jax.lax.top_k(grouped, experts.scores_of_group)
+    _, groups = jax.lax.top_k(jnp.sum(best, axis=-1), experts.groups_per_token)
+    visited = jnp.any(groups[..., None] == jnp.arange(experts.groups), axis=-2)
+    return jnp.where(visited[..., None], grouped, -jnp.inf).reshape(scores.shape)
 
 
 def mix(

@@ -1,6 +1,6 @@
 """Normalisation layers. Statistics are always taken in FP32."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -82,6 +82,36 @@ class LayerNorm(nnx.Module):
         y = standardised(x, self.eps) * self.scale[...].astype(jnp.float32)
         if self.bias is not None:
             y = y + self.bias[...].astype(jnp.float32)
+        return y.astype(x.dtype)
+
+
+def rms_normalised_jointly(x: jax.Array, eps: float, *, share: float = 1.0) -> jax.Array:
+    """x / sqrt(mean(x²) / share + eps) over the last two axes, FP32: only `share` of the numbers
+    count, and the others are zeros."""
+    x32 = x.astype(jnp.float32)
+    mean = jnp.mean(x32 * x32, axis=(-2, -1), keepdims=True)
+    return x32 * jax.lax.rsqrt(mean / share + eps)
+
+
+class HeadsNorm(nnx.Module):
+    """y = normalise(x, eps) · scale of x [..., heads, head_dim], with a scale for each number of
+    every head. `normalise` is `standardised`, over each head, in Command R, and
+    `rms_normalised_jointly` in OLMo 2."""
+
+    def __init__(
+        self,
+        sizes: Mapping[str, int],
+        normalise: Callable[[jax.Array, float], jax.Array],
+        *,
+        eps: float,
+        param_dtype: DTypeLike,
+    ) -> None:
+        self.normalise, self.eps = normalise, eps
+        scale = jnp.ones(tuple(sizes.values()), param_dtype)
+        self.scale = nnx.Param(scale, axes=tuple(sizes))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        y = self.normalise(x, self.eps) * self.scale[...].astype(jnp.float32)
         return y.astype(x.dtype)
 
 

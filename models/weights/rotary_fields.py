@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from models.layers.rotary import Rotary
@@ -21,11 +22,7 @@ def read_rotary(
     `partial_rotary_factor` turn a part of a head. Raises ConfigError for a kind that is not
     supported or a number out of range.
     """
-    nothing = Fields({}, fields.where)
-    if parameters is None:
-        parameters = fields.object("rope_scaling", None)
-        if parameters is None or not parameters.values:
-            parameters = fields.object("rope_parameters", nothing)
+    parameters = parameters or rotary_parameters(fields)
     kind = parameters.text("rope_type", parameters.text("type", "default"))
     kind = OTHER_NAMES.get(kind, kind)
     if kind not in _READERS:
@@ -42,6 +39,21 @@ def read_rotary(
         fraction=fraction,
         **_READERS[kind](fields, parameters),
     )
+
+
+def rotary_parameters(fields: Fields) -> Fields:
+    """What a config.json says of its rotary positions; see `read_rotary`."""
+    parameters = fields.object("rope_scaling", None)
+    if parameters is None or not parameters.values:
+        return fields.object("rope_parameters", Fields({}, fields.where))
+    return parameters
+
+
+def score_factor(fields: Fields) -> float:
+    """What the scores of attention are multiplied by besides, as DeepSeek's yarn has it."""
+    parameters = rotary_parameters(fields)
+    scale = parameters.number("mscale_all_dim", 0.0)
+    return _yarn_temperature(parameters.number("factor", 1.0), scale) ** 2 if scale else 1.0
 
 
 def read_rotaries(
@@ -82,15 +94,16 @@ def _llama3(fields: Fields, parameters: Fields) -> dict[str, Any]:
     }
 
 
+def _yarn_temperature(factor: float, scale: float) -> float:
+    return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0
+
+
 def _yarn(fields: Fields, parameters: Fields) -> dict[str, Any]:
     original = _original_length(fields, parameters)
     factor = parameters.positive_number(
         "factor", fields.integer("max_position_embeddings") / original
     )
-
-    def temperature(scale: float) -> float:
-        return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0
-
+    temperature = partial(_yarn_temperature, factor)
     scale = parameters.number("mscale", 0.0)
     all_dim = parameters.number("mscale_all_dim", 0.0)
     inferred = temperature(scale) / temperature(all_dim) if scale and all_dim else temperature(1.0)

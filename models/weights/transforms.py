@@ -147,43 +147,67 @@ class Fused:
 
 @dataclass(frozen=True)
 class FusedByHeads:
-    """One tensor [heads · parts · head_dim, *in] that holds several parameters [*in, heads,
-    head_dim], each head's one after another: queries, keys and values of GPT-NeoX."""
+    """One tensor [key_heads · width, *in] that holds several parameters [*in, heads, head_dim]: for
+    each key head, of which the last parameter has one, its heads of the first parameter, then of
+    the others. So lie queries, keys and values of GPT-NeoX and Falcon, and keys and values of
+    DeepSeek."""
 
     def stored_shapes(self, shapes: Sequence[Shape]) -> list[Shape]:
-        *rest, heads, head_dim = shapes[0]
-        return [(heads * len(shapes) * head_dim, *rest)]
+        return [(sum(prod(shape[-2:]) for shape in shapes), *shapes[0][:-2])]
 
     def split(self, tensors: Sequence[np.ndarray], shapes: Sequence[Shape]) -> list[np.ndarray]:
-        *rest, heads, head_dim = shapes[0]
-        by_heads = tensors[0].reshape(heads, len(shapes), head_dim, *rest)
-        return [np.moveaxis(by_heads[:, i], (0, 1), (-2, -1)) for i in range(len(shapes))]
+        rest, key_heads = shapes[0][:-2], shapes[-1][-2]
+        widths = [prod(shape[-2:]) // key_heads for shape in shapes]
+        by_heads = tensors[0].reshape(key_heads, sum(widths), *rest)
+        parts = np.split(by_heads, np.cumsum(widths)[:-1], axis=1)
+        return [
+            np.moveaxis(part.reshape(*shape[-2:], *rest), (0, 1), (-2, -1))
+            for part, shape in zip(parts, shapes, strict=True)
+        ]
 
     def join(self, parameters: Sequence[np.ndarray]) -> list[np.ndarray]:
         parts = [np.moveaxis(parameter, (-2, -1), (0, 1)) for parameter in parameters]
-        (stored,) = self.stored_shapes([parameter.shape for parameter in parameters])
-        return [np.stack(parts, axis=1).reshape(stored)]
+        key_heads, rest = len(parts[-1]), parts[0].shape[2:]
+        by_heads = [part.reshape(key_heads, -1, *rest) for part in parts]
+        return [np.concatenate(by_heads, axis=1).reshape(-1, *rest)]
 
 
 @dataclass(frozen=True)
-class Interleaved:
-    """One tensor whose heads have the two numbers of a rotary pair side by side; the parameter's
-    have all first numbers, then all second ones. `part` says how it lies otherwise."""
+class Turned:
+    """One tensor whose heads turn by other numbers than the parameter's, of which those that turn
+    are the first `width` (all: None), the first number of every pair before the second ones. In the
+    tensor they begin at `begin`, and where `alternates`, the two of a pair stand side by side.
+    `part` says how it lies otherwise. Unless all turn, the parameter is a copy."""
 
     part: Transform
+    width: int | None = None
+    begin: int = 0
+    alternates: bool = True
 
     def stored_shapes(self, shapes: Sequence[Shape]) -> list[Shape]:
         return self.part.stored_shapes(shapes)
 
     def split(self, tensors: Sequence[np.ndarray], shapes: Sequence[Shape]) -> list[np.ndarray]:
-        (pairs,) = self.part.split(tensors, shapes)
-        *rest, width = pairs.shape
-        return [pairs.reshape(*rest, width // 2, 2).swapaxes(-1, -2).reshape(shapes[0])]
+        (heads,) = self.part.split(tensors, shapes)
+        if self.width is None:
+            return [self._paired(heads, (-1, 2))]
+        before, turned, behind = np.split(heads, [self.begin, self.begin + self.width], axis=-1)
+        return [np.concatenate([self._paired(turned, (-1, 2)), before, behind], axis=-1)]
 
     def join(self, parameters: Sequence[np.ndarray]) -> list[np.ndarray]:
-        *rest, width = parameters[0].shape
-        halves = parameters[0].reshape(*rest, 2, width // 2)
-        return self.part.join([halves.swapaxes(-1, -2).reshape(*rest, width)])
+        if self.width is None:
+            return self.part.join([self._paired(parameters[0], (2, -1))])
+        cuts = [self.width, self.width + self.begin]
+        turned, before, behind = np.split(parameters[0], cuts, axis=-1)
+        return self.part.join(
+            [np.concatenate([before, self._paired(turned, (2, -1)), behind], axis=-1)]
+        )
+
+    def _paired(self, turned: np.ndarray, sizes: tuple[int, int]) -> np.ndarray:
+        """With the axes of pairs and of their numbers swapped, which have these sizes."""
+        if not self.alternates:
+            return turned
+        return turned.reshape(*turned.shape[:-1], *sizes).swapaxes(-1, -2).reshape(turned.shape)
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,21 @@ NAMES = (
     "GPT2LMHeadModel scores by layer",
     "GPTNeoXForCausalLM",
     "PhiForCausalLM norms of heads",
+    "GemmaForCausalLM",
+    "Gemma2ForCausalLM",
+    "Olmo2ForCausalLM",
+    "CohereForCausalLM norms of heads",
+    "Cohere2ForCausalLM",
+    "GlmForCausalLM",
+    "Glm4ForCausalLM",
+    "SeedOssForCausalLM biases",
+    "InternLM3ForCausalLM",
+    "Starcoder2ForCausalLM sliding window",
+    "FalconForCausalLM 40B",
+    "GraniteMoeForCausalLM",
+    "DeepseekV2ForCausalLM groups, queries of the stream",
+    "DeepseekV3ForCausalLM",
+    "MiniCPM3ForCausalLM",
 )
 CASES = {case.name: case for case in DECODERS}
 LENGTH = 20

@@ -54,7 +54,38 @@ GPT2 = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+FALCON = {
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "ffn_hidden_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_kv_heads": 2,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 NEOX = {key: value for key, value in DECODER.items() if key != "num_key_value_heads"}
+
+LATENT = {
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 12,
+    "q_lora_rank": 16,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 8,
+}
+DEEPSEEK = LATENT | {
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 16,
+    "n_shared_experts": 2,
+    "n_group": 4,
+    "topk_group": 2,
+    "first_k_dense_replace": 1,
+    "routed_scaling_factor": 1.5,
+}
 
 
 def _decoder(architecture: str, variant: str = "", length: int = 12, **changes: Any) -> Case:
@@ -132,6 +163,69 @@ DECODERS = (
             "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
         },
     ),
+    _decoder("GemmaForCausalLM", head_dim=16),
+    _decoder(
+        "Gemma2ForCausalLM",
+        head_dim=16,
+        sliding_window=4,
+        query_pre_attn_scalar=12,
+        attn_logit_softcapping=1.5,
+        final_logit_softcapping=2.0,
+    ),
+    _decoder("Olmo2ForCausalLM"),
+    _decoder("Olmo2ForCausalLM", "biases, yarn", attention_bias=True, rope_parameters=YARN),
+    _decoder("CohereForCausalLM", logit_scale=0.5),
+    _decoder("CohereForCausalLM", "norms of heads", use_qk_norm=True, attention_bias=True),
+    _decoder(
+        "Cohere2ForCausalLM",
+        sliding_window=4,
+        layer_types=["sliding_attention", "full_attention"],
+    ),
+    _decoder("GlmForCausalLM", head_dim=8),
+    _decoder("Glm4ForCausalLM", head_dim=12),
+    _decoder("SeedOssForCausalLM", head_dim=8),
+    _decoder("SeedOssForCausalLM", "biases", head_dim=8, attention_out_bias=True, mlp_bias=True),
+    _decoder("InternLM3ForCausalLM", head_dim=16, qkv_bias=True, bias=True),
+    _decoder("Starcoder2ForCausalLM"),
+    _decoder("Starcoder2ForCausalLM", "sliding window", sliding_window=5, use_bias=False),
+    Case("FalconForCausalLM", "7B", FALCON, unsharded_only="one head of keys"),
+    Case("FalconForCausalLM", "40B", FALCON | {"new_decoder_architecture": True}),
+    Case(
+        "FalconForCausalLM",
+        "11B",
+        FALCON | {"new_decoder_architecture": True, "num_ln_in_parallel_attn": 1},
+    ),
+    Case(
+        "FalconForCausalLM",
+        "sequential, biases",
+        FALCON | {"parallel_attn": False, "multi_query": False, "bias": True, "num_kv_heads": 4},
+    ),
+    _decoder(
+        "GraniteMoeForCausalLM",
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        embedding_multiplier=6.0,
+        attention_multiplier=0.3,
+        residual_multiplier=0.4,
+        logits_scaling=3.0,
+    ),
+    _decoder("DeepseekV2ForCausalLM", **DEEPSEEK),
+    _decoder(
+        "DeepseekV2ForCausalLM",
+        "groups, queries of the stream",
+        **DEEPSEEK | {"q_lora_rank": None, "v_head_dim": 6, "norm_topk_prob": False},
+        topk_method="group_limited_greedy",
+        attention_bias=True,
+    ),
+    _decoder("DeepseekV3ForCausalLM", **DEEPSEEK),
+    _decoder(
+        "DeepseekV3ForCausalLM",
+        "yarn",
+        **DEEPSEEK,
+        norm_topk_prob=False,
+        rope_parameters=YARN | {"mscale": 0.7, "mscale_all_dim": 1.0},
+    ),
+    _decoder("MiniCPM3ForCausalLM", **LATENT, scale_emb=3, dim_model_base=16),
     _decoder("MixtralForCausalLM", num_local_experts=4, num_experts_per_tok=2),
     _decoder("MixtralForCausalLM", "sliding window", num_local_experts=4, sliding_window=5),
     _decoder(
@@ -216,6 +310,18 @@ CLASSIFIERS = tuple(
         ("Qwen3", DECODER | {"head_dim": 16}, _HEADS),
         ("SmolLM3", DECODER, _HEADS),
         ("Granite", DECODER, _HEADS[:1]),
+        *(
+            (family, DECODER | {"head_dim": 8}, _HEADS)
+            for family in ("Starcoder2", "Glm", "Glm4", "SeedOss")
+        ),
+        *((family, DECODER | {"head_dim": 16}, _HEADS) for family in ("Gemma", "Gemma2")),
+        ("Falcon", FALCON | {"new_decoder_architecture": True}, _HEADS),
+        ("DeepseekV2", DECODER | DEEPSEEK, _HEADS[:2]),
+        ("DeepseekV3", DECODER | DEEPSEEK, _HEADS),
+        ("MiniCPM3", DECODER | LATENT, _HEADS[:2]),
+        ("Olmo2", DECODER, _HEADS[:2]),
+        *((family, DECODER, _HEADS[:1]) for family in ("Cohere", "Cohere2")),
+        ("GraniteMoe", DECODER | _EXPERTS, _HEADS[:1]),
         ("Gemma3Text", DECODER | {"head_dim": 16}, _HEADS[:2]),
         ("Mixtral", DECODER | _EXPERTS, _HEADS),
         (

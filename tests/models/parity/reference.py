@@ -67,7 +67,10 @@ def make_reference(case: Case, task: str, directory: Path) -> Reference:
 def make_model(case: Case) -> Any:
     """The model with random weights, FP32."""
     architecture = getattr(transformers, case.architecture, None)
-    if architecture is None:
+    config_class = getattr(transformers, f"{case.architecture.split('For')[0]}Config", None)
+    if architecture is None and config_class is not None:  # which another class runs
+        model = transformers.AutoModelForCausalLM.from_config(config_class(**case.config))
+    elif architecture is None:
         model = getattr(diffusers, case.architecture)(**case.config)
     else:
         model = architecture(architecture.config_class(**case.config))
@@ -102,8 +105,8 @@ def _keeping(shape: torch.Size) -> float:
 
 
 def statistics(model: Any) -> dict[str, torch.Tensor]:
-    """Running statistics of batch norms, which no gradient reaches."""
-    names = ("running_mean", "running_var")
+    """Running statistics of batch norms and of routers, which no gradient reaches."""
+    names = ("running_mean", "running_var", "e_score_correction_bias")
     return {name: value for name, value in model.named_buffers() if name.endswith(names)}
 
 
