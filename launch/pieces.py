@@ -14,9 +14,12 @@ from tokenizers.models import BPE, Unigram
 from tokenizers.processors import TemplateProcessing
 
 from launch.data.extras import library
-from launch.words import Settings, token_of
+from launch.words import VOCABULARY_FILE, Settings, read_object, token_of
 
-PIECE_FILES = ("tokenizer.model", "spiece.model", "spm.model", "sentencepiece.bpe.model")
+PIECE_FILES = (
+    *("tokenizer.model", "spiece.model", "spm.model", "sentencepiece.bpe.model"),
+    *("source.spm", "target.spm"),
+)
 
 Pieces = Sequence[tuple[str, float]]  # each with its score, by number
 _SPACE = "▁"
@@ -35,6 +38,8 @@ def read_pieces(file: Path, name: str, settings: Settings) -> tokenizers.Tokeniz
     model.ParseFromString(file.read_bytes())
     if not model.pieces:
         raise ValueError(f"{file.name} holds no pieces")
+    if name == PAIR:
+        return _marian(model, settings, read_object(file.parent / VOCABULARY_FILE))
     return CLASSES[name](model, settings)
 
 
@@ -144,6 +149,32 @@ def _deberta_v2(model: Any, settings: Settings) -> tokenizers.Tokenizer:
     tokenizer.add_special_tokens([AddedToken(mask, normalized=False)])
     return _with_marks(tokenizer, model, _Marks([begin], [end], [end], second_type=1), [pad])
 
+
+def _marian(model: Any, settings: Settings, vocabulary: Mapping[str, int]) -> tokenizers.Tokenizer:
+    """The pieces of sources, with the numbers that vocab.json gives them and those of targets."""
+    if settings.get("separate_vocabs", False):
+        raise ValueError("source and target must have a common vocabulary")
+    scores = dict(_scored(model))
+    pieces = [(name, scores.get(name, _OF_TARGETS)) for name, _ in _by_number(vocabulary)]
+    tokenizer = _unigram(model, pieces, token_of(settings, "unk_token", "<unk>"))
+    # A code of the language to translate to stands in front of a text.
+    codes = [name for name in vocabulary if name.startswith(">>") and name.endswith("<<")]
+    tokenizer.add_special_tokens([AddedToken(code, normalized=False) for code in codes])
+    end = token_of(settings, "eos_token", "</s>")
+    pad = token_of(settings, "pad_token", "<pad>")
+    return _with_marks(tokenizer, model, _Marks([], [end], []), [pad])
+
+
+def _by_number(vocabulary: Mapping[str, int]) -> Sequence[tuple[str, int]]:
+    ordered = sorted(vocabulary.items(), key=lambda item: item[1])
+    if [number for _, number in ordered] != list(range(len(ordered))):
+        raise ValueError(f"{VOCABULARY_FILE} does not number its pieces from 0 on")
+    return ordered
+
+
+_OF_TARGETS = -1e6  # score of pieces that sources have no use for
+PAIR = "MarianTokenizer"
+"""The class with pieces of its own for sources and for targets."""
 
 Make = Callable[[Any, Settings], tokenizers.Tokenizer]
 CLASSES: Mapping[str, Make] = {

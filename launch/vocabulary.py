@@ -8,7 +8,7 @@ import tokenizers
 from tokenizers import AddedToken
 
 from launch.errors import DataError
-from launch.pieces import CLASSES, PIECE_FILES, read_pieces
+from launch.pieces import CLASSES, PAIR, PIECE_FILES, read_pieces
 from launch.words import (
     BYTE_PAIRS,
     LIST_FILE,
@@ -52,7 +52,8 @@ _CLASSES: Mapping[str, str] = {
     "deberta": "DebertaTokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
     "esm": "EsmTokenizer",
-    "gemma3_text": "GemmaTokenizer",
+    **dict.fromkeys(("gemma", "gemma2", "gemma3_text"), "GemmaTokenizer"),
+    "marian": PAIR,
     "mpnet": "MPNetTokenizer",
     "whisper": "WhisperTokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
@@ -85,8 +86,8 @@ def read_vocabulary(directory: Path, otherwise: str | None = None) -> tokenizers
             f"{directory} holds the tokenizer files {', '.join(there)} ({name}), but no "
             f"tokenizer.json. {VOCABULARY_FILE} with {MERGES_FILE} is supported for "
             f"{', '.join(BYTE_PAIRS)}, {LIST_FILE} for {', '.join(WORD_LISTS)}, and SentencePiece "
-            f"files for {', '.join(CLASSES)}. For others, write tokenizer.json with transformers: "
-            "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)."
+            f"files for {', '.join((*CLASSES, PAIR))}. For others, write tokenizer.json with "
+            "transformers: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)."
         )
     return tokenizer
 
@@ -103,7 +104,7 @@ def _make_tokenizer(
 ) -> tokenizers.Tokenizer | None:
     """The tokenizer of a class; None if the files that are there are of others."""
     pieces = [directory / file for file in there if file in PIECE_FILES]
-    if pieces and name in CLASSES:
+    if pieces and name in (*CLASSES, PAIR):
         return read_pieces(pieces[0], name, settings)
     if {VOCABULARY_FILE, MERGES_FILE} <= set(there) and name in BYTE_PAIRS:
         return BYTE_PAIRS[name](directory, settings)

@@ -50,6 +50,14 @@ def _classes(model: Any, texts: Texts, sentence: SentenceHead, has_types: bool) 
     return _outputs(model, texts, has_types)["logits"]
 
 
+def _word_scores(model: Any, texts: Texts, sentence: SentenceHead, has_types: bool) -> jax.Array:
+    return sentence(_outputs(model, texts, has_types)["logits"], texts.real)
+
+
+def _common_vectors(model: Any, texts: Texts, sentence: SentenceHead, has_types: bool) -> jax.Array:
+    return sentence(model.encode(texts.tokens).pooled, texts.real)
+
+
 def _outputs(model: Any, texts: Texts, has_types: bool) -> Mapping[str, jax.Array]:
     types = {"types": texts.types} if has_types else {}
     outputs: Mapping[str, jax.Array] = model(texts.tokens, real=texts.real, **types)
@@ -70,6 +78,12 @@ HEADS: Mapping[str, TaskHead] = {
     "text-generation": TaskHead(_decoder_vectors, pooling=LAST),
     "text-classification": TaskHead(_classes, classifies=True),
 }
+
+
+WORDS = TaskHead(_word_scores)
+"""The head of a model that fills masks: how much each word of its vocabulary counts."""
+COMMON = TaskHead(_common_vectors)
+"""The head of a model with towers for texts and images: vectors in their common space."""
 
 
 def task_head(model: Pretrained) -> TaskHead:

@@ -1,4 +1,4 @@
-"""Dimensions and constants of BART."""
+"""Dimensions and constants of BART and Marian."""
 
 from dataclasses import dataclass
 
@@ -16,3 +16,6 @@ class BartConfig(EncoderDecoderConfig):
     start_token: int = setting("decoder_start_token_id", default=2)
     max_seq_len: int = setting("max_position_embeddings", default=1024)
     scale_embedding: bool = setting("scale_embedding", default=False)
+    learned_positions: bool = True  # else sines and cosines
+    embedding_norm: bool = True  # of the first block's input
+    logits_bias: bool = False  # which nothing trains

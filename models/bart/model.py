@@ -1,4 +1,5 @@
-"""BART (Lewis et al., 2020): an encoder and a decoder of post-norm blocks, with learnt positions.
+"""BART (Lewis et al., 2020): an encoder and a decoder of post-norm blocks, with learnt positions;
+and Marian (Junczys-Dowmunt et al., 2018), whose positions are sines and cosines.
 
 Axis names: B texts, S source tokens, T target tokens, K cache slots, D model width, V vocabulary.
 """
@@ -16,6 +17,7 @@ from models.layers.embedding import check_length
 from models.layers.encoder_decoder import Slots, Source, TextToText, run_blocks
 from models.layers.factory import LayerFactory
 from models.layers.masks import padding_mask
+from models.layers.rotary import Rotary, turn
 from models.layers.source_block import SourceBlock
 
 POSITION_OFFSET = 2
@@ -27,18 +29,27 @@ class Stack(nnx.Module):
 
     def __init__(self, config: BartConfig, *, is_decoder: bool, rngs: nnx.Rngs) -> None:
         count = config.num_decoder_layers if is_decoder else config.num_layers
-        make, length = LayerFactory.of(config, rngs), config.max_seq_len + POSITION_OFFSET
-        self.position = make.embedding(length, config.dim, "positions")
+        make, self.longest = LayerFactory.of(config, rngs), config.max_seq_len
+        self.position = (
+            make.embedding(self.longest + POSITION_OFFSET, config.dim, "positions")
+            if config.learned_positions
+            else None
+        )
         shape = config.block(is_decoder=is_decoder)
-        self.embedding_norm = shape.norm()
+        self.embedding_norm = shape.norm() if config.embedding_norm else None
         self.blocks = nnx.List(
             [SourceBlock(shape, is_decoder=is_decoder, rngs=rngs) for _ in range(count)]
         )
 
     def begin(self, x: jax.Array, places: jax.Array) -> jax.Array:
         """Vectors of tokens [B, T, D] at places [T] or [B, T] -> what the first block gets."""
-        places = jnp.clip(places, 0, self.position.table.shape[0] - 1 - POSITION_OFFSET)
-        return self.embedding_norm(x + self.position(places + POSITION_OFFSET, x.dtype))
+        places = jnp.clip(places, 0, self.longest - 1)
+        if self.position is None:
+            cos, sin = turn(places, x.shape[-1], Rotary())
+            x = x + jnp.concatenate([sin, cos], axis=-1).astype(x.dtype)
+        else:
+            x = x + self.position(places + POSITION_OFFSET, x.dtype)
+        return x if self.embedding_norm is None else self.embedding_norm(x)
 
 
 class Bart(nnx.Module, TextToText):
@@ -49,6 +60,7 @@ class Bart(nnx.Module, TextToText):
         # Not split: BART has 50,265 tokens, which few meshes divide.
         make = LayerFactory.of(config, rngs)
         self.embedding = make.embedding(config.vocab_size, config.dim, "tokens")
+        self.head_bias = make.constant(tokens=config.vocab_size) if config.logits_bias else None
         self.encoder = Stack(config, is_decoder=False, rngs=rngs)
         self.decoder = Stack(config, is_decoder=True, rngs=rngs)
 
@@ -83,4 +95,7 @@ class Bart(nnx.Module, TextToText):
 
     def logits(self, x: jax.Array) -> jax.Array:
         """See `EncoderDecoder`."""
-        return self.embedding.logits(x)
+        logits = self.embedding.logits(x)
+        if self.head_bias is None:
+            return logits
+        return logits + jax.lax.stop_gradient(self.head_bias[...].astype(jnp.float32))

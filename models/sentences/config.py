@@ -4,7 +4,7 @@ Layout: sbert.net, "Creating Custom Models": modules.json lists modules and thei
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from models.weights.fields import CONFIG_FILE, Fields, read_fields
 MODULES_FILE = "modules.json"
 TEXT_FILE = "sentence_bert_config.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
+ROUTER_FILE = "router_config.json"
 TOKENIZER_SETTINGS = "tokenizer_config.json"
 
 CLS, MAX, MEAN, MEAN_SQRT = "cls", "max", "mean", "mean_sqrt_len_tokens"
@@ -66,19 +67,42 @@ class Normalise:
     """Scales a vector to length 1."""
 
 
-Module = Pool | Dense | Normalise
+@dataclass(frozen=True)
+class Splade:
+    """Scores [T, V] of words at each token -> [V], log(1 + max(score, 0)) of the highest or of the
+    sum (Formal et al., "SPLADE", 2021)."""
+
+    adds: bool = False  # up those of all tokens; else the highest counts
+    twice: bool = False  # the logarithm is taken of its own result
+
+
+Module = Pool | Dense | Normalise | Splade
+
+TRANSFORMER, CLIP, STATIC, ROUTER = "Transformer", "CLIPModel", "StaticEmbedding", "Router"
+_SOURCES: Mapping[str, str] = {"MLMTransformer": TRANSFORMER, TRANSFORMER: TRANSFORMER, CLIP: CLIP}
+"""Modules that read texts by a model of transformers, by their class -> which kind they are."""
 
 
 @dataclass(frozen=True)
 class SentenceConfig:
     """What a directory says of the vectors of its texts."""
 
-    modules: tuple[Module, ...]  # after the transformer, in order
+    modules: tuple[Module, ...]  # after the one that reads texts, in order
     longest: int | None = None  # text, in tokens; None = the model's context
     lower: bool = False  # texts are brought to lower case
     prompts: Mapping[str, str] = field(default_factory=dict)  # name -> what stands before a text
     default_prompt: str | None = None  # name of that of all texts
     similarity: str = "cosine"  # how near vectors are to each other
+    width: int | None = None  # of vectors, the rest of which is cut off
+    source: str = TRANSFORMER  # what reads texts: TRANSFORMER, CLIP or STATIC
+    folder: str = ""  # of its files
+    # Where texts of several kinds are read by models of their own: those, by the kind's name.
+    routes: Mapping[str, "SentenceConfig"] = field(default_factory=dict)
+
+    @property
+    def makes_words(self) -> bool:
+        """Whether a vector has a number for each word of the vocabulary."""
+        return any(isinstance(module, Splade) for module in self.modules)
 
 
 def is_sentence_directory(directory: Path) -> bool:
@@ -88,9 +112,7 @@ def is_sentence_directory(directory: Path) -> bool:
 
 def transformer_folder(directory: Path) -> Path:
     """Where the model of a directory of texts is. Raises ConfigError."""
-    if not is_sentence_directory(directory):
-        return directory
-    return directory / _folder(directory, _listed(directory)[0])
+    return directory / read_sentence_config(directory, MEAN).folder
 
 
 def read_sentence_config(directory: Path, default: str) -> SentenceConfig:
@@ -100,25 +122,85 @@ def read_sentence_config(directory: Path, default: str) -> SentenceConfig:
     """
     if not is_sentence_directory(directory):
         return SentenceConfig((Pool((default,)), Normalise()))
-    first, *others = _listed(directory)
-    if _kind(first) != "Transformer":
-        raise _unknown(directory, first)
-    folder = transformer_folder(directory)
-    text, tokenizer = (_optional(folder / name) for name in (TEXT_FILE, TOKENIZER_SETTINGS))
     settings = _optional(directory / SETTINGS_FILE)
     prompts = settings.object("prompts", None)
+    is_sparse = settings.text("model_type", "") == "SparseEncoder"
+    common = {
+        "prompts": {} if prompts is None else {name: prompts.text(name) for name in prompts.values},
+        "default_prompt": settings.text("default_prompt_name", None),
+        "similarity": settings.text("similarity_fn_name", "dot" if is_sparse else "cosine"),
+        "width": settings.positive("truncate_dim", None),
+    }
+    first, *others = _listed(directory)
+    if _kind(first) != ROUTER:
+        return _chain(directory, first, others, common)
+    fields = read_fields(directory / _folder(directory, first) / ROUTER_FILE)
+    types, structure = fields.object("types"), fields.object("structure")
+    parameters = fields.object("parameters", Fields({}, fields.where))
+    routes = {}
+    for name in structure.values:
+        parts = [{"type": types.text(part), "path": part} for part in structure.texts(name)]
+        if not parts:
+            raise structure.fail(name, "a route needs modules")
+        routes[name] = _chain(directory, parts[0], [*parts[1:], *others], common)
+    default = parameters.text("default_route", next(iter(routes), ""))
+    if default not in routes:
+        raise parameters.fail("default_route", f"choose one of {', '.join(routes)}")
+    return replace(routes[default], routes=routes)
+
+
+def _chain(
+    directory: Path,
+    first: Mapping[str, Any],
+    others: Sequence[Mapping[str, Any]],
+    common: Mapping[str, Any],
+) -> SentenceConfig:
+    """A module that reads texts, and those behind it."""
+    folder = _folder(directory, first)
+    modules = tuple(module for entry in others for module in _module(directory, entry))
+    if _kind(first) == STATIC:
+        modules = (Pool((MEAN,)), *modules)
+        return SentenceConfig(modules, **common, source=STATIC, folder=folder)
+    if _kind(first) not in _SOURCES:
+        raise _unknown(directory, first)
+    files = directory / folder
+    text, tokenizer = (_optional(files / name) for name in (TEXT_FILE, TOKENIZER_SETTINGS))
     longest = [
         text.positive("max_seq_length", None),
         tokenizer.positive_number("model_max_length", None),
     ]
     return SentenceConfig(
-        tuple(module for entry in others for module in _module(directory, entry)),
+        modules,
         min((int(limit) for limit in longest if limit is not None), default=None),
         text.flag("do_lower_case", False),
-        {} if prompts is None else {name: prompts.text(name) for name in prompts.values},
-        settings.text("default_prompt_name", None),
-        settings.text("similarity_fn_name", "cosine"),
+        **common,
+        source=_SOURCES[_kind(first)],
+        folder=folder,
     )
+
+
+def read_scoring(directory: Path) -> tuple[SentenceConfig, str | None]:
+    """What a cross-encoder's files say: where its model is, and the activation behind its logits, a
+    name of `models.layers.activations`; None = the usual one. Raises ConfigError."""
+    config = SentenceConfig(())
+    if is_sentence_directory(directory):
+        config = read_sentence_config(directory, MEAN)
+    older = read_fields(directory / config.folder).object("sentence_transformers", None)
+    fields = _optional(directory / SETTINGS_FILE)
+    if "activation_fn" not in fields and older is not None:
+        fields = older
+    return config, _activation(fields, "activation_fn", None)
+
+
+def _activation(fields: Fields, name: str, otherwise: str | None) -> str | None:
+    """A class of torch.nn by our name for it."""
+    path = fields.text(name, otherwise)
+    if path is None:
+        return None
+    act = path.rpartition(".")[2]
+    if act not in _ACTIVATIONS:
+        raise fields.fail(name, f"choose one of {', '.join(_ACTIVATIONS)}")
+    return _ACTIVATIONS[act]
 
 
 def with_pooling(config: SentenceConfig, mode: str) -> SentenceConfig:
@@ -156,9 +238,11 @@ def _module(directory: Path, entry: Mapping[str, Any]) -> list[Module]:
     folder, kind = _folder(directory, entry), _kind(entry)
     if kind == "Dropout":
         return []
-    if kind not in ("Pooling", "Dense", "Normalize"):
+    if kind not in ("Pooling", "Dense", "Normalize", "SpladePooling"):
         raise _unknown(directory, entry)
     fields = _optional(directory / folder / CONFIG_FILE)
+    if kind == "SpladePooling":
+        return [_splade(fields)]
     for name in ("module_input_name", "module_output_name"):
         fields.refuse(name, "sentence_embedding", why="only sentence embeddings are supported")
     if kind == "Normalize":
@@ -179,17 +263,24 @@ def _pool(fields: Fields) -> Pool:
     return Pool(tuple(modes))
 
 
+def _splade(fields: Fields) -> Splade:
+    fields.refuse("pooling_strategy", "max", "sum", why="choose max or sum")
+    fields.refuse("activation_function", "relu", "log1p_relu", why="choose relu or log1p_relu")
+    return Splade(
+        adds=fields.text("pooling_strategy", "max") == "sum",
+        twice=fields.text("activation_function", "relu") == "log1p_relu",
+    )
+
+
 def _dense(fields: Fields, folder: str) -> Dense:
     fields.refuse("use_residual", False, why="residual connections are not supported")
-    act = fields.text("activation_function", _TANH).rpartition(".")[2]
-    if act not in _ACTIVATIONS:
-        raise fields.fail("activation_function", f"choose one of {', '.join(_ACTIVATIONS)}")
+    act = _activation(fields, "activation_function", _TANH)
     return Dense(
         folder,
         fields.positive("in_features"),
         fields.positive("out_features"),
         fields.flag("bias", True),
-        _ACTIVATIONS[act],
+        act or "linear",
     )
 
 
@@ -200,5 +291,6 @@ def _optional(file: Path) -> Fields:
 def _unknown(directory: Path, entry: Mapping[str, Any]) -> ConfigError:
     return ConfigError(
         f"{directory / MODULES_FILE} has a module {_kind(entry)!r} where it is not supported: the "
-        "first must be Transformer, and the others Pooling, Dense, Normalize or Dropout"
+        "first must be Transformer, CLIPModel, StaticEmbedding or Router, and the others Pooling, "
+        "SpladePooling, Dense, Normalize or Dropout"
     )

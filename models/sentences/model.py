@@ -16,8 +16,8 @@ from models.draws import Draws
 from models.layers.activations import activation
 from models.layers.factory import LayerFactory
 from models.parameters import Parameters, axis_names_of, split_abstract
-from models.sentences.config import Dense, Module, Pool
-from models.sentences.pooling import POOL
+from models.sentences.config import Dense, Module, Pool, Splade
+from models.sentences.pooling import POOL, of_words
 from models.sharding import parameter_shardings
 from models.weights.directory import open_tensors
 from models.weights.load import load_parameters
@@ -48,6 +48,8 @@ class SentenceHead(nnx.Module):
                 x = jnp.concatenate([POOL[mode](x, real) for mode in module.modes], axis=-1)
             elif isinstance(module, Dense):
                 x = activation(module.act)(next(dense)(x))
+            elif isinstance(module, Splade):
+                x = of_words(x, real, adds=module.adds, twice=module.twice)
             else:
                 x = x / jnp.maximum(jnp.linalg.norm(x, axis=-1, keepdims=True), 1e-12)
         return x

@@ -54,3 +54,10 @@ POOL: Mapping[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
     LAST: _last,
 }
 """Pooling -> vectors [R, D] of those of tokens [R, T, D] and of what is no padding [R, T]."""
+
+
+def of_words(x: jax.Array, real: jax.Array, *, adds: bool, twice: bool) -> jax.Array:
+    """How much each word counts [R, V] by its scores at tokens x [R, T, V]; see `Splade`."""
+    scores = jnp.log1p(jnp.maximum(x, 0) * real[..., None])
+    scores = jnp.log1p(scores) if twice else scores
+    return jnp.sum(scores, axis=1) if adds else jnp.max(scores, axis=1)

@@ -11,7 +11,6 @@ from models.settings import FINITE, TOKENS, Range
 from models.weights.fields import GENERATION_FILE, Fields, read_fields
 
 NEUTRAL: Mapping[str, Any] = {
-    "bad_words_ids": [],
     "constraints": [],
     "diversity_penalty": 0,
     "dola_layers": None,
@@ -90,7 +89,7 @@ class GenerationFields(NamedTuple):
                 min_new_tokens=fields.integer("min_new_tokens", shortest),
                 forced_first=first if start else None,
                 forced_last=_tokens(fields, "forced_eos_token_id"),
-                suppressed=_tokens(fields, "suppress_tokens"),
+                suppressed=(*_tokens(fields, "suppress_tokens"), *_bad_words(fields)),
                 first_suppressed=_tokens(fields, "begin_suppress_tokens"),
                 presence_penalty=_finite(fields, "presence_penalty", 0.0),
                 frequency_penalty=_finite(fields, "frequency_penalty", 0.0),
@@ -154,6 +153,16 @@ def _tokens(fields: Fields, name: str) -> tuple[int, ...]:
     if not all(type(number) is int and number in _IDS for number in numbers):
         raise fields.fail(name, "it must be a token ID or a list of token IDs")
     return tuple(number for number in numbers if number >= 0)
+
+
+def _bad_words(fields: Fields) -> Sequence[int]:
+    """The tokens of `bad_words_ids`. Raises ConfigError if a word has several."""
+    words = fields.list("bad_words_ids", [])
+    if not all(isinstance(word, list) and len(word) == 1 for word in words):
+        raise fields.fail("bad_words_ids", "this is not supported for words of several tokens")
+    return _tokens(
+        Fields({"bad_words_ids": [word[0] for word in words]}, fields.where), "bad_words_ids"
+    )
 
 
 def _count(fields: Fields, name: str, default: int) -> int:

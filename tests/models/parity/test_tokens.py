@@ -1,6 +1,9 @@
 """Texts of image models as tokens, against transformers."""
 
 import json
+import random
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,7 @@ import pytest
 import tokenizers
 
 from launch.prompt_text import open_clip_text
-from launch.text import find_tokenizer
+from launch.text import Tokenizer, find_tokenizer
 from tests.launch.piece_files import KINDS, write_pieces
 from tests.launch.piece_files import TEXTS as PIECE_TEXTS
 from tests.launch.test_media_tasks import write_words
@@ -42,6 +45,34 @@ MIXED = [
     "🙂 zero\u200bwidth\u00a0space \u0000control",
     "MKT<mask>LAYX  VG",
 ]
+SCRIPTS = (
+    "abcxyzäßéčłıαβγжщъאבגعربहिनदไทยあいカナ漢字中文한국어გეორ0123456789"
+    ".,;:!?'\"-()[]<>&%$€£@#*/\\🙂👩\u200d🔬ﬁ½①"
+)
+
+
+def mixed_lines(count: int = 2000) -> list[str]:
+    """Lines of words of one script or of several, with odd spaces between them."""
+    rng = random.Random(0)
+    lines = []
+    for _ in range(count):
+        begin = rng.randrange(len(SCRIPTS) - 8)
+        alphabet = rng.choice([SCRIPTS, SCRIPTS[begin : begin + 8], "the cat sat on mat "])
+        words = (
+            "".join(rng.choices(alphabet, k=rng.randint(1, 9))) for _ in range(rng.randint(1, 12))
+        )
+        lines.append("".join(word + rng.choice((" ", " ", "  ", "\t", "")) for word in words))
+    return lines
+
+
+def check_lines(ours: Tokenizer, theirs: Any, lines: Sequence[str] = ()) -> None:
+    """The same tokens for these lines, or for those of mixed scripts."""
+    lines = lines or mixed_lines()
+    got = ours.encode_all(lines, marks=True)
+    for line, tokens, expected in zip(lines, got, theirs(lines)["input_ids"], strict=True):
+        assert tokens.tolist() == expected, line
+
+
 LETTERS = "<cls> <pad> <eos> <unk> L A G V S E R T I D P K Q N F Y M H W C X B U Z O . - <mask>"
 
 
@@ -110,6 +141,7 @@ def test_vocabularies_are_read_as_transformers_does(
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     ours = find_tokenizer(tmp_path, 1000)
     assert ours.size == len(theirs)
+    check_lines(ours, theirs)
     for text in MIXED:
         assert ours.encode(text, marks=True).tolist() == theirs(text)["input_ids"], text
         pair = ours.spans(text, "other", marks=True)
@@ -126,7 +158,35 @@ def test_pieces_are_read_as_transformers_does(name: str, tmp_path: Path) -> None
     theirs = getattr(transformers, name).from_pretrained(tmp_path)
     ours = find_tokenizer(tmp_path, 1000)
     assert ours.size == len(theirs)
+    check_lines(ours, theirs)
     for text in PIECE_TEXTS:
         assert ours.encode(text, marks=True).tolist() == theirs(text)["input_ids"], text
         pair = ours.spans(text, "other", marks=True).tokens.tolist()
         assert pair == theirs(text, "other")["input_ids"], text
+
+
+def test_pieces_of_two_languages_are_read_as_transformers_does(tmp_path: Path) -> None:
+    """Marian's pair: both cut a text into their own pieces, and vocab.json has those of both."""
+    names = ["</s>", "<unk>", ">>de<<"]
+    for side, size in (("source", 420), ("target", 300)):
+        (tmp_path / side).mkdir()
+        processor = write_pieces(tmp_path / side, "T5Tokenizer", vocab_size=size)
+        (tmp_path / side / "spiece.model").rename(tmp_path / f"{side}.spm")
+        pieces = map(processor.id_to_piece, range(3, processor.get_piece_size()))
+        names += [piece for piece in pieces if piece not in names]
+    vocabulary = {name: number for number, name in enumerate([*names, "<pad>"])}
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "MarianTokenizer"}')
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # of what it does not use
+        theirs = transformers.MarianTokenizer.from_pretrained(tmp_path)
+    ours = find_tokenizer(tmp_path, 1000)
+    assert ours.size == len(theirs)
+    # Runs of letters that no piece of a source has are unknown there, unless the whole run is a
+    # piece of a target; here each such piece in them has its number.
+    unknown = theirs.unk_token_id
+    known = [line for line in mixed_lines() if unknown not in theirs(line)["input_ids"]]
+    assert len(known) > 500
+    check_lines(ours, theirs, known)
+    for text in (*PIECE_TEXTS, ">>de<< The weights"):
+        tokens = ours.encode(text, marks=True).tolist()
+        assert tokens == theirs(text)["input_ids"], text

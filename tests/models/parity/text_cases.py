@@ -110,6 +110,13 @@ BART = {
     "max_position_embeddings": 32,
     "forced_eos_token_id": None,  # the reference's greedy text is the model's own
 }
+MARIAN = BART | {
+    "activation_function": "swish",
+    "scale_embedding": True,
+    "decoder_start_token_id": 1,
+    "pad_token_id": 1,
+    "eos_token_id": 0,
+}
 MOBILEBERT = FACTORISED | {"intra_bottleneck_size": 24, "num_feedforward_networks": 3}
 CONVBERT = FACTORISED | {"conv_kernel_size": 3}
 ESM = ENCODER | {"mask_token_id": 5}
@@ -196,6 +203,7 @@ CASES = (
     Case("T5ForConditionalGeneration", "1.1, tied", T5_1_1),
     Case("BartForConditionalGeneration", config=BART),
     Case("BartForConditionalGeneration", "scaled", BART | {"scale_embedding": True}),
+    Case("MarianMTModel", config=MARIAN),
     Case("T5EncoderModel", "1.0", T5, length=16),
     Case("T5EncoderModel", "1.1", T5_1_1),
     Case("MPNetModel", "long", ENCODER | {"max_position_embeddings": 256}, length=200),
