@@ -62,6 +62,7 @@ class _Kind:
     normalizes: bool = True
     flips: bool = False  # blue stands first
     tiles: bool = False  # images are squares of `max_image_size`; they are not cut here
+    divides_twice: bool = False  # by the deviation, unless `include_top` is false
     margin: float = 1.0  # by which a shortest edge is longer than the field says
 
 
@@ -76,6 +77,7 @@ _OF_MODELS: Mapping[str, str] = {
     **dict.fromkeys(("clip", "clip_vision_model"), "CLIP"),
     **dict.fromkeys(("convnext", "convnextv2", "cvt", "resnet"), "ConvNext"),
     "beit": "Beit",
+    "efficientnet": "EfficientNet",
     "deit": "DeiT",
     "dpt": "DPT",
     "levit": "Levit",
@@ -100,12 +102,17 @@ def read_preprocessing(directory: Path) -> Preprocessing:
     fields.refuse("keep_aspect_ratio", False, why="keeping the aspect ratio is not supported")
     kind = _KINDS[kind_name]
     normalized = fields.flag("do_normalize", kind.normalizes)
+    std = fields.list("image_std", kind.std)
+    if kind.divides_twice and fields.flag("include_top", True):
+        if not normalized or fields.flag("rescale_offset", False):
+            raise fields.fail("include_top", "it needs do_normalize without rescale_offset")
+        std = [number**2 for number in std]
     return Preprocessing(
         **_sizes(fields, kind, kind_name),
         resample=fields.integer("resample", int(Image.Resampling[kind.resample])),
         scale=fields.number("rescale_factor", 1 / 255) if fields.flag("do_rescale", True) else None,
         mean=tuple(fields.list("image_mean", kind.mean)) if normalized else None,
-        std=tuple(fields.list("image_std", kind.std)) if normalized else None,
+        std=tuple(std) if normalized else None,
         flipped=fields.flag("do_flip_channel_order", kind.flips),
     )
 

@@ -10,8 +10,8 @@ from models.weights.fields import Fields
 
 _FAMILIES = (
     "decoder", "encoder", "modernbert", "t5", "bart", "vit", "resnet", "convnext", "swin", "cvt",
-    "dpt", "yolos", "ast", "wav2vec2", "levit", "mobilevit", "mobilenet", "patchtst", "clip",
-    "vision_language", "whisper", "diffusion",
+    "dpt", "yolos", "ast", "wav2vec2", "levit", "mobilevit", "mobilenet", "efficientnet",
+    "patchtst", "clip", "vision_language", "whisper", "diffusion",
 )  # fmt: skip
 MODULES = tuple(f"models.{family}.families" for family in _FAMILIES)
 """Each has `ARCHITECTURES`, its rows of the registry."""

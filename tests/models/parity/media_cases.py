@@ -51,6 +51,18 @@ CVT = {
     "cls_token": [False, True],
     "drop_rate": [0.0, 0.0],
 }
+EFFICIENTNET = {
+    "image_size": 32,
+    "width_coefficient": 0.25,
+    "depth_coefficient": 1.1,
+    "in_channels": [32, 16, 24],
+    "out_channels": [16, 24, 40],
+    "kernel_sizes": [3, 5, 3],
+    "strides": [1, 2, 2],
+    "num_block_repeats": [1, 2, 1],
+    "expand_ratios": [1, 4, 6],
+    "hidden_dim": 320,
+}
 LEVIT = {
     "image_size": 48,
     "hidden_sizes": [16, 24, 32],
@@ -320,6 +332,12 @@ CASES = (
         first_layer_is_expansion=False,
     ),
     _mobilenet("MobileNetV2Model", tf_padding=False),
+    Case("EfficientNetForImageClassification", "", EFFICIENTNET | {"num_labels": 5}),
+    Case(
+        "EfficientNetModel",
+        "",
+        EFFICIENTNET | {"depthwise_padding": [1, 3], "width_coefficient": 0.5, "hidden_dim": 640},
+    ),
     _cvt("CvtModel", qkv_bias=[True, False]),
     _cvt("CvtForImageClassification", num_labels=5, mlp_ratio=[1.5, 2.0]),
     _cvt(

@@ -36,6 +36,8 @@ PROCESSORS = [
     ("LevitImageProcessorPil", {}),
     ("ConvNextImageProcessorPil", {"size": {"shortest_edge": 32}, "crop_pct": 0.875}),
     ("SiglipImageProcessorPil", {}),
+    ("EfficientNetImageProcessorPil", {}),
+    ("EfficientNetImageProcessorPil", {"include_top": False, "size": {"height": 30, "width": 41}}),
     ("Gemma3ImageProcessorPil", {}),
     (
         "Idefics3ImageProcessorPil",

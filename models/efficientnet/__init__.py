@@ -1,0 +1,1 @@
+"""Small convolutional networks of inverted residuals that weigh their channels: EfficientNet."""
