@@ -14,7 +14,7 @@ _STEM, _LAST = 32, 1280  # channels after the first convolution and the last one
 
 @dataclass(frozen=True)
 class BlockShape:
-    """Of one inverted residual."""
+    """The dimensions of one inverted residual."""
 
     channels: tuple[int, int, int]  # before, inside and after
     window: int
