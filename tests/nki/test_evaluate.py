@@ -112,7 +112,9 @@ def test_both_dialects_count_the_same() -> None:
     new, old = (nki.evaluate(kernel, 3 * X, [X, 3.0]) for kernel in (scaled, scaled_before))
     assert new.counters["hbm_read_bytes"] == old.counters["hbm_read_bytes"] == X.nbytes
     assert new.counters["hbm_write_bytes"] == old.counters["hbm_write_bytes"] == X.nbytes
-    assert new.instructions == old.instructions
+    # The compiler of the earlier one had Scalar multiply.
+    assert old.instructions.keys() - new.instructions.keys() == {"activation"}
+    assert sum(new.instructions.values()) == sum(old.instructions.values())
 
 
 @pytest.mark.parametrize(("target", "peak"), [("trn1", 91.75e12), ("trn2", 78.6e12)])
