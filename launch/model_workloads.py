@@ -91,7 +91,12 @@ def layer_depths(config: Any) -> tuple[int, int] | None:
     period = next(p for p in range(1, layers + 1) if pattern[p:] == pattern[: layers - p])
     if period == 1:
         return _ALIKE
-    return (period, 2 * period) if layers % period == 0 and 2 * period < layers else None
+    if layers % period == 0 and 2 * period < layers:
+        return (period, 2 * period)
+    # The first layers may differ from all others, as in DeepSeek.
+    first = next(n for n in range(layers) if len(set(pattern[n:])) == 1)
+    shallow, deep = (first + depth for depth in _ALIKE)
+    return (shallow, deep) if deep < layers else None
 
 
 _LAYER_SETS = ("sliding_layers", "no_rotary_layers", "dense_layers", "local_layers")

@@ -123,8 +123,11 @@ def _named(fields: Fields) -> Architecture:
     if name is None and by_type:
         return by_type[0]
     asked = name or f"model_type {fields.values.get('model_type')!r}"
+    own = (
+        ", and names code of its own (auto_map), which is never run" if "auto_map" in fields else ""
+    )
     raise ArchitectureError(
-        f"{fields.where} asks for {asked}, which is not supported. Supported are "
+        f"{fields.where} asks for {asked}, which is not supported{own}. Supported are "
         f"{', '.join(sorted(ARCHITECTURES))}."
     )
 

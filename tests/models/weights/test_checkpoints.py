@@ -405,6 +405,10 @@ def test_a_parameter_that_no_row_writes_is_named() -> None:
         (b"[1]", "holds a list, but it must be a JSON object"),
         (b'{"architectures": "x"}', "has architectures='x', but it must be a list"),
         (b"{}", "asks for model_type None, which is not supported"),
+        (
+            b'{"model_type": "own", "auto_map": {"AutoModel": "m.M"}}',
+            r"'own', which is not supported, and names code of its own \(auto_map\), which is never",
+        ),
         (b"[" * 100_000, r"config\.json is not JSON: maximum recursion depth"),
         (
             b'{"model_type": "llama", "hidden_size": "8"}',
