@@ -407,7 +407,7 @@ def test_a_parameter_that_no_row_writes_is_named() -> None:
         (b"{}", "asks for model_type None, which is not supported"),
         (
             b'{"model_type": "own", "auto_map": {"AutoModel": "m.M"}}',
-            r"'own', which is not supported, and names code of its own \(auto_map\), which is never",
+            r"'own', which is not supported, and names code of its own \(auto_map\), which",
         ),
         (b"[" * 100_000, r"config\.json is not JSON: maximum recursion depth"),
         (
