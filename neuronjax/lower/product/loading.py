@@ -247,14 +247,14 @@ class Loader:
         wide = dtype if dtype.storage_bits > 8 else INTEGERS["uint16"]
         bank = self.builder.core.psum.bank_bytes
         room = max(1, bank // (block.size * bytes_of(wide)))
+        is_inside = _is_inside(panel, deep)
         is_even = all(a.pitch == b.pitch * b.size for a, b in itertools.pairwise(deep))
-        if not is_even or len(rows) > 3 or any(extent.pitch >= _INT16 for extent in deep):
+        if not (is_even and (is_inside or len(deep) < 2)) or len(rows) > 3 or any(extent.pitch >= _INT16 for extent in deep):
             room = 1
         for first in range(0, depth, room):
             many = min(room, depth - first)
             turned = self.psum(count, many * block.size, wide, pair, "turn")
             beside = self.slot(pair) if pair > 1 else ZERO
-            is_inside = _is_inside(panel, deep)
             step, apart = (depth, 1) if is_inside else (1, count)
             for index in range(many):
                 start = tile.offset + (first + index) * apart
@@ -285,7 +285,7 @@ def _is_inside(panel: Panel, deep: Sequence[Extent]) -> bool:
     """Whether taps lie between one partition of a panel and the next in memory."""
     along = panel.partitions[-1]
     stride = abs(panel.operand.strides[along.dim] * along.step)
-    return any(extent.size > 1 and extent.stride < stride for extent in deep)
+    return any(extent.size > 1 and abs(extent.stride) < stride for extent in deep)
 
 
 def _deep_offset(deep: Sequence[Extent], index: int) -> int:
