@@ -249,7 +249,11 @@ class Loader:
         room = max(1, bank // (block.size * bytes_of(wide)))
         is_inside = _is_inside(panel, deep)
         is_even = all(a.pitch == b.pitch * b.size for a, b in itertools.pairwise(deep))
-        if not (is_even and (is_inside or len(deep) < 2)) or len(rows) > 3 or any(extent.pitch >= _INT16 for extent in deep):
+        if (
+            not (is_even and (is_inside or len(deep) < 2))
+            or len(rows) > 3
+            or any(extent.pitch >= _INT16 for extent in deep)
+        ):
             room = 1
         for first in range(0, depth, room):
             many = min(room, depth - first)

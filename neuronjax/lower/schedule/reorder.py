@@ -184,12 +184,21 @@ class Reordering:
         self, loop: Loop, nodes: Nodes, before: Mapping[str, Buffer]
     ) -> tuple[Nodes, set[str]]:
         """The last iterations of a loop written out, with tiles of their own, in a faster order,
-        and tiles of PSUM that have no banks yet."""
+        and their tiles of PSUM. None of these has banks yet, as the instructions may move among
+        those around the loop."""
         own = sorted(self.owned.get(id(loop.body), ()))
         copies = {n: dataclasses.replace(before[n], name=f"{n}_rest") for n in own}
-        self.tiles = self.tiles | {copy.name: copy for copy in copies.values()}
+        known = self.tiles
+        self.tiles = known | {copy.name: copy for copy in copies.values()}
         names = {copy.name for copy in copies.values()}
-        return self.arranged(with_tiles(nodes, copies), None, names, self.rooms[id(loop.body)])
+        nodes, _ = self.arranged(with_tiles(nodes, copies), None, names, self.rooms[id(loop.body)])
+        left = self.in_psum(self.tiles.keys() - known.keys())
+        free = {
+            name: dataclasses.replace(self.tiles[name], address=None, slot_stride=None)
+            for name in sorted(left)
+        }
+        self.tiles = self.tiles | free
+        return with_tiles(nodes, free), left
 
     def change(
         self, time: float, nodes: Nodes, left: set[str], before: Mapping[str, Buffer]
