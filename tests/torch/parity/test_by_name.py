@@ -53,10 +53,9 @@ def test_one_token_after_a_static_cache() -> None:
 
 
 def test_fit_of_an_architecture_that_models_lacks(run: Run, tmp_path: Path) -> None:
-    config = shrink(AutoConfig.for_model("seed_oss"))
-    config.architectures = ["SeedOssForCausalLM"]
+    config = shrink(AutoConfig.for_model("ernie4_5"))
+    config.architectures = ["Ernie4_5ForCausalLM"]
     config.num_hidden_layers = 8
-    config.layer_types = ["full_attention"] * 8
     config.save_pretrained(tmp_path)
     code, text, errors = run(
         "fit", tmp_path, "--targets=trn2.3xlarge", "--mesh=data=1,model=2", "--length=32",
