@@ -11,6 +11,7 @@ import jax
 from neuronjax.errors import (
     KernelError,
     KernelWarning,
+    NeuronError,
     UnknownFormatError,
     UnsupportedProgramError,
     quoted,
@@ -28,7 +29,7 @@ from neuronjax.nki.endless import Watch
 from neuronjax.nki.hazards import hazards
 from neuronjax.nki.sums import unfinished
 from neuronjax.nki.tensor import Tensor, whole
-from neuronjax.nki.tracing import Trace, ended, tracing
+from neuronjax.nki.tracing import Trace, callers_of, ended, tracing
 from neuronjax.notices import warned
 from neuronjax.program import program
 from neuronjax.program.operand import Access, Buffer, Kind, Memory
@@ -129,6 +130,10 @@ def _traced(function: Callable[..., object], call: Call, trace: Trace) -> object
     try:
         with Watch(function.__name__, trace):
             returned = function(*positional, **keywords)
+    except NeuronError as error:
+        if callers := callers_of(error):
+            error.args = (f"{error} Called from {', '.join(callers)}.",)
+        raise
     finally:
         ended(token)
         trace.nest.finish()

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ SHARED = (Kind.ARGUMENT, Kind.RESULT)
 _OWN = (*(os.path.dirname(file) + os.sep for file in (__file__, jax.__file__, np.__file__)), "<")
 """What the file names of frames begin with that are no kernel's: those of this package, of JAX and
 numpy, and of code that Python has generated."""
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
 _MOST_INSTRUCTIONS = 1_000_000
@@ -270,6 +272,17 @@ def kernel_frame() -> FrameType:
 def line_in_kernel(frame: FrameType) -> str:
     """``file:line`` where a frame, or what called it, is in the kernel's own code."""
     return _line(_outside(frame))
+
+
+def callers_of(error: Exception) -> list[str]:
+    """``file:line`` of the calls in the kernel's own code that lead to the frame where an error was
+    raised, the innermost first; without that frame, which the error names itself."""
+    lines = [
+        f"{frame.f_code.co_filename}:{number}"
+        for frame, number in traceback.walk_tb(error.__traceback__)
+        if not frame.f_code.co_filename.startswith((_PACKAGE, *_OWN))
+    ]
+    return lines[-2::-1]
 
 
 def _outside(frame: FrameType) -> FrameType:

@@ -55,6 +55,27 @@ def test_an_index_outside_names_the_line() -> None:
         nki.simulate(kernel)(np.zeros((128, 4), np.float32))
 
 
+def test_an_error_in_a_helper_names_its_callers() -> None:
+    def part(x: Tensor, rows: int) -> Tensor:
+        return x[0:rows]
+
+    def parts(x: Tensor) -> Tensor:
+        return part(x, 129)
+
+    @nki.jit
+    def kernel(x: Tensor) -> Tensor:
+        return parts(x)
+
+    code = part.__code__
+    lines = [code.co_firstlineno + 1 + 3 * calls for calls in (0, 1)]
+    place = f"{code.co_filename}:"
+    with pytest.raises(OutOfBoundsError) as raised:
+        nki.simulate(kernel)(np.zeros((128, 4), np.float32))
+    first, _, last = str(raised.value).partition(" Called from ")
+    assert first.startswith(f"{place}{lines[0]}: ")
+    assert last == f"{place}{lines[1]}, {place}{lines[1] + 4}."
+
+
 def test_slices_without_elements() -> None:
     @nki.jit
     def kernel(x: Tensor, last: int = 0) -> Tensor:
