@@ -194,9 +194,11 @@ class HostClient:
     def placement(self, ids: Sequence[int]) -> Placement:
         """The one ``Placement`` of these local core ids."""
         key = tuple(ids)
-        if key not in self._placements:
-            self._placements[key] = Placement(key, tuple(self._devices[i] for i in key))
-        return self._placements[key]
+        known = self._placements.get(key)
+        if known is None:
+            placement = Placement(key, tuple(self._devices[i] for i in key))
+            known = self._placements.setdefault(key, placement)
+        return known
 
     def put(self, value: np.ndarray, placement: Placement) -> Any:
         """Copies a host array to every core of ``placement``; returns the array there."""

@@ -68,7 +68,7 @@ def Buffer_GetMemoryLayout(plugin: Plugin, args: Any) -> None:
     layout = args.layout
     layout.struct_size = ctypes.sizeof(abi.MemoryLayout)
     layout.type = abi.LAYOUT_TILED
-    layout.values = plugin.minor_to_major(order)
+    layout.values = plugin.numbers(order)
     layout.num_values = len(order)
     layout.num_tiles = 0
 

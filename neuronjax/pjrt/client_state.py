@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from hashlib import sha256
@@ -15,7 +14,7 @@ from neuronjax.legalize.policy import Policy
 from neuronjax.legalize.report import Reporter
 from neuronjax.machine.machine import Machine
 from neuronjax.pjrt.element_types import code_of
-from neuronjax.pjrt.handles import array_type, pointer_array
+from neuronjax.pjrt.handles import pointer_array
 from neuronjax.pjrt.plugin_state import Plugin
 from neuronjax.pjrt.values import SMALL_BYTES, template
 from neuronjax.runtime.client import Client
@@ -46,7 +45,6 @@ class ClientState:
         self.description_handles: dict[int, int] = {}
         self.memory_handles: dict[tuple[int, str], int] = {}
         self.memories_of: dict[int, Any] = {}
-        self._dims: dict[tuple[int, ...], Any] = {}
         self.template = lru_cache(MOST_SPECS)(self._template)
         """The records of a fresh value, by its ``ValueSpec``."""
         for device in client.devices:
@@ -81,18 +79,12 @@ class ClientState:
         """Whether this process has the device."""
         return device.process_index == self.client.job.index
 
-    def dims(self, shape: tuple[int, ...]) -> int:
-        """Address of a shape as C numbers, alive as long as the client."""
-        if shape not in self._dims:
-            self._dims[shape] = array_type(ctypes.c_int64, max(1, len(shape)))(*shape)
-        return ctypes.addressof(self._dims[shape])
-
     def _template(self, spec: ValueSpec) -> bytes:
         ids = spec.placement.ids
         return template(
             devices=[self.device_handles[i] for i in ids],
             memories=[self.memory_handles[i, spec.memory_kind] for i in ids],
-            dims=self.dims(spec.tensor.shape),
+            dims=self.plugin.numbers(spec.tensor.shape),
             rank=len(spec.tensor.shape),
             element_type=code_of(spec.tensor.dtype),
             layout=self.plugin.layout(spec.layout or row_major(len(spec.tensor.shape))),

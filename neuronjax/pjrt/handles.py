@@ -152,9 +152,27 @@ class Strings:
     def __call__(self, text: str | bytes) -> tuple[int, int]:
         """Address and size of ``text``, which is zero-terminated besides."""
         data = encoded(text) if isinstance(text, str) else text
-        if data not in self._kept:
-            self._kept[data] = c_string(data)
-        return ctypes.addressof(self._kept[data]), len(data)
+        kept = self._kept.get(data) or self._kept.setdefault(data, c_string(data))
+        return ctypes.addressof(kept), len(data)
+
+
+class Numbers:
+    """C arrays of signed 64-bit numbers that live as long as this object, one per distinct tuple.
+
+    Of the arrays that two threads make of one tuple at the same time, both get the address of that
+    which is kept.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, ...], Any] = {}
+
+    def __call__(self, numbers: tuple[int, ...]) -> int:
+        """Address of the numbers."""
+        kept = self._kept.get(numbers)
+        if kept is None:
+            array = array_type(ctypes.c_int64, max(1, len(numbers)))(*numbers)
+            kept = self._kept.setdefault(numbers, array)
+        return ctypes.addressof(kept)
 
 
 @functools.lru_cache(maxsize=1024)

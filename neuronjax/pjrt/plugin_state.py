@@ -14,7 +14,7 @@ from neuronjax.hlo.layouts import Order, text_of
 from neuronjax.jaxlib_api.mlir import stablehlo_versions
 from neuronjax.pjrt import abi
 from neuronjax.pjrt.guard import ErrorRecord, describe, last_error
-from neuronjax.pjrt.handles import Graveyard, Handles, Strings, array_type, c_string
+from neuronjax.pjrt.handles import Graveyard, Handles, Numbers, Strings, array_type, c_string
 from neuronjax.pjrt.loading import Loading
 from neuronjax.pjrt.values import ValueTable
 from neuronjax.runtime.client import Client
@@ -52,6 +52,7 @@ class Plugin:
         self.handles = Handles(Graveyard() if watched else None)
         self.values = ValueTable(watched)
         self.strings = Strings()
+        self.numbers = Numbers()
         ready = Event()
         ready.set()
         self.ready_event = self.handles.add(ready, (0x0101,))
@@ -66,7 +67,6 @@ class Plugin:
         self.attributes = self.named_values({"xla_version": 2, **_STABLEHLO})
         self.layouts: dict[Order, int] = {}
         """Order of dimensions -> handle of its layout."""
-        self._orders: dict[Order, Any] = {}
         self.first_run: Callable[[], object] | None = None
         """What is left to do when a program runs for the first time."""
         self.going_on: Callable[[], None] | None = None
@@ -90,22 +90,17 @@ class Plugin:
                 return state.client
         raise NeuronError("a buffer outlived its client")
 
-    def minor_to_major(self, order: Order) -> int:
-        """Address of an order of dimensions as C numbers."""
-        if order not in self._orders:
-            self._orders[order] = array_type(ctypes.c_int64, max(1, len(order)))(*order)
-        return ctypes.addressof(self._orders[order])
-
     def layout(self, order: Order) -> int:
         """The one handle of the layout with this order of dimensions. Its record holds what
         ``Layouts_MemoryLayout_Serialize`` answers: the text, its size, who owns it, and how to
         give it back."""
-        if order not in self.layouts:
+        handle = self.layouts.get(order)
+        if handle is None:
             words = (*self.strings(text_of(order)), 0, self.nothing)
             address = self.handles.add(MemoryLayout(order), words)
             self.handles.record(address)[2] = address
-            self.layouts[order] = address
-        return self.layouts[order]
+            handle = self.layouts.setdefault(order, address)
+        return handle
 
     def lend(self, data: bytes) -> tuple[int, int, int, int]:
         """Bytes JAX owns until it calls the deleter: address, size, handle and deleter."""

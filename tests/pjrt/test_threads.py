@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from neuronjax.pjrt.handles import Numbers, Strings
 from tests.conftest import RunPython
 
 THREADS, CALLS = 6, 150
@@ -108,3 +113,30 @@ def test_exit_functions_may_be_run_by_hand(run_python: RunPython) -> None:
         ["2.0", "3.0", "3.0", "4.0"],
         "",
     )
+
+
+@pytest.mark.parametrize(
+    ("kept", "keys"),
+    [
+        (Numbers(), [(number, number + 1) for number in range(20_000)]),
+        (Strings(), [str(number) for number in range(20_000)]),
+    ],
+)
+def test_threads_that_describe_one_thing_get_the_memory_that_is_kept(
+    kept: Callable[[Any], Any], keys: list[Any]
+) -> None:
+    """JAX reads what it was told long after the copy of another thread is gone."""
+    start = threading.Barrier(THREADS)
+
+    def work(_: int) -> list[Any]:
+        start.wait()
+        return [kept(key) for key in keys]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(THREADS) as pool:
+            answers = list(pool.map(work, range(THREADS)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert all(answer == answers[0] for answer in answers)
