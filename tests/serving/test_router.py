@@ -98,7 +98,10 @@ class _Handler(BaseHTTPRequestHandler):
             "/metrics": (200, '# HELP a A.\n# TYPE a gauge\na{of="x"} 2.0\n'),
             "/load": (200, {"running": 2, "model": "fake"}),
         }
-        self._say(*texts.get(self.path, (200, {"path": self.path})))
+        status, body = texts.get(self.path, (200, {"path": self.path}))
+        if self.server.manner == "ends" and self.path in ("/metrics", "/load"):
+            status, body = 503, {"error": {"message": "shutting down"}}
+        self._say(status, body)
 
     def do_POST(self) -> None:
         data = self.rfile.read(int(self.headers["content-length"]))
@@ -131,6 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
 _MANNERS: dict[str, Any] = {
     "answers": lambda handler: handler._say(200, {"by": handler.server.url}),
     "refuses": lambda handler: handler._say(400, {"error": {"message": "no"}}),
+    "ends": lambda handler: handler._say(503, {}),
     "is busy": lambda handler: handler._say(503, {"error": {"message": "busy"}}),
     "dies": lambda handler: handler._die(),
     "dies in its head": lambda handler: handler._die(b"HTTP/1.1 200 O"),
@@ -240,6 +244,12 @@ def test_requests_behind_one_address() -> None:
         assert 'a{of="x",replica="0"} 2.0' in metrics
         assert 'a{of="x",replica="1"} 2.0' in metrics
         assert re.search(r"requests_retried_total [1-9]", metrics)
+        first.manner = "ends"  # it is well for a little longer, but has no numbers any more
+        wait_for(lambda: ups(server) == 2)
+        assert server.ask("/load")[1]["running"] == 2
+        status, metrics = server.ask("/metrics")
+        assert status == 200
+        assert re.findall(r"^a\{.*", metrics, re.M) == ['a{of="x",replica="1"} 2.0']
         # Limits and errors of its own.
         assert server.ask(COMPLETIONS, ask, headers={"Host": "elsewhere.example"})[0] == 403
         assert server.ask(COMPLETIONS, data=b"[" * 100_000)[0] == 200  # for a server to refuse

@@ -187,21 +187,25 @@ class Router:
         if not self._up():
             raise OverloadedError("none of the servers takes requests at the moment: try again")
 
-    async def _metrics(self) -> bytes:
-        texts = {}
+    async def _ask_all(self, path: str) -> dict[int, bytes]:
+        """What the servers that answer a path say there, by their numbers."""
+        told = {}
         for replica in self._up():
             with suppress(*_GONE):
-                async with replica.session.get(f"{replica.url}/metrics") as response:
-                    texts[replica.number] = await response.text()
+                async with replica.session.get(f"{replica.url}{path}") as response:
+                    if response.status == 200:  # one that is ending refuses
+                        told[replica.number] = await response.read()
+        return told
+
+    async def _metrics(self) -> bytes:
+        texts = {
+            number: data.decode() for number, data in (await self._ask_all("/metrics")).items()
+        }
         return merge_metrics(texts, self._replicas, self._retried)
 
     async def _load(self) -> dict[str, Any]:
         """How busy all of them are: numbers are sums, but for times and lengths."""
-        loads = []
-        for replica in self._up():
-            with suppress(*_GONE):
-                async with replica.session.get(f"{replica.url}/load") as response:
-                    loads.append(json.loads(await response.read()))
+        loads = [json.loads(data) for data in (await self._ask_all("/load")).values()]
         if not loads:
             raise OverloadedError("none of the servers takes requests at the moment: try again")
         total = dict(loads[0])
