@@ -16,7 +16,7 @@ def read_record(kind: type[_T], given: Mapping[str, Any]) -> _T:
     """Returns a dataclass whose fields, of whatever records and tuples, were written as JSON.
 
     Lists become the tuples and named tuples, and objects the dataclasses, that fields declare.
-    TypeError, KeyError: something else was written.
+    TypeError, KeyError: something else was written, such as more entries than a tuple declares.
     """
     record: Any = kind
     read = _reader(record) or record
@@ -28,11 +28,10 @@ def _reader(kind: Any) -> Any:
     """What makes a value of an annotated type from JSON; None: JSON has it as it is."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is tuple:
-        readers = [_reader(entry) for entry in inner if entry is not Ellipsis]
-        if not any(readers):
-            return tuple
         if inner[-1] is Ellipsis:
-            return lambda given: tuple(map(readers[0], given))
+            read = _reader(inner[0])
+            return (lambda given: tuple(map(read, given))) if read else tuple
+        readers = tuple(map(_reader, inner))
         return lambda given: tuple(_read(readers, given))
     if origin is not None and issubclass(origin, Mapping):
         read = _reader(inner[1])
@@ -41,10 +40,8 @@ def _reader(kind: Any) -> Any:
         read = next(filter(None, map(_reader, inner)), None)
         return read and (lambda given: None if given is None else read(given))
     if isinstance(kind, type) and issubclass(kind, tuple) and kind is not tuple:
-        readers = [_reader(hint) for hint in typing.get_type_hints(kind).values()]
-        if not any(readers):
-            return lambda given: kind(*given)
-        return lambda given: kind(*_read(readers, given))
+        readers = tuple(map(_reader, typing.get_type_hints(kind).values()))
+        return lambda given: kind(*(_read(readers, given) if any(readers) else given))
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         named = {f.name: read for f in dataclasses.fields(kind) if (read := _reader(hints[f.name]))}
@@ -54,7 +51,9 @@ def _reader(kind: Any) -> Any:
     return None
 
 
-def _read(readers: list[Any], given: Any) -> list[Any]:
+def _read(readers: tuple[Any, ...], given: Any) -> list[Any]:
+    if len(given) != len(readers):
+        raise TypeError(f"{len(readers)} entries are declared, and {len(given)} were written")
     return [
-        value if read is None else read(value) for read, value in zip(readers, given, strict=False)
+        value if read is None else read(value) for read, value in zip(readers, given, strict=True)
     ]
