@@ -202,7 +202,7 @@ class Scope:
         if op.name == "broadcast_in_dim":
             return source.broadcast(value.shape, a["broadcast_dimensions"])
         if op.name == "transpose":
-            return source.transposed(a["permutation"])
+            return source.along(a["permutation"])
         if op.name == "slice":
             return source.sliced(a["start_indices"], a["limit_indices"], a["strides"])
         if op.name == "counted_slice":
@@ -237,7 +237,7 @@ class Scope:
         stands = replace(view.buffer, shape=shape)
         if (
             turn_of(
-                view.transposed(order),
+                view.along(order),
                 whole_view(stands, shape),
                 self.unit.target.core,
                 self.tuning,
@@ -246,7 +246,7 @@ class Scope:
         ):
             return view
         target = whole_view(self.scratch(shape, view.buffer.dtype, "turned"), shape)
-        target = target.transposed([order.index(d) for d in range(len(order))])
+        target = target.along([order.index(d) for d in range(len(order))])
         self.copy(view, target, value=value)
         self.turned[value, order] = target
         return target
@@ -285,7 +285,7 @@ class Scope:
         shape = tuple(sizes[axis] for axis in order)
         buffer = self.scratch(shape, storage_of(value.dtype).dtype, "v")
         back = [order.index(axis) for axis in range(len(order))]
-        whole = whole_view(buffer, shape).transposed(back)
+        whole = whole_view(buffer, shape).along(back)
         limits = [start + size for start, size in zip(low, value.shape, strict=True)]
         self.views[value] = whole.sliced(low, limits, [1] * len(low))
         if frame is not None:
@@ -352,7 +352,7 @@ class Scope:
         those of the group that is being lowered.
         """
         order = sorted(range(len(target.shape)), key=lambda axis: -abs(target.strides[axis]))
-        source, target = source.transposed(order), target.transposed(order)
+        source, target = source.along(order), target.along(order)
         turn = turn_of(source, target, self.unit.target.core, self.tuning)
         steps = steps_of(source, target, self.tuning) if turn is None else []
 

@@ -10,16 +10,18 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from neuronjax.formats import FLOAT32
 from neuronjax.lower.chain.box_values import Values
 from neuronjax.lower.chain.boxes import Axis, Box, Chunk, boxes, pieces, size_of
+from neuronjax.lower.chain.positions import nest, origin, shifted
 from neuronjax.lower.chain.tile_program import Input, Node, Reference, TileProgram
 from neuronjax.lower.chain.tiles import TileEmitter, needed
 from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.write.builder import tile_access
 from neuronjax.machine.specs import PARTITIONS
-from neuronjax.program.affine import ZERO, Affine
+from neuronjax.program.affine import Affine
 from neuronjax.program.operand import Access, Dim, Immediate, Memory
 from neuronjax.program.operators import AluOp
 from neuronjax.program.tensor_engine import Matmul
@@ -125,14 +127,9 @@ class Across:
             if last.size > width:
                 reduced.append(Axis(last.dim, last.size // width, width))
         for chunk in pieces(kept, (), self.builder.tuning.tile_elements):
-            start = dict.fromkeys(range(len(program.domain)), ZERO)
-            for dim, first in chunk.base:
-                start[dim] += first
-            self.emitter.loops(
-                chunk.loops,
-                start,
-                lambda at, chunk=chunk: self._columns(chunk.free, inner, reduced, at),
-            )
+            start = origin(len(program.domain), chunk.base)
+            columns = partial(self._columns, chunk.free, inner, reduced)
+            nest(self.builder, chunk.loops, start, columns)
 
     def _columns(
         self,
@@ -158,10 +155,7 @@ class Across:
             totals[number] = tile_access(tile, [size], [1])
             self.builder.emit(Memset(dst=totals[number], value=Immediate(0.0)))
         for region in boxes(rows, 1, 0, ()):
-            start = dict(position)
-            for dim, first in region.base:
-                start[dim] += first
-
+            start = shifted(position, region.base)
             same = self.emitter.shared(replace(region, free=free, chunks=(Chunk((), ()),)), start)
 
             def add(
@@ -171,7 +165,7 @@ class Across:
             ) -> None:
                 self._add(Box(partitions, free, at), totals, same)
 
-            self.emitter.loops(region.loops, start, add)
+            nest(self.builder, region.loops, start, add)
         outer = Values(self.emitter, Box((), columns, position), {})
         for number, total in totals.items():
             outer.known[Reference(number)] = self._added_up(

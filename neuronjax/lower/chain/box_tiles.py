@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.boxes import Axis, Box, size_of
+from neuronjax.lower.chain.positions import element
 from neuronjax.lower.chain.shortcuts import Shortcuts, shortcuts
 from neuronjax.lower.chain.spread import banks_in_psum, is_spread, spread
 from neuronjax.lower.chain.tile_program import Input, Reference, TileProgram
 from neuronjax.lower.values.storage import storage_of
-from neuronjax.lower.values.view import walk
+from neuronjax.lower.values.view import dense_strides, walk
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
 from neuronjax.machine.specs import CoreSpec
 from neuronjax.program.affine import ZERO, Affine
@@ -84,7 +84,7 @@ class BoxTiles:
         return Access(
             buffer=buffer,
             partitions=self.box.count,
-            dims=tile_access(buffer, sizes, _dense(sizes)).dims,
+            dims=tile_access(buffer, sizes, dense_strides(sizes)).dims,
             slot=slot,
         )
 
@@ -96,7 +96,7 @@ class BoxTiles:
     def broadcast(self, access: Access, axes: frozenset[int], over: Sequence[Axis]) -> Access:
         """An access to a tile of a value along `axes`, walked over all of `over`."""
         own = [axis for axis in self.box.free if axis.dim in axes]
-        strides = dict(zip(own, _dense([axis.size for axis in own]), strict=True))
+        strides = dict(zip(own, dense_strides([axis.size for axis in own]), strict=True))
         base = access.buffer
         walked = tile_access(
             base,
@@ -111,7 +111,7 @@ class BoxTiles:
     ) -> Access:
         """A tile of a value along `axes` at indices of some free axes, walked over others."""
         own = [axis for axis in self.box.free if axis.dim in axes]
-        strides = dict(zip(own, _dense([axis.size for axis in own]), strict=True))
+        strides = dict(zip(own, dense_strides([axis.size for axis in own]), strict=True))
         start = sum(strides.get(axis, 0) * index for axis, index in at.items())
         assert isinstance(access.offset, Affine)
         return replace(self.broadcast(access, axes, over), offset=access.offset + start)
@@ -155,7 +155,7 @@ class BoxTiles:
         )
         self.chain.builder.emit(DmaCopy(dst=rows, src=src))
         sizes = [axis.size for axis in own]
-        strides = [*_dense([*sizes[:-1], span])[:-1], step]
+        strides = [*dense_strides([*sizes[:-1], span])[:-1], step]
         walked = tile_access(rows.buffer, sizes, strides, offset=-first, slot=rows.slot)
         elementwise.copy(self.chain.builder, dst, replace(walked, partitions=rows.partitions))
 
@@ -168,7 +168,7 @@ class BoxTiles:
         if banks is not None:
             self.banks += banks
             sizes = [axis.size for axis in self.box.free if axis.dim in source.axes]
-            return replace(src, dims=tile_access(total, sizes, _dense(sizes)).dims)
+            return replace(src, dims=tile_access(total, sizes, dense_strides(sizes)).dims)
         dst = self.tile(source.axes, dtype, "in")
         builder.emit(TensorCopy(dst=replace(dst, dims=src.dims), src=src))
         return dst
@@ -176,19 +176,12 @@ class BoxTiles:
     def hbm(
         self, buffer: int, strides: Sequence[int], offset: Affine, axes: Sequence[Axis]
     ) -> Access:
-        start = offset
-        for dim, at in self.box.position.items():
-            start = start + at * strides[dim]
         return walk(
             self.chain.buffers[buffer],
-            start,
+            element(offset, self.box.position, strides),
             [axis.size for axis in axes],
             [strides[axis.dim] * axis.step for axis in axes],
         )
 
     def is_stored(self, reference: Reference) -> bool:
         return any(output.value == reference for output in self.program.outputs)
-
-
-def _dense(sizes: Sequence[int]) -> list[int]:
-    return [math.prod(sizes[index + 1 :]) for index in range(len(sizes))]

@@ -29,6 +29,11 @@ class Axis:
     size: int
     step: int = 1
 
+    @property
+    def steps(self) -> tuple[tuple[int, int], ...]:
+        """The dimension, and how many of its indices a step goes on."""
+        return ((self.dim, self.step),)
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:

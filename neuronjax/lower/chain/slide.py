@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from neuronjax.lower.chain.boxes import Region
-from neuronjax.lower.chain.sweep import Position, Sweep, Swept, lanes, tile
+from neuronjax.lower.chain.positions import Position
+from neuronjax.lower.chain.sweep import Sweep, Swept, lanes, tile
 from neuronjax.lower.values.view import View
 from neuronjax.lower.write.builder import KernelBuilder
 from neuronjax.program.dma import DmaCopy
@@ -24,17 +24,7 @@ class Slide:
         rank = len(views[0].shape)
         kept = [dim for dim in range(rank) if dim not in self.sliding]
         self.views = views
-        outer = [
-            Swept(
-                replace(
-                    view,
-                    shape=tuple(view.shape[dim] for dim in kept),
-                    strides=tuple(view.strides[dim] for dim in kept),
-                ),
-                tuple(range(len(kept))),
-            )
-            for view in views
-        ]
+        outer = [Swept(view.along(kept), tuple(range(len(kept)))) for view in views]
         shape = tuple(views[0].shape[dim] for dim in kept)
         self.sweep = Sweep(builder, shape, frozenset(), outer)
 

@@ -14,8 +14,9 @@ from functools import partial
 
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.boxes import MAX_FREE_AXES, Region
+from neuronjax.lower.chain.positions import Position
 from neuronjax.lower.chain.slide import Slide
-from neuronjax.lower.chain.sweep import Position, lanes, tile
+from neuronjax.lower.chain.sweep import lanes, tile
 from neuronjax.lower.chain.turned import joined
 from neuronjax.lower.tuning import Tuning
 from neuronjax.lower.values.view import View, dense_strides
@@ -123,9 +124,7 @@ def _steps(source: View, target: View, within: int, apart: int) -> Steps | None:
 def write_steps(builder: KernelBuilder, steps: Steps) -> None:
     """The kernel of such a copy."""
     slide = Slide(builder, [len(steps.source.shape) - 1], [steps.source, steps.target])
-    for region in slide.sweep.lanes():
-        body = partial(_box, slide, steps, region)
-        slide.sweep.nest(region.loops, slide.sweep.start(region.base), body)
+    slide.sweep.run(partial(_box, slide, steps), slide.sweep.lanes())
 
 
 def _box(slide: Slide, steps: Steps, region: Region, position: Position) -> None:

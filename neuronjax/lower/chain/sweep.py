@@ -7,13 +7,14 @@ what on the free axes of a tile and what is looped over is decided as it is for 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from neuronjax.lower.chain.boxes import Axis, Region, boxes, regions
+from neuronjax.lower.chain.positions import Position, element, nest, origin
 from neuronjax.lower.chain.tile_program import Input, Node, TileProgram, simplified
 from neuronjax.lower.values.view import View, dense_strides, walk
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
@@ -22,9 +23,6 @@ from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType
 from neuronjax.program.operand import Access
-
-Position = dict[int, Affine]
-"""Where a tile begins in each dimension."""
 
 
 @dataclass(frozen=True)
@@ -80,29 +78,13 @@ class Sweep:
         kept = [Axis(dim, size) for dim, size in enumerate(domain) if dim not in rows]
         return list(boxes(kept, 1, 0, (), most))
 
-    def start(self, base: Sequence[tuple[int, int]]) -> Position:
-        """Where a box begins."""
-        position = dict.fromkeys(range(len(self.program.domain)), ZERO)
-        for dim, first in base:
-            position[dim] = position[dim] + first
-        return position
-
-    def run(self, body: Callable[[Region, Position], None]) -> None:
-        """`body` for every box of the domain, within the box's loops."""
-        for region in self.regions():
-            self.nest(region.loops, self.start(region.base), partial(body, region))
-
-    def nest(
-        self, loops: Sequence[Axis], position: Position, body: Callable[[Position], None]
+    def run(
+        self, body: Callable[[Region, Position], None], boxes: Iterable[Region] | None = None
     ) -> None:
-        """`body` within loops."""
-        if not loops:
-            body(position)
-            return
-        axis, *rest = loops
-        with self.builder.loop(axis.size) as variable:
-            at = {**position, axis.dim: position[axis.dim] + variable * axis.step}
-            self.nest(rest, at, body)
+        """`body` for each of some boxes, or of all the domain, within the box's loops."""
+        for region in self.regions() if boxes is None else boxes:
+            start = origin(len(self.program.domain), region.base)
+            nest(self.builder, region.loops, start, partial(body, region))
 
     def hbm(
         self,
@@ -114,12 +96,9 @@ class Sweep:
     ) -> Access:
         """The elements of a value along `axes`, then along dimensions that are not swept."""
         source = self.program.inputs[number]
-        offset = source.offset
-        for dim, at in position.items():
-            offset = offset + at * source.strides[dim]
         return walk(
             self.values[number].view.buffer,
-            offset,
+            element(source.offset, position, source.strides),
             [*(axis.size for axis in axes), *sizes],
             [*(source.strides[axis.dim] * axis.step for axis in axes), *strides],
         )

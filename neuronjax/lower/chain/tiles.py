@@ -11,16 +11,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from neuronjax.lower.chain.box_tiles import Chain
 from neuronjax.lower.chain.box_values import Values
 from neuronjax.lower.chain.boxes import Axis, Box, Chunk, Region, regions
 from neuronjax.lower.chain.held import most_held
+from neuronjax.lower.chain.positions import nest, origin
 from neuronjax.lower.chain.tile_program import Output, Reference, TileProgram, levels
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.write.builder import room_of
-from neuronjax.program.affine import ZERO, Affine
+from neuronjax.program.affine import Affine
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.operand import Access
 
@@ -60,11 +60,9 @@ class TileEmitter(Chain):
 
     def region(self, region: Region) -> None:
         """One box, with the loops around it."""
-        position = dict.fromkeys(range(len(self.program.domain)), ZERO)
-        for dim, start in region.base:
-            position[dim] += start
+        position = origin(len(self.program.domain), region.base)
         same = self.shared(region, position)
-        self.loops(region.loops, position, lambda at: self._box(region, at, same))
+        nest(self.builder, region.loops, position, lambda at: self._box(region, at, same))
 
     def shared(self, region: Region, position: dict[int, Affine]) -> dict[Reference, Access]:
         """Inputs that all boxes of a region share, loaded before its loops."""
@@ -83,15 +81,6 @@ class TileEmitter(Chain):
             if room >= 0:
                 shared[Reference(number, is_input=True)] = values.load(number)
         return shared
-
-    def loops(self, loops: Sequence[Axis], position: dict[int, Affine], body: Any) -> None:
-        if not loops:
-            body(position)
-            return
-        axis, *inner = loops
-        with self.builder.loop(axis.size) as variable:
-            at = {**position, axis.dim: position[axis.dim] + variable * axis.step}
-            self.loops(inner, at, body)
 
     def _box(
         self, region: Region, position: dict[int, Affine], same: Mapping[Reference, Access]
@@ -181,7 +170,7 @@ class TileEmitter(Chain):
                     inner.node_of(output.value)
                     inner.store(output)
 
-            self.loops(chunk.loops, start, body)
+            nest(self.builder, chunk.loops, start, body)
         outer.known.update({Reference(n): total for n, total in totals.items()})
 
 

@@ -15,7 +15,8 @@ import numpy as np
 from neuronjax.hlo.graph import Graph, Op, Value, refuse
 from neuronjax.lower import region
 from neuronjax.lower.chain.boxes import Region
-from neuronjax.lower.chain.sweep import Position, Sweep, Swept
+from neuronjax.lower.chain.positions import Position
+from neuronjax.lower.chain.sweep import Sweep, Swept
 from neuronjax.lower.operations import reducer
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.storage import is_native, storage_of
@@ -106,7 +107,7 @@ def all_to_all(scope: Scope, op: Op) -> None:
         # `split` is now the number of a share; the joined dimension may have moved behind it.
         inner = joined + (joined >= split)
         rest = [d for d in range(len(view.shape)) if d not in (split, inner)]
-        source = _dense(scope, view.transposed([split, inner, *rest]))
+        source = _dense(scope, view.along([split, inner, *rest]))
         target = _target(scope, result, joined)
         _exchange(scope, op, partial(AllToAll, groups=groups), [source], [target])
 
@@ -172,7 +173,7 @@ def _laid_out(scope: Scope, value: Value, axis: int = 0) -> Buffer:
     """A dense buffer of a value with dimension `axis` outermost."""
     view = scope.view(value)
     rest = [d for d in range(len(view.shape)) if d != axis]
-    return _dense(scope, view.transposed([axis, *rest] if view.shape else []))
+    return _dense(scope, view.along([axis, *rest] if view.shape else []))
 
 
 def _dense(scope: Scope, view: View) -> Buffer:
@@ -192,7 +193,7 @@ def _target(scope: Scope, result: Value, axis: int) -> Buffer:
     shape = tuple(result.shape[d] for d in order)
     buffer = scope.scratch(shape, storage_of(result.dtype).dtype, "v")
     back = [order.index(d) for d in range(len(order))]
-    scope.views[result] = whole_view(buffer, shape).transposed(back)
+    scope.views[result] = whole_view(buffer, shape).along(back)
     return buffer
 
 

@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from neuronjax.hlo.graph import Op
+from neuronjax.lower.chain.positions import Position
 from neuronjax.lower.epilogue import Epilogue
 from neuronjax.lower.index import addresses, gather, gather_table, movement
 from neuronjax.lower.index.gather_table import GatherTable
 from neuronjax.lower.product.matmul import Sides, Windows, dimensions, write_product
-from neuronjax.lower.product.panels import Operand, Position
+from neuronjax.lower.product.panels import Operand
 from neuronjax.lower.product.product import Choose
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.view import View, dense_strides

@@ -104,9 +104,7 @@ def vectors(scope: Scope, indices: Value, dimension: int) -> tuple[tuple[int, ..
         shape.append(1)
     count = shape.pop(dimension)
     order = [axis for axis in range(len(view.shape)) if axis != dimension]
-    return tuple(shape), flat(
-        scope, view.transposed([*order, dimension]), (math.prod(shape), count)
-    )
+    return tuple(shape), flat(scope, view.along([*order, dimension]), (math.prod(shape), count))
 
 
 def flat(scope: Scope, view: View, shape: tuple[int, ...]) -> View:
@@ -149,7 +147,7 @@ def _target(
         return scope.result(result)
     buffer = scope.scratch(lying, storage_of(result.dtype).dtype, "v")
     back = [order.index(d) for d in range(len(order))]
-    scope.views[result] = whole_view(buffer, lying).transposed(back)
+    scope.views[result] = whole_view(buffer, lying).along(back)
     return buffer
 
 

@@ -134,7 +134,7 @@ def _updates(
     """Updates as [index vectors, window]."""
     inner = list(numbers["update_window_dims"])
     outer = [d for d in range(len(update.shape)) if d not in inner]
-    return flat(scope, scope.view(update).transposed([*outer, *inner]), shape)
+    return flat(scope, scope.view(update).along([*outer, *inner]), shape)
 
 
 def usual_rounds(vectors: int, table: GatherTable, *, is_sorted: bool) -> int:

@@ -106,7 +106,7 @@ def before(op: Op, view: View) -> View | None:
     """Where the operand of a layout operation lies if its result is to lie in a view."""
     if op.name == "transpose":
         order = op.attributes["permutation"]
-        return view.transposed([order.index(axis) for axis in range(len(order))])
+        return view.along([order.index(axis) for axis in range(len(order))])
     if op.name == "reshape":
         return view.reshaped(op.operands[0].shape)
     if op.name == "broadcast_in_dim" and math.prod(op.operands[0].shape) == math.prod(view.shape):

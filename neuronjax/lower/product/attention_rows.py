@@ -17,8 +17,9 @@ from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.box_values import is_from_identity
 from neuronjax.lower.chain.boxes import Axis, Box, size_of
 from neuronjax.lower.chain.compose import inverse
+from neuronjax.lower.chain.positions import Position, nest, origin, shifted
 from neuronjax.lower.chain.tile_program import Reference
-from neuronjax.lower.product.panels import Panel, Position, blocks, shifted, tiles
+from neuronjax.lower.product.panels import Panel, blocks, tiles
 from neuronjax.lower.product.product import ProductWriter
 from neuronjax.lower.product.steps import Batch, Step
 from neuronjax.lower.values.storage import storage_of
@@ -77,7 +78,6 @@ class AttentionWriter:
     start: tuple[tuple[int, int], ...]
 
     def __post_init__(self) -> None:
-        self.last.stack = self.first.stack
         product, last = self.first.product, self.last.product
         by_right = self.weights.keys_are_right
         self.keys = product.axes(product.right if by_right else product.left)
@@ -100,8 +100,7 @@ class AttentionWriter:
 
     def origin(self) -> Position:
         """Returns the position in the first product at which the writer begins."""
-        position = dict.fromkeys(range(len(self.first.product.sizes)), ZERO)
-        return shifted(position, self.start)
+        return origin(len(self.first.product.sizes), self.start)
 
     def write(self) -> None:
         """The kernel."""
@@ -113,9 +112,9 @@ class AttentionWriter:
             step = batches[-1].steps
             fewer = Batch(batches[-1].size // count, tuple((dim, count * n) for dim, n in step))
             some = functools.partial(self._batches, step, count)
-            self.first.batches((*batches[:-1], fewer), position, some)
+            nest(self.builder, (*batches[:-1], fewer), position, some)
         else:
-            self.first.batches(batches, position, self.of_batch)
+            nest(self.builder, batches, position, self.of_batch)
 
     def _batches(
         self, step: tuple[tuple[int, int], ...], count: int, position: dict[int, Affine]
@@ -146,11 +145,11 @@ class AttentionWriter:
             shared = min(self.tiles_together, last.size)
             whole = Axis(last.dim, last.size // shared, shared * last.step)
             body = functools.partial(self._tiles, block.tile, last, shared, panels)
-            self.first.loops((*around, whole), start, body)
+            nest(self.builder, (*around, whole), start, body)
             if rest := last.size % shared:
                 end = shifted(start, ((last.dim, (last.size - rest) * last.step),))
                 body = functools.partial(self._tiles, block.tile, last, rest, panels)
-                self.first.loops(around, end, body)
+                nest(self.builder, around, end, body)
 
     def _tiles(
         self, tile: tuple[Axis, ...], axis: Axis, count: int, panels: Sequence[Panels],
@@ -168,7 +167,7 @@ class AttentionWriter:
 
     def beyond(self, position: Position) -> dict[int, Affine]:
         """The position in the last product."""
-        there = dict.fromkeys(range(len(self.last.product.sizes)), ZERO)
+        there = origin(len(self.last.product.sizes))
         for dim, axis in self.weights.dims:
             there[dim] = position[axis]
         return there
@@ -275,7 +274,7 @@ class AttentionWriter:
             ends = (number == 0, number == len(self.first_steps) - 1)
             pair = (panels[0][number], panels[1][number])
             add = functools.partial(self.first.accumulate, step, pair, tile, position, dst, ends)
-            self.first.loops(step.loops, shifted(position, step.base), add)
+            nest(self.builder, step.loops, shifted(position, step.base), add)
 
     def top_of(self, tops: Buffer, rows: int) -> Access:
         """The greatest of each row, from those of all parts of the keys."""

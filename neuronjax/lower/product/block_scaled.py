@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 
 from neuronjax.hlo.graph import Op, Value
 from neuronjax.lower.chain.boxes import Axis
+from neuronjax.lower.chain.positions import Position
 from neuronjax.lower.chain.tiles import TileEmitter
 from neuronjax.lower.epilogue import Epilogue
 from neuronjax.lower.product.matmul import dimensions
-from neuronjax.lower.product.panels import Operand, Panel, Position
+from neuronjax.lower.product.panels import Operand, Panel
 from neuronjax.lower.product.product import ProductWriter
 from neuronjax.lower.product.steps import Step, steps
 from neuronjax.lower.scope import Scope
@@ -138,7 +139,7 @@ def _words(scope: Scope, op: Op, value: Value, others: int) -> View:
     tile_bytes = PARTITIONS * PARTITIONS * bytes_of(_WORD)
     if others * rates.column_ns <= tile_bytes / rates.bytes_per_ns:
         return view
-    return whole_view(*_turned(scope, op, view)).transposed(_turn(view))
+    return whole_view(*_turned(scope, op, view)).along(_turn(view))
 
 
 def _codes(scope: Scope, op: Op, value: Value) -> View:
@@ -155,7 +156,7 @@ def _codes(scope: Scope, op: Op, value: Value) -> View:
     repeated = source.broadcast(shape, (*range(rank - 2), rank - 1, rank))
     target = scope.scratch(shape, _CODE)
     scope.copy(repeated, whole_view(target, shape), op)
-    return whole_view(target, (*outer, quadrants * QUADRANT, rows)).transposed(_turn(view))
+    return whole_view(target, (*outer, quadrants * QUADRANT, rows)).along(_turn(view))
 
 
 def _seen_as(scope: Scope, value: Value, dtype: ElementType) -> View:
@@ -170,7 +171,7 @@ def _seen_as(scope: Scope, value: Value, dtype: ElementType) -> View:
 
 def _turned(scope: Scope, op: Op, view: View) -> tuple[Buffer, tuple[int, ...]]:
     """A copy whose last two dimensions lie in the other order, and its shape."""
-    source = view.transposed(_turn(view))
+    source = view.along(_turn(view))
     target = scope.scratch(source.shape, view.buffer.dtype)
     scope.copy(source, whole_view(target, source.shape), op)
     return target, source.shape

@@ -135,7 +135,7 @@ def _like(scope: Scope, view: View, sizes: Sequence[int], dtype: ElementType) ->
     order = sorted(range(len(sizes)), key=lambda axis: -abs(view.strides[axis]))
     shape = tuple(sizes[axis] for axis in order)
     buffer = scope.scratch(shape, dtype, "padded")
-    return whole_view(buffer, shape).transposed([order.index(axis) for axis in range(len(order))])
+    return whole_view(buffer, shape).along([order.index(axis) for axis in range(len(order))])
 
 
 EPILOGUES = {"convolution": convolution}

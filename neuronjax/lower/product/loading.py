@@ -5,23 +5,14 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from neuronjax.lower.chain.boxes import Axis, size_of
+from neuronjax.lower.chain.positions import Position, nest, origin, shifted
 from neuronjax.lower.product.blocking import WIDTH
-from neuronjax.lower.product.panels import (
-    Block,
-    Extent,
-    Operand,
-    Panel,
-    Position,
-    blocks,
-    extents,
-    scaled,
-    shifted,
-)
-from neuronjax.lower.product.steps import Batch, Product, Step, is_turned
+from neuronjax.lower.product.panels import Block, Extent, Operand, Panel, blocks, extents, scaled
+from neuronjax.lower.product.steps import Product, Step, is_turned
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
 from neuronjax.machine.specs import PARTITIONS
 from neuronjax.program.affine import ZERO, Affine, affine
@@ -39,30 +30,11 @@ class Loader:
 
     builder: KernelBuilder
     product: Product
-    #: Loops around what is being written, with their trips.
-    stack: list[tuple[str, int]] = field(default_factory=list, kw_only=True)
-
-    def loops(
-        self,
-        loops: Sequence[Axis],
-        position: Position,
-        body: Callable[[dict[int, Affine]], None],
-    ) -> None:
-        """`body` at every position that loops lead to."""
-        if not loops:
-            body(dict(position))
-            return
-        axis, *inner = loops
-        with self.builder.loop(axis.size) as variable:
-            self.stack += [(name, axis.size) for name in variable.variables]
-            at = {**position, axis.dim: position[axis.dim] + variable * axis.step}
-            self.loops(inner, at, body)
-            del self.stack[len(self.stack) - len(variable.variables) :]
 
     def slot(self, slots: int = 2) -> Affine:
         """Which of several tiles is used: the number of the iteration."""
         factor, terms = 1, {}
-        for name, trips in reversed(self.stack):
+        for name, trips in reversed(self.builder.around):
             terms[name] = factor
             factor = factor * trips % slots
             if not factor:
@@ -71,32 +43,13 @@ class Loader:
 
     def deep(self, partitions: int, nbytes: int) -> int:
         """Slots of a tile that is loaded again and again: transfers take time to arrive."""
-        if not self.stack:
+        if not self.builder.around:
             return 1
         tuning = self.builder.tuning
         wanted = math.ceil(tuning.in_flight_bytes / (partitions * nbytes))
-        trips = math.prod(trips for _, trips in self.stack)
+        trips = math.prod(trips for _, trips in self.builder.around)
         most = min(tuning.load_slots, wanted, 2 * tuning.chunk_bytes // nbytes)
         return min(max(2, most), trips)
-
-    def batches(
-        self,
-        batches: Sequence[Batch],
-        position: Position,
-        body: Callable[[dict[int, Affine]], None],
-    ) -> None:
-        """`body` for every product of a batch."""
-        if not batches:
-            body(dict(position))
-            return
-        batch, *inner = batches
-        with self.builder.loop(batch.size) as variable:
-            self.stack += [(name, batch.size) for name in variable.variables]
-            at = dict(position)
-            for dim, step in batch.steps:
-                at[dim] = at[dim] + variable * step
-            self.batches(inner, at, body)
-            del self.stack[len(self.stack) - len(variable.variables) :]
 
     def panel(
         self, operand: Operand, free: Sequence[Axis], step: Step, at: Position, slots: int
@@ -145,7 +98,7 @@ class Loader:
             for block in blocks(free, self._columns(operand, free, step)):
                 start = shifted(panel.position, block.base)
                 fill = functools.partial(self.load, panel, (*step.inner, *block.tile), step, free)
-                self.loops((*step.loops, *block.loops), start, fill)
+                nest(self.builder, (*step.loops, *block.loops), start, fill)
         return panels
 
     def _columns(self, operand: Operand, free: Sequence[Axis], step: Step) -> int:
@@ -177,7 +130,7 @@ class Loader:
         size = panel.buffer.partitions * math.prod(extent.size for extent in deep)
         nbytes, tuning = size * bytes_of(panel.operand.dtype), self.builder.tuning
         for block in blocks(rows, PARTITIONS):
-            start = dict.fromkeys(range(len(sub)), ZERO)
+            start = origin(len(sub))
             *around, last = block.loops or (Axis(0, 1),)
             at_once = tuning.in_flight_bytes // 2 // block.size
             most = min(tuning.chunk_bytes, at_once) // nbytes
@@ -185,7 +138,12 @@ class Loader:
             neighbours = Axis(last.dim, many, last.step)
             loops = [*around, Axis(last.dim, last.size // many, last.step * many)]
             rest = functools.partial(self._load_rows, panel, sub, deep, block, neighbours, at)
-            self.loops([axis for axis in loops if axis.size > 1], shifted(start, block.base), rest)
+            nest(
+                self.builder,
+                [axis for axis in loops if axis.size > 1],
+                shifted(start, block.base),
+                rest,
+            )
 
     def _load_rows(
         self,
@@ -223,7 +181,7 @@ class Loader:
             self._turn(panel, sub, deep, block, at, here, tile_access(
                 tile, [depth * count], [1], offset=start, slot=slot))  # fmt: skip
 
-        self.loops([neighbours] if neighbours.size > 1 else [], place, turn)
+        nest(self.builder, [neighbours] if neighbours.size > 1 else [], place, turn)
 
     def _turn(
         self,
@@ -242,7 +200,7 @@ class Loader:
         target = panel.offset(at)
         for index, extent in enumerate(sub):
             target = target + place[index] * extent.pitch
-        pair = 2 if self.stack else 1
+        pair = 2 if self.builder.around else 1
         assert isinstance(tile.offset, Affine)
         wide = dtype if dtype.storage_bits > 8 else INTEGERS["uint16"]
         bank = self.builder.core.psum.bank_bytes

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field, replace
 from neuronjax.formats import FLOAT32
 from neuronjax.lower.chain.box_values import Values
 from neuronjax.lower.chain.boxes import Axis, Box, size_of
+from neuronjax.lower.chain.positions import Position, nest, shifted
 from neuronjax.lower.chain.tile_program import Reference
 from neuronjax.lower.product.attention_rows import AttentionWriter, Panels, Work
-from neuronjax.lower.product.panels import Block, Panel, Position, blocks, scaled, shifted, tiles
+from neuronjax.lower.product.panels import Block, Panel, blocks, scaled, tiles
 from neuronjax.lower.product.product import flag
 from neuronjax.lower.product.steps import Step
 from neuronjax.lower.product.sweeps import Room, Sweeps
@@ -67,7 +68,7 @@ class LongAttentionWriter(AttentionWriter):
 
     def write(self) -> None:
         """The kernel."""
-        self.first.batches(self.first.product.batches, self.origin(), self.of_batch)
+        nest(self.builder, self.first.product.batches, self.origin(), self.of_batch)
 
     def panels(self, position: Position) -> Sequence[Panels]:
         """The keys and values of one batch, if they stay: those of each part."""
@@ -118,7 +119,7 @@ class LongAttentionWriter(AttentionWriter):
                 self._begin(row, sweep)
             for number, part in enumerate(self.parts):
                 body = functools.partial(self._sweep, rows, sweep, number)
-                self.first.loops(part.loops, shifted(works[0].position, part.base), body)
+                nest(self.builder, part.loops, shifted(works[0].position, part.base), body)
             for row in rows:
                 self._reduced(row, sweep)
         for row in rows:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,11 @@ import numpy as np
 from neuronjax.formats import BFLOAT16, EXACT_INTEGERS, FLOAT32, FORMATS, Format
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.chain.boxes import Axis, Box
+from neuronjax.lower.chain.positions import Position, nest, origin, shifted
 from neuronjax.lower.chain.tile_program import Reference
 from neuronjax.lower.chain.tiles import TileEmitter
 from neuronjax.lower.epilogue import Epilogue
-from neuronjax.lower.product.panels import Operand, Position, blocks, shifted
+from neuronjax.lower.product.panels import Operand, blocks
 from neuronjax.lower.product.product import Choose, ProductWriter
 from neuronjax.lower.product.steps import Batch, Product
 from neuronjax.lower.scope import Scope
@@ -28,7 +30,7 @@ from neuronjax.lower.values.view import View
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
 from neuronjax.lower.write.kernel_labels import chain_name
 from neuronjax.machine.specs import MOVING_COLUMNS, PARTITIONS, TensorEngineSpec
-from neuronjax.program.affine import ZERO, Affine
+from neuronjax.program.affine import Affine
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.element_types import ElementType
 from neuronjax.program.gpsimd_engine import CustomOp
@@ -211,37 +213,16 @@ class _OnGpSimd:
 
     def write(self) -> None:
         """The kernel."""
-        position = dict.fromkeys(range(len(self.product.sizes)), ZERO)
-        self._batches(self.product.batches, position)
-
-    def _batches(self, batches: Sequence[Batch], position: Position) -> None:
-        if not batches:
-            self._of_batch(position)
-            return
-        batch, *inner = batches
-        with self.builder.loop(batch.size) as variable:
-            at = dict(position)
-            for dim, step in batch.steps:
-                at[dim] = at[dim] + variable * step
-            self._batches(inner, at)
+        start = origin(len(self.product.sizes))
+        nest(self.builder, self.product.batches, start, self._of_batch)
 
     def _of_batch(self, position: Position) -> None:
         product = self.product
         for m in blocks(product.axes(product.left), PARTITIONS):
             for n in blocks(product.axes(product.right), MOVING_COLUMNS):
-                start = shifted(shifted(position, m.base), n.base)
-                self._loops(
-                    (*m.loops, *n.loops), start, lambda at, m=m, n=n: self._tile(m.tile, n.tile, at)
-                )
-
-    def _loops(self, loops: Sequence[Axis], position: Position, body: object) -> None:
-        if not loops:
-            body(dict(position))  # type: ignore[operator]
-            return
-        axis, *inner = loops
-        with self.builder.loop(axis.size) as variable:
-            at = {**position, axis.dim: position[axis.dim] + variable * axis.step}
-            self._loops(inner, at, body)
+                start = shifted(position, (*m.base, *n.base))
+                tile = partial(self._tile, m.tile, n.tile)
+                nest(self.builder, (*m.loops, *n.loops), start, tile)
 
     def _tile(self, m: tuple[Axis, ...], n: tuple[Axis, ...], position: dict[int, Affine]) -> None:
         storage = storage_of(self.result).dtype
@@ -263,7 +244,7 @@ class _OnGpSimd:
             self.builder.emit(CustomOp(dst=product, function=multiply, srcs=(repeated, other)))
             self.builder.emit(CustomOp(dst=dst, function=add, srcs=(dst, product)))
 
-        self._loops(self.product.axes(self.product.contracted), position, step)
+        nest(self.builder, self.product.axes(self.product.contracted), position, step)
         domain = range(len(self.emitter.program.domain))
         box = Box(m, n, {dim: position[dim] for dim in domain})
         self.emitter.box(box, {Reference(0, is_input=True): dst})

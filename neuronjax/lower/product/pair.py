@@ -15,13 +15,14 @@ from neuronjax.formats import FLOAT32
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.chain.box_values import Values
 from neuronjax.lower.chain.boxes import Axis, Box, size_of
+from neuronjax.lower.chain.positions import Position, nest, origin, shifted
 from neuronjax.lower.chain.tile_program import Reference
 from neuronjax.lower.chain.tiles import TileEmitter
 from neuronjax.lower.epilogue import Epilogue
 from neuronjax.lower.product.attention import product_writer
 from neuronjax.lower.product.attention_rows import pitches
 from neuronjax.lower.product.matmul import dimensions
-from neuronjax.lower.product.panels import Operand, Panel, Position, blocks, shifted, tiles
+from neuronjax.lower.product.panels import Operand, Panel, blocks, tiles
 from neuronjax.lower.product.product import ProductWriter
 from neuronjax.lower.product.steps import Step
 from neuronjax.lower.scope import Scope
@@ -30,7 +31,7 @@ from neuronjax.lower.values.view import View
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
 from neuronjax.lower.write.kernel_labels import chain_name
 from neuronjax.machine.specs import MOVING_COLUMNS, PARTITIONS
-from neuronjax.program.affine import ZERO, Affine
+from neuronjax.program.affine import Affine
 from neuronjax.program.element_types import bytes_of
 from neuronjax.program.operand import Access, Buffer, Memory
 
@@ -84,7 +85,7 @@ class _Passing:
             add = functools.partial(
                 self.writer.accumulate, step, both, (row, column), at, dst, ends
             )
-            self.writer.loops(step.loops, shifted(at, step.base), add)
+            nest(self.writer.builder, step.loops, shifted(at, step.base), add)
 
 
 @dataclass
@@ -99,10 +100,9 @@ class PairWriter:
 
     def write(self) -> None:
         """The kernel."""
-        self.older.stack = self.newer.stack
         product = self.newer.product
-        position = dict.fromkeys(range(len(product.sizes)), ZERO)
-        self.newer.batches(product.batches, position, self._of_batch)
+        position = origin(len(product.sizes))
+        nest(self.builder, product.batches, position, self._of_batch)
 
     def _passing(self, writer: ProductWriter) -> _Passing:
         product = writer.product
@@ -113,7 +113,7 @@ class PairWriter:
 
     def _there(self, position: Position) -> dict[int, Affine]:
         """A position in the older product."""
-        there = dict.fromkeys(range(len(self.older.product.sizes)), ZERO)
+        there = origin(len(self.older.product.sizes))
         for dim, own in self.axes:
             there[own] = position[dim]
         return there
@@ -135,7 +135,7 @@ class PairWriter:
             def body(at: dict[int, Affine], tile: tuple[Axis, ...] = block.tile) -> None:
                 self._rows((newer, older), kept, tile, at)
 
-            self.newer.loops(block.loops, shifted(position, block.base), body)
+            nest(self.builder, block.loops, shifted(position, block.base), body)
 
     def _share(self, newer: _Passing, older: _Passing) -> bool:
         """Whether the same rows pass by both products, as in a gated layer."""

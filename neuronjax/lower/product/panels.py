@@ -8,18 +8,16 @@ once in the panel.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from neuronjax.lower.chain.boxes import Axis
+from neuronjax.lower.chain.positions import Position, element
 from neuronjax.lower.values.view import View, walk
 from neuronjax.lower.write.builder import tile_access
 from neuronjax.program.affine import ZERO, Affine, affine
 from neuronjax.program.element_types import ElementType
 from neuronjax.program.operand import Access, Buffer, Dim, RegisterOffset
-
-Position = Mapping[int, Affine]
-"""Dimension of a product -> index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +60,6 @@ def blocks(axes: Sequence[Axis], most: int) -> Iterator[Block]:
     yield Block(tuple(rest), tuple(tile))
 
 
-def shifted(position: Position, base: Sequence[tuple[int, int]]) -> dict[int, Affine]:
-    """A position some indices further."""
-    shifted_position = dict(position)
-    for dim, start in base:
-        shifted_position[dim] = shifted_position[dim] + start
-    return shifted_position
-
-
 def tiles(axes: Sequence[Axis], most: int) -> Iterator[tuple[tuple[Axis, ...], dict[int, int]]]:
     """All tiles of at most `most` elements, one by one, each with its distance in indices."""
     for block in blocks(axes, most):
@@ -99,10 +89,7 @@ class Operand:
 
     def start(self, position: Position) -> Affine:
         """The element of its buffer at a position."""
-        start = self.view.offset
-        for dim, at in position.items():
-            start = start + at * self.strides[dim]
-        return start
+        return element(self.view.offset, position, self.strides)
 
     def address(self, start: Affine) -> Affine | RegisterOffset:
         """An element of its buffer, within the part that an index chooses."""

@@ -18,6 +18,7 @@ import numpy as np
 from neuronjax.formats import BFLOAT16, FLOAT16, FLOAT32
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.boxes import Axis, Box, size_of
+from neuronjax.lower.chain.positions import Position, nest, origin, shifted
 from neuronjax.lower.chain.tile_program import Reference, TileProgram
 from neuronjax.lower.chain.tiles import TileEmitter
 from neuronjax.lower.product.blocking import (
@@ -28,16 +29,7 @@ from neuronjax.lower.product.blocking import (
     schedule,
 )
 from neuronjax.lower.product.loading import Loader
-from neuronjax.lower.product.panels import (
-    Block,
-    Operand,
-    Panel,
-    Position,
-    blocks,
-    extents,
-    shifted,
-    tiles,
-)
+from neuronjax.lower.product.panels import Block, Operand, Panel, blocks, extents, tiles
 from neuronjax.lower.product.steps import Step, is_turned, steps
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.values.view import View
@@ -118,8 +110,8 @@ class ProductWriter(Loader):
         self._plan = schedule(
             left, right, depth, passes, runs, self._budget(), rates, tuning, cores
         )
-        position = dict.fromkeys(range(len(product.sizes)), ZERO)
-        self.batches(product.batches, position, functools.partial(self._of_batch, steps))
+        position = origin(len(product.sizes))
+        nest(self.builder, product.batches, position, functools.partial(self._of_batch, steps))
 
     def _budget(self) -> int:
         """Bytes of a partition for panels: what tiles of results and rows leave."""
@@ -210,7 +202,7 @@ class ProductWriter(Loader):
                     held[id(outer)] = self.panels(outer[0], block.tile, steps, at, plan.outer_slots)
                 self._inside(plan, block, (still, moving, outer, inner), steps, at, held)
 
-            self.loops(block.loops, shifted(position, block.base), outside)
+            nest(self.builder, block.loops, shifted(position, block.base), outside)
 
     def _inside(
         self,
@@ -237,9 +229,9 @@ class ProductWriter(Loader):
                         panels = (held.get(id(still)), held.get(id(moving)))
                         self._square((still[0], a), (moving[0], b), panels, steps, here)
 
-                    self.loops(sub.loops, shifted(at, sub.base), square)
+                    nest(self.builder, sub.loops, shifted(at, sub.base), square)
 
-            self.loops(column.loops, shifted(position, column.base), within)
+            nest(self.builder, column.loops, shifted(position, column.base), within)
 
     def _square(
         self,
@@ -286,7 +278,7 @@ class ProductWriter(Loader):
                         tile = (row, column)
                         self.accumulate(step, pair, tile, position, dst, ends, there)
 
-            self.loops(step.loops, shifted(position, step.base), part)
+            nest(self.builder, step.loops, shifted(position, step.base), part)
         for index, (column, right) in enumerate(columns):
             beside = shifted(position, tuple(right.items()))
             if self._shares_late:
@@ -326,7 +318,7 @@ class ProductWriter(Loader):
             stop = flag(Last, names) if ends[1] else False
             self.builder.emit(self.multiply(dst, pair, tile, at, both, start, stop))
 
-        self.loops(inner, position, product)
+        nest(self.builder, inner, position, product)
 
     def multiply(
         self,
@@ -378,7 +370,7 @@ class ProductWriter(Loader):
             return None
         operand, own = self._row_operand(number, columns)
         nothing = Step((), (), (), ())
-        panel = self.panel(operand, own, nothing, at, 2 if self.stack else 1)
+        panel = self.panel(operand, own, nothing, at, 2 if self.builder.around else 1)
         self.load(panel, own, nothing, own, at)
         ones = self.builder.tile((1, min(rows, PARTITIONS)), FLOAT32, name="ones")
         unit = tile_access(ones, [ones.elements], [1])
@@ -420,7 +412,7 @@ class ProductWriter(Loader):
             step = Step(tuple(Axis(dim, rows) for dim in dims[:1] if rows > 1), (), (), ())
             row_extents = extents(operand, own, frozenset(), close, turned=False)
             if [extent.memory for extent in row_extents] == [axis.dim for axis in own]:
-                panel = self.panel(operand, own, step, at, 2 if self.stack else 1)
+                panel = self.panel(operand, own, step, at, 2 if self.builder.around else 1)
                 self.load(panel, own, step, own, at)
                 self._shared[number] = panel
 

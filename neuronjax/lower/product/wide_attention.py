@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 from neuronjax.formats import FLOAT32
 from neuronjax.lower.chain.box_values import Values
 from neuronjax.lower.chain.boxes import MAX_FREE_AXES, Axis, Box, size_of
+from neuronjax.lower.chain.positions import Position, nest, shifted
 from neuronjax.lower.chain.tile_program import Input, Reference
 from neuronjax.lower.product.attention_rows import AttentionWriter, Panels, Work
-from neuronjax.lower.product.panels import Position, shifted, tiles
+from neuronjax.lower.product.panels import tiles
 from neuronjax.lower.product.steps import Batch
 from neuronjax.lower.values.storage import storage_of
 from neuronjax.lower.write.builder import tile_access
@@ -121,14 +122,14 @@ class WideAttentionWriter(AttentionWriter):
         batch, *inner = batches
         held = {**same, **self._held(batches, position, same)}
         if inner:
-            self.first.batches([batch], position, lambda at: self._loops(inner, at, held))
+            nest(self.builder, [batch], position, lambda at: self._loops(inner, at, held))
             return
         self.same = held
         most = self.builder.tuning.wide_together
         count = next((n for n in range(most, 1, -1) if batch.size % n == 0), 1)
         steps = tuple((dim, count * step) for dim, step in batch.steps)
         some = functools.partial(self._groups, batch.steps, count)
-        self.first.batches([Batch(batch.size // count, steps)], position, some)
+        nest(self.builder, [Batch(batch.size // count, steps)], position, some)
 
     def _groups(self, step: tuple[tuple[int, int], ...], count: int, position: Position) -> None:
         """Some groups of batches."""

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.boxes import Chunk, Region
-from neuronjax.lower.chain.sweep import Position, Sweep, Swept, lanes, tile
+from neuronjax.lower.chain.positions import Position, nest, shifted
+from neuronjax.lower.chain.sweep import Sweep, Swept, lanes, tile
 from neuronjax.lower.control import host
 from neuronjax.lower.operations import is_splat, peel
 from neuronjax.lower.region import apply, fingerprint, is_emittable, scratch
@@ -176,10 +177,6 @@ class _Reduction:
     def _chunk(
         self, region: Region, chunk: Chunk, position: Position, totals: Sequence[Access]
     ) -> None:
-        start = dict(position)
-        for dim, first in chunk.base:
-            start[dim] = start[dim] + first
-
         def body(at: Position) -> None:
             part = self._part(region, chunk, at)
             sums = [scratch(self.builder, total) for total in totals]
@@ -187,7 +184,7 @@ class _Reduction:
             for total, new_total in zip(totals, sums, strict=True):
                 elementwise.copy(self.builder, total, new_total)
 
-        self.sweep.nest(chunk.loops, start, body)
+        nest(self.builder, chunk.loops, shifted(position, chunk.base), body)
 
     def _part(self, region: Region, chunk: Chunk, position: Position) -> list[Access]:
         """One element of each row of a chunk."""

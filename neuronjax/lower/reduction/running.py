@@ -17,7 +17,8 @@ from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.box_values import REDUCERS
 from neuronjax.lower.chain.boxes import Chunk, Region
-from neuronjax.lower.chain.sweep import Position, Sweep, Swept, lanes, tile
+from neuronjax.lower.chain.positions import Position, nest, shifted
+from neuronjax.lower.chain.sweep import Sweep, Swept, lanes, tile
 from neuronjax.lower.operations import reducer
 from neuronjax.lower.reduction import stepwise
 from neuronjax.lower.reduction.reduce import immediate, initial
@@ -116,11 +117,8 @@ class _Running:
             for first, value in zip(self.firsts, self.sweep.values, strict=False)
         ]  # fmt: skip
         for chunk in region.chunks:
-            start = dict(position)
-            for dim, first in chunk.base:
-                start[dim] = start[dim] + first
             body = partial(self._chunk, region, chunk, before, scans)
-            self.sweep.nest(chunk.loops, start, body)
+            nest(self.builder, chunk.loops, shifted(position, chunk.base), body)
 
     def _chunk(
         self,

@@ -14,7 +14,8 @@ from functools import cached_property, partial
 from neuronjax.formats import FLOAT32
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.boxes import Axis, Region, boxes
-from neuronjax.lower.chain.sweep import Position, Sweep, Swept, lanes, turn
+from neuronjax.lower.chain.positions import Position, nest
+from neuronjax.lower.chain.sweep import Sweep, Swept, lanes, turn
 from neuronjax.lower.rates import Rates
 from neuronjax.lower.reduction.reduce import initial
 from neuronjax.lower.region import scratch
@@ -87,9 +88,7 @@ class Stepwise:
         """The whole kernel."""
         sizes = self.sweep.program.domain
         rows = [Axis(dim, size) for dim, size in enumerate(sizes[:-2])]
-        for region in boxes(rows, 1, 0, ()):
-            start = self.sweep.start(region.base)
-            self.sweep.nest(region.loops, start, partial(self._rows, region))
+        self.sweep.run(self._rows, boxes(rows, 1, 0, ()))
 
     def _rows(self, region: Region, position: Position) -> None:
         *_, steps, width = self.sweep.program.domain
@@ -100,7 +99,7 @@ class Stepwise:
         main, rest = divmod(steps, at_once)
         body = partial(self._steps, region, at_once, before)
         if main:
-            self.sweep.nest([Axis(axis, main, at_once)], position, body)
+            nest(self.builder, [Axis(axis, main, at_once)], position, body)
         if rest:
             tail = {**position, axis: position[axis] + main * at_once}
             self._steps(region, rest, before, tail)

@@ -10,14 +10,13 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 from neuronjax.formats import FLOAT32
 from neuronjax.hlo.graph import Graph, Op
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.boxes import Region
+from neuronjax.lower.chain.positions import Position
 from neuronjax.lower.chain.slide import Slide
-from neuronjax.lower.chain.sweep import Position
 from neuronjax.lower.control import host
 from neuronjax.lower.reduction.reduce import immediate
 from neuronjax.lower.reduction.window import Windows, windows_of
@@ -59,7 +58,7 @@ def select_and_scatter(scope: Scope, op: Op) -> None:
     if views[0] != scope.view(operand):
         shape = tuple(operand.shape[dim] for dim in order)
         buffer = scope.scratch(shape, views[0].buffer.dtype, "turned")
-        target = whole_view(buffer, shape).transposed(axes)
+        target = whole_view(buffer, shape).along(axes)
 
     def write(builder: KernelBuilder, seen: list[View], _: list[Buffer]) -> None:
         _Unpooling(Slide(builder, sliding, seen), select, scatter, windows, first).run()
@@ -92,9 +91,7 @@ class _Unpooling:
     first: Immediate
 
     def run(self) -> None:
-        sweep = self.slide.sweep
-        for region in sweep.lanes():
-            sweep.nest(region.loops, sweep.start(region.base), partial(self._box, region))
+        self.slide.sweep.run(self._box, self.slide.sweep.lanes())
 
     def _box(self, region: Region, position: Position) -> None:
         builder = self.slide.builder

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.box_values import REDUCERS
 from neuronjax.lower.chain.boxes import Region
+from neuronjax.lower.chain.positions import Position
 from neuronjax.lower.chain.slide import Slide
-from neuronjax.lower.chain.sweep import Position, lanes, tile
+from neuronjax.lower.chain.sweep import lanes, tile
 from neuronjax.lower.control import host
 from neuronjax.lower.operations import reducer
 from neuronjax.lower.reduction import running
@@ -160,9 +160,7 @@ class _Pooling:
     count: int
 
     def run(self) -> None:
-        sweep = self.slide.sweep
-        for region in sweep.lanes():
-            sweep.nest(region.loops, sweep.start(region.base), partial(self._box, region))
+        self.slide.sweep.run(self._box, self.slide.sweep.lanes())
 
     def _box(self, region: Region, position: Position) -> None:
         builder = self.slide.builder

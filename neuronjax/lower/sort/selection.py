@@ -28,7 +28,8 @@ from neuronjax.formats import FLOAT32
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.boxes import Axis, Region
-from neuronjax.lower.chain.sweep import Position, Sweep, Swept, lanes, tile
+from neuronjax.lower.chain.positions import Position
+from neuronjax.lower.chain.sweep import Sweep, Swept, lanes, tile
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.values.storage import NARROW_FLOATS
 from neuronjax.lower.values.view import View

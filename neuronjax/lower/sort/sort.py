@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -13,7 +12,8 @@ from neuronjax.formats import FLOAT32
 from neuronjax.hlo.graph import Graph, Op
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.boxes import Axis, Region
-from neuronjax.lower.chain.sweep import Position, Sweep, Swept, lanes
+from neuronjax.lower.chain.positions import Position
+from neuronjax.lower.chain.sweep import Sweep, Swept, lanes
 from neuronjax.lower.control import host
 from neuronjax.lower.rates import Rates
 from neuronjax.lower.region import fingerprint, is_emittable
@@ -174,11 +174,8 @@ class _Sort:
         """Sorts box by box; where a row has several partitions, boxes are of fewer rows."""
         if self.plan.spread == 1:
             self.sweep.run(self._box)
-            return
-        for region in self.sweep.lanes(PARTITIONS // self.plan.spread):
-            self.sweep.nest(
-                region.loops, self.sweep.start(region.base), partial(self._spread_box, region)
-            )
+        else:
+            self.sweep.run(self._spread_box, self.sweep.lanes(PARTITIONS // self.plan.spread))
 
     # Rows within partitions
 

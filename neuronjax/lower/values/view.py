@@ -40,18 +40,14 @@ class View:
     @property
     def normal(self) -> View:
         """The same elements in the same order without dimensions of size 1."""
-        kept = [index for index, size in enumerate(self.shape) if size != 1]
-        return replace(
-            self,
-            shape=tuple(self.shape[index] for index in kept),
-            strides=tuple(self.strides[index] for index in kept),
-        )
+        return self.along([axis for axis, size in enumerate(self.shape) if size != 1])
 
-    def transposed(self, permutation: Sequence[int]) -> View:
+    def along(self, axes: Sequence[int]) -> View:
+        """The elements along some dimensions, in this order, at the beginning of all others."""
         return replace(
             self,
-            shape=tuple(self.shape[axis] for axis in permutation),
-            strides=tuple(self.strides[axis] for axis in permutation),
+            shape=tuple(self.shape[axis] for axis in axes),
+            strides=tuple(self.strides[axis] for axis in axes),
         )
 
     def sliced(self, starts: Sequence[int], limits: Sequence[int], steps: Sequence[int]) -> View:

@@ -40,6 +40,8 @@ class KernelBuilder:
     _bodies: list[list[Node]] = field(default_factory=lambda: [[]])
     _buffers: list[Buffer] = field(default_factory=list)
     registers: list[Register] = field(default_factory=list)
+    #: Loops around what is being written, with their trips.
+    around: list[tuple[str, int]] = field(default_factory=list)
     _variables: int = 0
     _transfers: int = 0
     _taken: list[Buffer] | None = None
@@ -134,8 +136,12 @@ class KernelBuilder:
             return
         variable = f"{name}{self._variables}"
         self._variables += 1
+        around = list(self.around)
+        if isinstance(trips, int):
+            self.around.append((variable, trips))
         with self.block() as body:
             yield affine(0, **{variable: 1})
+        self.around = around
         if body:
             self._bodies[-1].append(Loop(variable=variable, trips=trips, body=tuple(body)))
 
