@@ -79,12 +79,14 @@ def _t5(model: Any, settings: Settings) -> tokenizers.Tokenizer:
 
 
 def _xlm_roberta(model: Any, settings: Settings) -> tokenizers.Tokenizer:
-    """As fairseq numbers pieces: after four marks of its own, in place of the file's three."""
+    """The tokenizer of XLM-RoBERTa. Fairseq numbers its pieces behind four marks of its own, which
+    replace the three of the file."""
     return _fairseq(model, settings, ["<s>", "<pad>", "</s>", "<unk>"], spared=3)
 
 
 def _camembert(model: Any, settings: Settings) -> tokenizers.Tokenizer:
-    """As `_xlm_roberta`, with names that no text has for the marks that the file has too."""
+    """The tokenizer of CamemBERT, which is that of XLM-RoBERTa with other names for the marks that
+    its file lists as pieces too: names that no text contains."""
     firsts = ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"]
     return _fairseq(model, settings, firsts, spared=1)
 
@@ -236,7 +238,7 @@ def _unigram(
 
 
 class _Marks(NamedTuple):
-    """What stands around a text, and between it and a second one."""
+    """The marks that stand around a text, and between it and a second one."""
 
     begin: Sequence[str]
     end: Sequence[str]
@@ -245,7 +247,7 @@ class _Marks(NamedTuple):
 
 
 def _decoder_marks(settings: Settings, begin: str, end: str) -> _Marks:
-    """What tokenizer_config.json says, else a mark at the beginning alone."""
+    """The marks that tokenizer_config.json asks for; a mark at the beginning if it says nothing."""
     begins = [begin] if settings.get("add_bos_token", True) else []
     ends = [end] if settings.get("add_eos_token", False) else []
     return _Marks(begins, ends, [*ends, *begins], second_type=1)

@@ -73,8 +73,11 @@ class Route(NamedTuple):
         return Text(encoded.ids, encoded.type_ids)
 
     def compute(self, items: Sequence[Text]) -> np.ndarray:
-        """What the model makes of texts, FP32 [N, V] in their order. Raises DataError for a text
-        without tokens."""
+        """The vectors of N texts in their order, FP32 [N, V].
+
+        Raises:
+          DataError: a text has no tokens.
+        """
         empty = [place for place, item in enumerate(items) if not item.tokens]
         if empty:
             raise DataError(f"text {empty[0]} has no tokens: give at least one character")

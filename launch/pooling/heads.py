@@ -18,7 +18,7 @@ from models.sentences.model import SentenceHead
 
 
 class Texts(NamedTuple):
-    """A batch."""
+    """A batch of R texts, padded to T tokens."""
 
     tokens: jax.Array | np.ndarray  # int32 [R, T], padded at the end
     types: jax.Array | np.ndarray  # int32 [R, T]: 1 in the second text of a pair
@@ -66,7 +66,7 @@ def _outputs(model: Any, texts: Texts, has_types: bool) -> Mapping[str, jax.Arra
 
 @dataclass(frozen=True)
 class TaskHead:
-    """What is computed for a task."""
+    """The computation that answers a task, from a batch of texts to FP32 rows."""
 
     compute: Head  # (model, texts, sentence head, whether it tells types apart) -> FP32 [R, …]
     classifies: bool = False  # logits of classes, and no vectors
@@ -87,7 +87,11 @@ COMMON = TaskHead(_common_vectors)
 
 
 def task_head(model: Pretrained) -> TaskHead:
-    """What is computed for the model's task. Raises ModelError if it has none for texts."""
+    """The head for the task that a model is made for.
+
+    Raises:
+      ModelError: the task has no vectors or classes of whole texts.
+    """
     task = model.architecture.task
     if task not in HEADS:
         raise ModelError(
