@@ -30,7 +30,7 @@ from neuronjax.errors import (
     shown_line,
 )
 from neuronjax.planning.splits import in_one_line
-from neuronjax.torch import as_jax, exported
+from neuronjax.torch import as_jax, as_program, exported
 
 PROTOCOL = """\
 module:function makes the workload. It is called with those of these keywords that it accepts and
@@ -46,7 +46,9 @@ that were given:
   any other, from --set NAME=VALUE
 
 torch:FILE.py:FUNCTION names a function of a file, which may return a module of PyTorch with example
-inputs, (module, *inputs). FILE.pt2 is a program that torch.export saved.
+inputs: (module, *inputs), or (module, inputs, keywords) as torch.export takes them, a tuple and a
+dict of which either can be left out; or a program of neuronjax.torch.to_jax. FILE.pt2 is a program
+that torch.export saved.
 
 The function returns a dict (or a tuple (fn, *arguments)):
 
@@ -154,6 +156,8 @@ def _parameters(make: Callable[..., Any]) -> set[str]:
 def _read(made: Any, name: str) -> tuple[Workload, int | None]:
     if isinstance(made, Workload):
         return made, None
+    if (program := as_program(made)) is not None:
+        return _workload(name, fn=program), None
     if isinstance(made, tuple) and made and callable(made[0]):
         return _workload(name, fn=made[0], arguments=made[1:]), None
     known = {

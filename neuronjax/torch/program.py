@@ -163,6 +163,26 @@ def as_jax(fn: Any, arguments: Sequence[Any], with_values: bool = False) -> Conv
     return Converted(forward, (state, inputs), _kinds(fn.module, fn.types))
 
 
+def as_program(made: Any) -> Program | None:
+    """A program, or a module with the inputs of its call as ``torch.export`` takes them: a tuple, a
+    dict of keywords, or both. ``None`` if `made` is something else.
+
+    A tuple or a dict that stands alone behind a module holds its inputs, and is not one of them.
+    """
+    if isinstance(made, Program):
+        return made
+    if not isinstance(made, tuple) or not made or not is_module(made[0]):
+        return None
+    match made[1:]:
+        case (tuple() as inputs,):
+            return to_jax(made[0], *inputs)
+        case (Mapping() as keywords,):
+            return to_jax(made[0], **keywords)
+        case (tuple() as inputs, Mapping() as keywords):
+            return to_jax(made[0], *inputs, **keywords)
+    return None
+
+
 def is_module(value: object) -> bool:
     """Whether it is a ``torch.nn.Module``, told without loading torch."""
     return any(

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import torch
 from torchax.ops import mappings
@@ -47,7 +46,8 @@ def array(leaf: Any) -> jax.Array | jax.ShapeDtypeStruct:
     """A copy of a tensor as an array; on ``meta``, its type."""
     if not isinstance(leaf, torch.Tensor):
         return leaf
-    return type_of(leaf) if leaf.is_meta else jnp.array(numpy_of(leaf))
+    # Of an array of NumPy, `cpu` may use the memory, which the tensor goes on to have.
+    return type_of(leaf) if leaf.is_meta else jax.device_put(numpy_of(leaf).copy())
 
 
 def numpy_of(tensor: torch.Tensor) -> np.ndarray:

@@ -120,20 +120,36 @@ def test_configs_that_nobody_knows(
 
 FILE = """
 import torch
-def small():
-    return torch.nn.Linear(64, 64), torch.ones(8, 64)
+from neuronjax.torch import to_jax
+model, x = torch.nn.Bilinear(64, 64, 32), torch.ones(8, 64)
+def listed():
+    return model, x, x
+def exported():
+    return model, (x, x)
+def named():
+    return model, {"input1": x, "input2": x}
+def mixed():
+    return model, (x,), {"input2": x}
+def converted():
+    return to_jax(model, x, input2=x)
 """
 
 
-def test_functions_of_files(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("function", ["listed", "exported", "named", "mixed", "converted"])
+def test_functions_of_files(run: Run, tmp_path: Path, function: str) -> None:
     file = tmp_path / "mine.py"
     file.write_text(FILE)
-    code, text, errors = run("estimate", f"torch:{file}:small")
+    code, text, errors = run("estimate", f"torch:{file}:{function}")
     assert code == 0, errors
     assert "weights" in text
-    code, _, errors = run("estimate", f"torch:{file}:smal")
+
+
+def test_functions_that_a_file_lacks(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(FILE)
+    code, _, errors = run("estimate", f"torch:{file}:liste")
     assert code == 2
-    assert "has no function 'smal'. Did you mean small?" in errors
+    assert "has no function 'liste'. Did you mean listed?" in errors
 
 
 def test_exported_programs(run: Run, tmp_path: Path) -> None:

@@ -200,3 +200,17 @@ def test_only_modules_become_programs() -> None:
     with pytest.raises(ConfigurationError, match=r"takes a torch\.nn\.Module, not function"):
         to_jax(lambda x: x)
     assert as_jax(jnp.sin, (1.0,)) == (jnp.sin, (1.0,), {})
+
+
+@pytest.mark.parametrize("platform", ["cpu", "neuron"])
+def test_state_is_a_copy(platform: str) -> None:
+    """It keeps its values where the module goes on to be trained, and runs no program."""
+    module = nn.Linear(64, 64)
+    with jax.default_device(jax.devices(platform)[0]), neuronjax.profile() as recorded:
+        state = to_jax(module, torch.ones(1, 64)).state
+    before = np.array(state.parameters["weight"])
+    with torch.no_grad():
+        module.weight.add_(1)
+    np.testing.assert_array_equal(state.parameters["weight"], before)
+    assert recorded.profile is not None
+    assert recorded.profile.counts == ()
