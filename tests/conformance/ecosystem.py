@@ -54,6 +54,8 @@ def _run(project: Project, setting: str, sources: Path) -> Run:
     )
     if project.imports_source:
         environment["PYTHONPATH"] = str(ecosystem_projects.root(project, sources))
+    elif project.plugin:
+        environment["PYTHONPATH"] = str(suite_runner.PROJECT)
     part, parts = _SAMPLE.value.split("/")
     return Run(
         environment=environment,

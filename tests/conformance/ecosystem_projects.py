@@ -40,6 +40,7 @@ class Project:
       left_out: glob of files under the root to the reason why they are not run.
       cpu_only: test to the words in it that are true of `cpu` alone; it is not run.
       options: more options of pytest.
+      plugin: module of this project that pytest loads first.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Project:
     left_out: Mapping[str, str] = field(default_factory=dict)
     cpu_only: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
+    plugin: str = ""
 
 
 _COLOCATED = (
@@ -180,6 +182,15 @@ PROJECTS = (
         {"blackjax": ("tests",)},
         left_out={"*/test_benchmarks.py": "times, no values"},
     ),
+    Project(
+        "torchax",
+        Source.CHECKOUT,
+        {"torchax": ("test",)},
+        "https://github.com/google/torchax",
+        devices=1,
+        left_out={"*/gemma/*": "fetches a model"},
+        plugin="tests.conformance.torchax_plugin",
+    ),
 )
 
 
@@ -225,6 +236,7 @@ def units(project: Project, sources: Path) -> list[Unit]:
     folder = root(project, sources)
     ignored = [f"--ignore-glob={folder / pattern}" for pattern in project.left_out]
     ignored += [f"--deselect={test}" for test in project.cpu_only]
+    loaded = ("-p", project.plugin) if project.plugin else ()
     configs = [folder / name for name in ("pytest.ini", "pyproject.toml")]
     found = [path for path in configs if path.is_file() and project.source is not Source.WHEEL]
     return [
@@ -234,7 +246,7 @@ def units(project: Project, sources: Path) -> list[Unit]:
             config=(found or [Path(os.devnull)])[0],
             paths=tuple(str(folder / path) for path in paths),
             folder=folder,
-            options=(*project.options, *ignored),
+            options=(*project.options, *loaded, *ignored),
             version=revision(project, folder),
         )
         for name, paths in project.units.items()
