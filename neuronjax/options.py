@@ -33,6 +33,9 @@ OLDEST_SDK = "2.20"
 LATEST_SDK = "2.32"
 """The first and the last Neuron SDK whose behaviour is known."""
 
+Version = tuple[int, ...]
+"""A version as numbers, which compare."""
+
 GENERATIONS = ("trn1", "inf2", "gen2", "trn2", "gen3", "trn3", "gen4")
 """Names of generations of cores, as NKI takes them."""
 
@@ -191,7 +194,7 @@ def _counts(variable: str, text: str) -> tuple[int, ...]:
     return tuple(_positive(variable, part.strip()) for part in text.split(","))
 
 
-def version(text: str) -> tuple[int, ...]:
+def version(text: str) -> Version:
     """``"2.32"`` as numbers, which compare. Raises ``ValueError`` if malformed."""
     return tuple(int(part) for part in text.split("."))
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from neuronjax.errors import KernelError, UnsupportedProgramError, quoted
 from neuronjax.nki.constants import Operator
 from neuronjax.nki.dynamic_loops import VirtualRegister
+from neuronjax.nki.known_failures import note_call
 from neuronjax.nki.refusal import checked, unknown
 from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.tracing import Trace, current
@@ -253,6 +254,7 @@ def all_to_all_v(
     `metadata_tensor`, uint32, have for each rank the size of its chunk, where that begins, how many
     elements came from it and, with `has_rdispls`, where these go."""
     counts = _counts(metadata_tensor, recv_counts_known, has_rdispls)
+    note_call(current(), "nki.collectives.all_to_all_v", {"has_rdispls": has_rdispls})
     _exchange(UnevenAllToAll, srcs, dsts, replica_group, priority, **counts)
 
 

@@ -27,10 +27,12 @@ from neuronjax.nki.coverage import unwritten
 from neuronjax.nki.dtypes import element_type, stored
 from neuronjax.nki.endless import Watch
 from neuronjax.nki.hazards import hazards
+from neuronjax.nki.known_failures import loop_failures
 from neuronjax.nki.sums import unfinished
 from neuronjax.nki.tensor import Tensor, whole
 from neuronjax.nki.tracing import Trace, callers_of, ended, tracing
 from neuronjax.notices import warned
+from neuronjax.options import Version
 from neuronjax.program import program
 from neuronjax.program.operand import Access, Buffer, Kind, Memory
 
@@ -39,13 +41,15 @@ def compiled(
     function: Callable[..., object],
     call: Call,
     chip: str,
+    sdk: Version,
     grid: tuple[int, ...] = (),
     ranks: int | None = None,
     schedule: scheduling.Edges = (),
 ) -> Compiled:
     """The kernel `function` for a call with arrays of those shapes and dtypes, whose values do not
     matter; `grid` are its programs, which run on physical cores beside each other, and `ranks` how
-    many logical cores run it, if the caller knows; `schedule` are dependencies of instructions.
+    many logical cores run it, if the caller knows; `schedule` are dependencies of instructions, and
+    `sdk` is the release whose failures are noted.
 
     Raises: those of `Kernel.trace`.
     """
@@ -60,7 +64,7 @@ def compiled(
     lines: list[str] = []  # programs that take different ways have the same parts
     returned = None
     for number in reversed(range(programs)):
-        trace = Trace(chip, grid, number, lines=lines, ranks_of_call=ranks)
+        trace = Trace(chip, sdk, grid, number, lines=lines, ranks_of_call=ranks)
         traces.insert(0, trace)
         returned = _traced(function, call, trace)
     buffers = _shared_buffers(name, traces)
@@ -79,7 +83,8 @@ def compiled(
     advice = list(dict.fromkeys(part for trace in traces for part in _advice(trace)))
     names = {label: line for trace in traces for label, line in trace.names.items()}
     asked = scheduling.notes(schedule, names, name)
-    remarks = dict.fromkeys((*(text for trace in traces for text in trace.remarks), *asked))
+    failures = (text for trace in traces for text in (*trace.remarks, *loop_failures(trace)))
+    remarks = dict.fromkeys((*failures, *asked))
     results = [buffer for buffer in buffers if buffer.kind is Kind.RESULT]
     missing = unwritten(traces, [*results, *private])
     assembled_program, notes = assembled(grid_of_traces)

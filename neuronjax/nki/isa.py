@@ -23,6 +23,7 @@ from neuronjax.nki.constants import (
 )
 from neuronjax.nki.dtypes import element_type
 from neuronjax.nki.dynamic_loops import VirtualRegister
+from neuronjax.nki.known_failures import note_call
 from neuronjax.nki.limits import check_limits
 from neuronjax.nki.refusal import checked, misfit, refusing, removed, unknown
 from neuronjax.nki.scheduling import NkiInstruction
@@ -135,6 +136,7 @@ def _function(name: str) -> Callable[..., NkiInstruction]:
         numbers = {parameter: _of_python(value) for parameter, value in given.items()}
         built = build(trace, name, numbers)
         check_limits(trace, name, numbers)
+        note_call(trace, f"nki.isa.{name}", numbers)
         line, label = trace.add(built), given.get("name")
         if label is not None:
             trace.names[str(label)] = line

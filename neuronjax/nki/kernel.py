@@ -88,9 +88,10 @@ class Kernel(Generic[R]):
         the machine that JAX traces for, or else for the kernel's own target, or else for the
         emulated machine. Raises as `trace` does."""
         chip = chip_of(target or TRACED_FOR.value or self.target)
+        sdk = options.version(options.load().sdk)
         try:
             with seldom_collected:
-                return compiled(self.function, called, chip, self.grid, ranks, self.schedule)
+                return compiled(self.function, called, chip, sdk, self.grid, ranks, self.schedule)
         except (KernelError, UnsupportedProgramError) as error:
             if not called.scalars:
                 raise

@@ -18,6 +18,7 @@ from neuronjax.nki import dynamic_loops, elementwise, reductions, tiles
 from neuronjax.nki.constants import OPERATORS, MemoryRegion, Operator
 from neuronjax.nki.dtypes import BOOL
 from neuronjax.nki.dynamic_loops import VirtualRegister
+from neuronjax.nki.known_failures import watched
 from neuronjax.nki.loops import affine_range as affine_range
 from neuronjax.nki.loops import loop_range
 from neuronjax.nki.loops import static_range as static_range
@@ -164,7 +165,9 @@ LOOPS: Mapping[str, type[range]] = {"range": range}
 
 
 _CHECKED: Mapping[str, Operator | Callable[..., object]] = {
-    name: function if isinstance(function, Operator) else checked(f"nki.language.{name}")(function)
+    name: function
+    if isinstance(function, Operator)
+    else checked(f"nki.language.{name}")(watched(f"nki.language.{name}", function))
     for name, function in FUNCTIONS.items()
 }
 

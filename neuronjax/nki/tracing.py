@@ -20,6 +20,7 @@ import numpy as np
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.nki.loop_marks import LoopMarks, Mark, Nest
 from neuronjax.nki.python_loops import PythonLoops
+from neuronjax.options import Version
 from neuronjax.program.element_types import ElementType, bytes_of
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Kind, Memory, Register
@@ -45,6 +46,8 @@ class Trace:
     written to, `declared` has the line of every tensor."""
 
     chip: str
+    #: The release of the Neuron SDK whose failures are noted.
+    sdk: Version
     #: The programs of the grid; none: the kernel is called without a grid.
     grid: tuple[int, ...] = ()
     #: The number of the program that is traced.

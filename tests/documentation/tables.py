@@ -28,7 +28,9 @@ from neuronjax.machine.specs import GIB, GIGA, MIB, TERA, ChipSpec
 from neuronjax.nki import language
 from neuronjax.nki.constants import MemoryRegion
 from neuronjax.nki.isa import NOT_BUILT
+from neuronjax.nki.known_failures import FAILURES
 from neuronjax.nki.signatures import SIGNATURES
+from neuronjax.options import Version
 from neuronjax.profiling import findings
 from neuronjax.timing.ranges import PARENTS, RESULTS, classes, coverage, measured, members
 from neuronjax.timing.validation.points import Kind
@@ -225,6 +227,24 @@ def rule_rows() -> Iterable[Sequence[str]]:
         yield codes, rule.what.replace("|", "\\|"), rule.severity.label, rule.remedy
 
 
+def failure_rows() -> Iterable[Sequence[str]]:
+    """A row for each thing that releases do wrong with kernels, the latest first."""
+    for failure in sorted(FAILURES, key=lambda failure: failure.since, reverse=True):
+        first, last = failure.cores
+        sdks, cores = f"{_version(failure.since)} on", f"v{first} on"
+        if failure.until is not None:
+            sdks = f"{_version(failure.since)} until {_version(failure.until)}"
+        if last in (2, 3, 4):
+            cores = f"v{first}" if first == last else f"v{first} and v{last}"
+        first, *others = failure.places
+        place = f"{first} and {len(others)} others" if others else first
+        yield place, failure.what, sdks, cores, failure.source
+
+
+def _version(sdk: Version) -> str:
+    return ".".join(map(str, sdk))
+
+
 def choice_rows() -> Iterable[Sequence[str]]:
     """A row for each number that the compiler was free to choose."""
     for choice in choices():
@@ -316,6 +336,12 @@ TABLES: Mapping[str, tuple[str, Callable[[], str]]] = {
         lambda: markdown(
             ["code", "where it is decided, or why it is not"],
             ((f"`{code}`", reason) for code, reason in CODES.items()),
+        ),
+    ),
+    "kernel failures": (
+        "findings.md",
+        lambda: markdown(
+            ["where", "what a release does wrong", "SDK", "NeuronCore", "source"], failure_rows()
         ),
     ),
     "causes": (

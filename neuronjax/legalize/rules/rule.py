@@ -17,8 +17,7 @@ from neuronjax.legalize.fp64_integers import Fp64Integers
 from neuronjax.legalize.integer_ranges import IntegerRanges
 from neuronjax.legalize.policy import Policy
 from neuronjax.machine.machine import Machine
-
-Version = tuple[int, ...]
+from neuronjax.options import Version
 
 ALWAYS: Version = (0,)
 NEVER: Version = (1 << 30,)

@@ -14,6 +14,7 @@ import jax
 from neuronjax.errors import KernelError, quoted
 from neuronjax.nki.calls import line_of
 from neuronjax.nki.kernel import Kernel, kernel_of, simulate
+from neuronjax.nki.known_failures import LAST_EARLIER_SDK
 from neuronjax.nki.legacy import engines
 from neuronjax.nki.legacy import lives as living
 from neuronjax.nki.legacy.lives import Lives, Plan
@@ -69,6 +70,7 @@ def _traceable(function: Callable[..., object], grid: tuple[int, ...]) -> Callab
     def traced(*arguments: object, **keywords: object) -> object:
         trace = current()
         trace.spread, trace.may_reorder = spread, True
+        trace.sdk = min(trace.sdk, LAST_EARLIER_SDK)
         begin = _Beginning(trace)
         given, named = jax.tree.map(_as_tile, (arguments, keywords))
         lives = Lives(trace, grid=grid)
