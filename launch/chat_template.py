@@ -224,7 +224,7 @@ def _read(file: Path) -> str:
 
 
 def _line_of(error: Exception) -> str:
-    """Where in the template an error arose, as far as Jinja tells."""
+    """The template's line in which an error arose, in words; empty if Jinja tells none."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == "<template>"]
     return f" in line {lines[-1]}" if lines else ""

@@ -104,7 +104,7 @@ def estimate(
 def step_workload(
     work: Work, config: TrainConfig, mesh: AbstractMesh, layers: int
 ) -> dict[str, Any]:
-    """One step of a model of so many blocks, as `neuronjax estimate` takes workloads.
+    """A training step of a model of `layers` blocks, as a workload of `neuronjax estimate`.
 
     The sizes of the config's parallelism are those of the mesh. Raises LaunchError for what cannot
     be run.

@@ -38,7 +38,7 @@ Model = Any
 
 
 class Step(NamedTuple):
-    """One call: `run` of the model and `inputs`, trees of shapes with the batch as first axis.
+    """A call of a model: `run` and `inputs`, trees of shapes with the batch as first axis.
 
     Input 0 is donated if it is `kept`: a cache. `tokens` are read or written by a row.
     """

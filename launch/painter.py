@@ -35,7 +35,7 @@ class ImageEncoder:
 
     @classmethod
     def open(cls, directory: Path, adapter: Path, mesh: Mesh, dtype: str | None) -> "ImageEncoder":
-        """That of the pipeline in a directory, or the one beside the adapter's file.
+        """The image encoder of the pipeline in a directory, or the one beside the adapter's file.
 
         Raises DataError if there is none, ModelsError for files that cannot be used.
         """

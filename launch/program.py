@@ -73,8 +73,8 @@ def _end_quietly() -> None:
 
 
 def _report(unraisable: "sys.UnraisableHookArgs") -> None:
-    """As Python reports errors that nobody can catch, but for late answers of tensorstore: when a
-    write has failed, the event loop that waits for the others has ended."""
+    """Reports an error that nobody can catch as Python does, unless it is a late answer of
+    tensorstore: when a write has failed, the event loop that waits for the others has ended."""
     if str(unraisable.exc_value) != "Event loop is closed":
         sys.__unraisablehook__(unraisable)
 

@@ -73,7 +73,7 @@ class TextStream(Protocol):
 
 
 class ByteTokenizer:
-    """One token per UTF-8 byte."""
+    """A tokenizer with one token per UTF-8 byte."""
 
     unit, size = "byte", 256
 

@@ -218,7 +218,7 @@ def _requests(
 
 
 def _rates(requests: Callable[[float], list[Arrival]]) -> list[float] | None:
-    """Those of the flag, or the one of the trace; None if they are to be searched for."""
+    """The rates of the flag, or the one of the trace; None if they are to be searched for."""
     if _TRACE.value is not None:
         arrivals = requests(0.0)
         return [len(arrivals) / max(arrivals[-1].seconds, 1e-9)]

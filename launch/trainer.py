@@ -216,7 +216,7 @@ class Run:
         return done_by_first(lambda: function(single, self.step))
 
     def _take_step(self) -> None:
-        """One optimizer step. Raises DivergenceError if what it gives is not finite."""
+        """Takes an optimizer step. Raises DivergenceError if what it gives is not finite."""
         with self._monitor.step(self.step + 1) as report:
             batch = self._placement.place(next(self._batches))
             self._state, values = self._step(self._state, batch)
@@ -324,7 +324,7 @@ def _agreed(stop: StopRequest) -> int:
 
 
 def _with_steps(config: TrainConfig, job: Job) -> TrainConfig:
-    """With as many steps as the passes through the data have that are asked for, if they are."""
+    """The config with as many steps as its passes through the data have, if it asks for passes."""
     if config.num_train_epochs is None:
         return config
     rows = job.data.rows_of_epoch()

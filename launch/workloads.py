@@ -71,7 +71,7 @@ def llama_decode(
     layers: int | None = None,
     pad: bool = False,
 ) -> dict[str, Any]:
-    """One token for each of `batch` sequences, whose cache has `context` slots."""
+    """A step of decoding a token for each of `batch` sequences with caches of `context` slots."""
     config = model_config(
         model, mesh, layers, pad=pad, max_seq_len=context, dtype=dtype, param_dtype=dtype
     )

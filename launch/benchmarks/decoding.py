@@ -37,7 +37,7 @@ PROMPT, NEW = 16, 112  # tokens
 
 
 class Weights(NamedTuple):
-    """One block's."""
+    """The weights of one decoder block."""
 
     attention_norm: jax.Array  # [D]
     query: jax.Array  # [D, K·G·H]
@@ -162,7 +162,7 @@ def generating(devices: Sequence[jax.Device], config: DecoderConfig = SMALL) -> 
 
 
 def generating_by_hand(devices: Sequence[jax.Device], config: DecoderConfig = SMALL) -> Thunk:
-    """The same with the hand-written loop."""
+    """Generates the tokens of `generating` with the hand-written loop."""
     _, parameters = random_decoder(config, devices[0])
     weights = by_hand(parameters, config)
     return lambda: np.asarray(written_loop(weights, prompt_of(config), NEW, config))

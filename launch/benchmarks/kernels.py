@@ -107,7 +107,7 @@ def by_instruction(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def at_once(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The same product by one call of NumPy."""
+    """The product aᵀ · b by one call of NumPy, computed in FP32."""
     return (a.astype(np.float32).T @ b.astype(np.float32)).astype(a.dtype)
 
 

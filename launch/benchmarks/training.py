@@ -67,7 +67,7 @@ def job(
 
 
 def training_step(devices: Sequence[jax.Device], precision: str = "fp32") -> Thunk:
-    """One step of the job, waited for; the state is donated."""
+    """A thunk that takes a training step of `job` and waits for it; the state is donated."""
     model = byte_level(DecoderConfig())
     training = job(devices, model, precision=precision)
     state = training.init()

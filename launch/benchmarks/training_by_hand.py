@@ -86,7 +86,7 @@ def written_step(config: DecoderConfig) -> tuple[optax.GradientTransformation, S
 
 
 def training_by_hand(devices: Sequence[jax.Device]) -> Thunk:
-    """One step of the job's model and batch on the first device, waited for."""
+    """A thunk that takes a step of the job's model and batch on the first device."""
     config = DecoderConfig()
     _, parameters = random_decoder(config, devices[0])
     shape = (TrainConfig.batch_size, config.max_seq_len + 1)

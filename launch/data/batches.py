@@ -1,4 +1,4 @@
-"""From rows to batches, in an order that does not depend on the number of processes."""
+"""Batches made of rows, in an order that does not depend on the number of processes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -42,16 +42,16 @@ class Documents:
         """Documents with these tokens, [N] each, of one dtype."""
         ends = np.cumsum([len(array) for array in arrays], dtype=np.int64)
         starts = np.concatenate([np.zeros(1, np.int64), ends])[:-1]
-        counted = None if learnt is None else _joined(learnt, bool)
-        return cls(_joined(arrays, np.uint8), starts, ends, counted)
+        counted = None if learnt is None else _concatenate(learnt, bool)
+        return cls(_concatenate(arrays, np.uint8), starts, ends, counted)
 
     def take(self, numbers: np.ndarray) -> "Documents":
         """The documents with these numbers."""
         return replace(self, starts=self.starts[numbers], ends=self.ends[numbers])
 
 
-def _joined(arrays: Sequence[np.ndarray], dtype: Any) -> np.ndarray:
-    """One after the other; of that dtype if there are none."""
+def _concatenate(arrays: Sequence[np.ndarray], dtype: Any) -> np.ndarray:
+    """The concatenation of arrays [N]; an empty array of that dtype if there are none."""
     if len(arrays) == 1:
         return arrays[0]
     return np.concatenate(arrays) if arrays else np.zeros(0, dtype)

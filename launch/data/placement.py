@@ -11,7 +11,7 @@ from launch.errors import MeshError
 
 
 class Placement:
-    """Where the rows of batches go. Raises MeshError if a process would get none."""
+    """The devices that rows of batches go to. Raises MeshError if a process would get no rows."""
 
     def __init__(self, shapes: Batch, shardings: Mapping[str, Any]) -> None:
         """`shapes` are those of whole batches, `shardings` a tree like it."""

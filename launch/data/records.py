@@ -60,7 +60,7 @@ class Counts:
     split: int = 0  # in several pieces, whole: longer than a row
 
     def add_long(self, policy: str, number: int) -> None:
-        """So many are longer than a row, of which becomes what --long_documents says."""
+        """Counts documents longer than a row, under what --long_documents does with them."""
         name = {"split": "split", "truncate": "truncated", "drop": "dropped"}[policy]
         setattr(self, name, getattr(self, name) + number)
 

@@ -25,8 +25,9 @@ class Source:
     weight: float | None = None  # part of the rows that come from it; None if none has one
 
     def items(self, fields: Collection[str] | None = None) -> Iterator[Item]:
-        """Its records, file by file, with all fields or at least these, and records that cannot
-        be read as RecordError. Raises DataError for a file that cannot be read at all."""
+        """The source's records, file by file, with all fields or at least these; a record that
+        cannot be read is given as RecordError. Raises DataError for a file that cannot be read at
+        all."""
         if not self.files:
             yield from BUNDLED[self.name].read()
         for file in self.files:

@@ -53,7 +53,7 @@ class Writer:
         if "prompt" in fields and answer is not None:
             return self.answered(record, fields["prompt"], fields[answer])
         if isinstance(fields.get("text"), str):
-            tokens = self._ended(self.tokenizer.encode(fields["text"], marks=True))
+            tokens = self._append_end(self.tokenizer.encode(fields["text"], marks=True))
             return Learnt(tokens, np.ones(len(tokens), bool))
         names = ", ".join(map(repr, fields)) or "none"
         raise RecordError(
@@ -66,7 +66,7 @@ class Writer:
         if isinstance(prompt, str) and isinstance(answer, str):
             spans = self.tokenizer.spans(prompt + answer, marks=True)
             counts = (spans.begins >= len(prompt)) & (spans.parts >= 0)
-            tokens = self._ended(spans.tokens)
+            tokens = self._append_end(spans.tokens)
             ended = np.ones(len(tokens) - len(counts), bool)
             return Learnt(tokens, np.concatenate([counts, ended]))
         before = checked_messages(record, prompt)
@@ -100,8 +100,8 @@ class Writer:
             counts |= (spans.begins >= first) & (spans.begins < last) & (spans.ends > spans.begins)
         return Learnt(spans.tokens, counts)
 
-    def _ended(self, tokens: np.ndarray) -> np.ndarray:
-        """With the token that ends an answer, if it is not there already."""
+    def _append_end(self, tokens: np.ndarray) -> np.ndarray:
+        """The tokens of an answer [N] with the token that ends it, unless it is there already."""
         if self.end is None or (len(tokens) and tokens[-1] == self.end):
             return tokens
         return np.append(tokens, np.int32(self.end))
@@ -173,7 +173,7 @@ def _span(
     text: str,
     variables: Mapping[str, Any],
 ) -> tuple[int, int]:
-    """Where an answer stands: between what the template writes to ask for it, and with it."""
+    """The span of an answer in the text: after what the template writes to ask for it."""
     prompt = template.render(messages[:number], add_generation_prompt=True, **variables).text
     until = template.render(messages[: number + 1], **variables).text
     if not (text.startswith(until) and until.startswith(prompt)):

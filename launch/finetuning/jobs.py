@@ -1,4 +1,4 @@
-"""From a task, a model and settings to a job."""
+"""The making of a fine-tuning job from a task, a model and settings."""
 
 import itertools
 from collections.abc import Collection, Mapping

@@ -8,7 +8,7 @@ from launch.finetuning.text_examples import Row
 
 
 def packed(rows: Sequence[Row]) -> list[Row]:
-    """The same texts in fewer rows: each goes into the first row that has room for it.
+    """Packs texts into fewer rows: each goes into the first row that has room for it.
 
     Every array of a row has the shape [T], and `real` says where its text stands: at the
     beginning. A packed row has instead `segments`, which number its texts from 1 and are 0 at

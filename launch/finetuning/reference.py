@@ -40,7 +40,7 @@ def add_copies(parameters: Parameters) -> Parameters:
 
 
 def without_copies(parameters: Mapping[str, Any]) -> Parameters:
-    """Those of the model that was trained."""
+    """The parameters of the model that was trained, without those of its reference."""
     return {name: value for name, value in parameters.items() if not name.startswith(PREFIX)}
 
 

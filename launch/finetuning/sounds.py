@@ -76,7 +76,7 @@ def length_of_sound(record: Record, sampling_rate: int) -> int:
 def with_room_for(
     sound: SoundInput, records: Sequence[Sequence[Record]], seconds: float, *, skips: bool
 ) -> SoundInput:
-    """The same input with rows for the longest sound of the records that lasts no longer than
+    """A sound input whose rows hold the longest sound of the records that lasts no longer than
     `seconds`. Raises RecordError for a sound that cannot be read, unless `skips`."""
     if not isinstance(sound, Waveform):
         return sound

@@ -21,8 +21,8 @@ class Spelling:
 
     @classmethod
     def of(cls, files: Path, vocab_size: int) -> "Spelling":
-        """As the files of a checkpoint say. Raises ConfigError if they cannot be used, DataError if
-        the model has too few letters."""
+        """The spelling that the files of a checkpoint describe. Raises ConfigError if they cannot
+        be used, DataError if the model has too few letters."""
         letters = read_letters(files)
         most = max(letters.texts, default=0)
         if most >= vocab_size:
@@ -42,7 +42,7 @@ class Spelling:
     def with_room_for(
         self, records: Sequence[Sequence[Record]], sound: Waveform, *, skips: bool
     ) -> "Spelling":
-        """The same letters with rows for the longest transcript of a sound that fits. Raises
+        """This spelling with rows for the longest transcript of a sound that fits. Raises
         RecordError for a record that cannot be used, unless `skips`."""
         most = 1
         for record in (record for source in records for record in source):

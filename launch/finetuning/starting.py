@@ -24,7 +24,7 @@ from models.weights.fields import Fields
 def random_parameters(
     model: Described, names: Collection[str], seed: int, shardings: Mapping[str, Any]
 ) -> Parameters:
-    """Those of the model's parameters, as at the start of a training, and nothing else."""
+    """The model's parameters of these names, drawn as at the start of a training, and no others."""
     wanted = sorted(names)
 
     @partial(jax.jit, out_shardings={name: shardings[name] for name in wanted})

@@ -112,7 +112,7 @@ def settings(plan: Plan) -> str:
 
 
 def loses(predicted: Predicted, first: Predicted) -> str:
-    """Where a plan takes longer than the first one: its largest differences, in seconds."""
+    """What a plan takes longer for than the first one: the largest differences, in seconds."""
     more = {name: predicted.parts[name] - first.parts[name] for name in first.parts}
     least = 0.1 * sum(more.values())
     worst = sorted((n for n in more if more[n] > max(least, 0)), key=lambda name: -more[name])[:2]
@@ -173,7 +173,7 @@ def _short(question: Question, nearest: Nearest) -> str:
 
 
 def to_json(question: Question, outcome: Outcome, rows: Sequence[Row]) -> str:
-    """One object: the question, and each plan with its estimate, parts and command line."""
+    """A JSON object: the question, and each plan with its estimate, parts and command line."""
     plans = [
         {
             "plan": asdict(predicted.plan),

@@ -23,7 +23,7 @@ SCALES = (FULL, *TINY_CORES)
 
 @dataclass(frozen=True)
 class Choice:
-    """Where a run starts from.
+    """The starting point of a run.
 
     Attributes:
       settings: values of flags that hold unless the command line has others.

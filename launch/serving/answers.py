@@ -1,4 +1,4 @@
-"""From tokens to text: one answer as it grows, cut at stop strings."""
+"""The text of an answer as its tokens come, cut at stop strings."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

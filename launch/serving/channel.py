@@ -37,7 +37,7 @@ class Unpacker:
 
 
 def receive(connection: socket.socket) -> Any:
-    """One message, and no byte of the next; None if the other end has gone."""
+    """Reads one message, and no byte of the next; None if the other end has gone."""
     head = _read(connection, _LENGTH.size)
     data = None if head is None else _read(connection, _LENGTH.unpack(head)[0])
     return None if data is None else pickle.loads(data)

@@ -1,4 +1,4 @@
-"""The same model on several parts of a mesh."""
+"""Copies of a model on several parts of a mesh."""
 
 import math
 from collections.abc import Iterator, Mapping

@@ -90,7 +90,7 @@ class Desk:
 
 
 class EngineDesk(Desk):
-    """Before an engine, which lives until the end of the block."""
+    """The desk of an engine, which lives until the end of the `with` block."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ class Carrier:
         self._moving, self._free = moving, 0.0
 
     def carried(self, blocks: int, now: float) -> float:
-        """When so many blocks that are ready now have arrived."""
+        """The time at which so many blocks that are ready `now` have arrived, in seconds."""
         if not blocks:
             return now
         self._free = max(now, self._free) + self._moving(blocks)

@@ -115,7 +115,8 @@ class Disaggregated:
         return math.inf if self._carrier is None else self._prefill.horizon
 
     def _first_tokens(self, outputs: Sequence[Output]) -> None:
-        """In the first engine's thread, before it plans anything else."""
+        """Hands requests whose first token has come to the second engine; runs in the first
+        engine's thread, before that plans anything else."""
         for output in outputs:
             with self._lock:
                 request = self._requests.get(output.id)

@@ -83,7 +83,7 @@ def make_runners(
     config: EngineConfig,
     suppressed: Suppressed,
 ) -> list[Runner]:
-    """One for each copy of the model, with what it needs to answer compiled."""
+    """A runner for each copy of the model, with what it needs to answer compiled."""
     runners = [
         Runner(
             model.graph,
@@ -125,13 +125,14 @@ def cache_shape(model: Pretrained) -> CacheShape:
 
 
 def mesh_of(model: Pretrained) -> Mesh:
-    """Where its weights are."""
+    """The mesh that the model's weights are on."""
     mesh: Mesh = next(iter(model.parameters.values())).sharding.mesh
     return mesh
 
 
 def length_of(config: EngineConfig, name: str, longest: int | None, usual: int) -> int:
-    """Of texts, as the settings or the model say."""
+    """The length of texts in tokens, as settings or model say. Raises ServingError beyond
+    `longest`."""
     length: int = getattr(config, name) or usual
     if longest is not None and length > longest:
         raise ServingError(f"--{name}={length}: this model's texts have {longest} tokens at most")

@@ -63,7 +63,7 @@ class Runner(Protocol):
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One step that is over."""
+    """A step of an engine that is over."""
 
     step: Step
     seconds: float  # from its plan to its tokens

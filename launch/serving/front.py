@@ -20,7 +20,8 @@ _PATIENCE = 10.0  # seconds that a process may take to end that has nothing to d
 
 
 class Front:
-    """Begins to load at once, and waits for its task; ends with the block."""
+    """The process with the clients: it loads at once, waits for its task, and ends with the `with`
+    block."""
 
     def __init__(self, sockets: Sequence[socket.socket] = ()) -> None:
         """`sockets`: those that a task names by their numbers."""
@@ -52,7 +53,7 @@ class Front:
             self._desk.join()
 
     def start(self, backend: Backend, task: Task) -> None:
-        """Gives it its task, and answers it from now on."""
+        """Gives the process its task, and answers it from now on."""
         self._channel.send(Job(backend.recipe, task))
         self._desk = threading.Thread(
             target=backend.desk.work, args=(self._channel,), name="desk", daemon=True
@@ -60,7 +61,7 @@ class Front:
         self._desk.start()
 
     def wait(self) -> int:
-        """Its exit code, once it has ended."""
+        """Waits until the process has ended, and returns its exit code."""
         code = self._process.wait()
         if code < 0:
             say(f"error: the process with the clients was ended by {signal.Signals(-code).name}")
@@ -68,21 +69,22 @@ class Front:
         return code
 
     def drain(self, why: str) -> None:
-        """Answers under way are completed, new requests are refused; then it ends."""
+        """Tells the process to complete the answers under way, refuse new requests, and then
+        end."""
         self._channel.send(Drain(why))
 
     def halt(self) -> None:
-        """It ends at once."""
+        """Tells the process to end at once."""
         self._channel.send(Halt())
 
     def kill(self) -> None:
-        """It has no chance to end by itself."""
+        """Kills the process, which has no chance to end by itself."""
         self._process.kill()
 
     @contextmanager
     def told_of_signals(self) -> Iterator[None]:
-        """The first SIGINT or SIGTERM within the block drains it, the second one halts it, and the
-        third one kills it. Main thread only."""
+        """The first SIGINT or SIGTERM within the `with` block drains the process, the second one
+        halts it, and the third one kills it. Main thread only."""
         ours, pythons = socket.socketpair()
         pythons.setblocking(False)  # as set_wakeup_fd wants it
         # A signal may come to a thread that does not wake the main one, so another one listens.

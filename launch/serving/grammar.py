@@ -43,8 +43,8 @@ def json_grammar(schema: Mapping[str, Any], parameter: str) -> str:
 def enclosed_json_grammar(
     forms: Sequence[tuple[str, Mapping[str, Any], str]], parameter: str
 ) -> str:
-    """That of one of these forms: (text before, schema, text after). References of a schema start
-    at its own root. Raises as above."""
+    """The grammar of one of these forms: (text before, schema, text after). References of a schema
+    start at its own root. Raises as `json_grammar`."""
     rules = []
     for before, schema, after in forms:
         form = json.dumps(_compiled(schema, parameter))
@@ -57,7 +57,7 @@ def tagged_grammar(
 ) -> str:
     """The grammar of free texts in which whatever begins with a trigger is one of these forms:
     (trigger, text before, schema, text after). `special`: triggers in angle brackets are special
-    tokens. Raises as above."""
+    tokens. Raises as `json_grammar`."""
     made = [
         StructTag(trigger=trigger, begin=before, grammar=_compiled(schema, parameter), end=after)
         for trigger, before, schema, after in tags
@@ -75,17 +75,18 @@ def _compiled(schema: Mapping[str, Any], parameter: str) -> dict[str, Any]:
 
 
 def regex_grammar(pattern: str, parameter: str) -> str:
-    """That of texts which a regular expression describes as a whole. Raises as above."""
+    """The grammar of texts that match a regular expression as a whole. Raises as `json_grammar`."""
     return _checked(lambda: LLMatcher.grammar_from_regex(pattern), "expression", parameter)
 
 
 def lark_grammar(rules: str, parameter: str) -> str:
-    """One in llguidance's dialect of Lark, whose texts are those of `start`. Raises as above."""
+    """The grammar of the texts of `start` in llguidance's dialect of Lark. Raises as
+    `json_grammar`."""
     return _checked(lambda: LLMatcher.grammar_from_lark(rules), "grammar", parameter)
 
 
 def choice_grammar(choices: Sequence[str], parameter: str) -> str:
-    """That of one of these texts. Raises as above."""
+    """The grammar of one of these texts. Raises as `json_grammar`."""
     return lark_grammar(f"start: {' | '.join(map(_literal, choices))}", parameter)
 
 
@@ -144,8 +145,8 @@ class Grammars:
         return bounded
 
     def start(self, grammar: str) -> Grammar:
-        """For an answer that begins. Raises RequestError for a text that is no grammar, or if the
-        model's tokenizer is of a kind that llguidance does not know."""
+        """A grammar at the beginning of an answer. Raises RequestError for a text that is no
+        grammar, or if the model's tokenizer is of a kind that llguidance does not know."""
         if self._refusal:
             raise RequestError(
                 f"structured outputs are not possible with this model's tokenizer: {self._refusal}",

@@ -48,7 +48,7 @@ class Told(NamedTuple):
 
 
 class Reader:
-    """One text as it grows."""
+    """A reader of one text as it grows."""
 
     def __init__(self, segments: Sequence[Segment], prompt: str = "") -> None:
         """A text that goes on with a prompt may begin within a thought."""

@@ -176,7 +176,7 @@ def others_compiled(runners: Sequence[Runner], config: EngineConfig) -> Iterator
 def make_engine(
     runners: Sequence[Runner], limits: SchedulerLimits, config: EngineConfig, deliver: Deliver
 ) -> Engine | Replicas | Disaggregated:
-    """One engine, or several as one."""
+    """An engine of the runners, or several engines behind the interface of one."""
     ahead = 1 if config.async_scheduling else 0
     waiting = config.max_num_waiting
     if config.disaggregated_prefill:

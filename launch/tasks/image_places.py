@@ -38,8 +38,8 @@ def segment(request: Request) -> None:
 
 
 def estimate_depth(request: Request) -> None:
-    """The smallest, the mean and the largest depth; writes an image of them if asked to, white
-    where the number is largest."""
+    """Writes the smallest, the mean and the largest depth, and an image of depths if asked to,
+    white where the number is largest."""
     file, target = _files(request)
     pixels = read_pixels(request.directory, file)
     model = open_model(request)
@@ -52,7 +52,7 @@ def estimate_depth(request: Request) -> None:
 
 
 def detect_objects(request: Request) -> None:
-    """Of every object its class, probability and box: left, top, right and bottom, in pixels."""
+    """Writes class, probability and box of every object: left, top, right and bottom, in pixels."""
     file = Path(request.input)
     height, width = _size(file)
     pixels = read_pixels(request.directory, file)

@@ -27,7 +27,7 @@ _WHOLE = PartitionSpec()
 
 
 class Gradients(NamedTuple):
-    """Of the loss, a mean over what counts."""
+    """The gradients of the loss, which is a mean over what counts."""
 
     gradients: Parameters  # of what is trained
     norm: jax.Array  # FP32 []
@@ -187,7 +187,7 @@ class CoreStep:
         return jax.lax.pmax(x, self.layout.manual) if self.layout.manual else x
 
     def _keys(self, step: jax.Array, rows: int) -> jax.Array:
-        """Of this core's rows, by their places in the global batch."""
+        """The random keys [rows] of this core's rows, by their places in the global batch."""
         axes = tuple(axis for axis in self.layout.rows if axis != "context")
         first = jax.lax.axis_index(axes) * rows if axes else 0
         key = jax.random.fold_in(jax.random.key(self.seed, impl=HASHED), step)

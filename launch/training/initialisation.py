@@ -31,8 +31,7 @@ class Initialisation:
         return self._made(list(self.shapes))
 
     def stacked(self, order: Order | None) -> Parameters:
-        """The same parameters with those of blocks stacked, as `models.parallel.depth.stack`
-        does."""
+        """All parameters, those of blocks stacked as `models.parallel.depth.stack` does."""
         stacks = paths_of_stacks(self.shapes)
         in_blocks = {path for paths in stacks.values() for path in paths}
         drawn = self._made([path for path in self.shapes if path not in in_blocks])

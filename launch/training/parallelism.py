@@ -138,7 +138,7 @@ class Parallelism:
         return cls(**named, **settings)
 
     def fitted(self, config: Any) -> "Parallelism":
-        """The same with as many copies of key-value heads as a model of this config needs.
+        """This parallelism with as many copies of key-value heads as a model of this config needs.
 
         Raises MeshError if tensor parallelism is no multiple of its heads.
         """
@@ -188,8 +188,9 @@ class Parallelism:
         return [] if self.axis_order is None else self.axis_order.split(",")
 
     def on(self, mesh: str | None, num_devices: int, config: Any, rows: int) -> "Parallelism":
-        """With all sizes: those of the text of a mesh, or as many data-parallel copies as there
-        are devices for; where no size is given, as `fitting_mesh` fits it to model and batch.
+        """This parallelism with all sizes: those of the text of a mesh, or as many data-parallel
+        copies as there are devices for; where no size is given, as `fitting_mesh` fits it to model
+        and batch.
 
         Raises MeshError where mesh and sizes contradict each other or do not fit the devices.
         """

@@ -156,7 +156,7 @@ def _table(passes: Passes, ticks: np.ndarray) -> _Pass:
 
 
 class _Run:
-    """One step of a core."""
+    """A step of the pipeline on one core."""
 
     def __init__(
         self, pipeline: Pipeline, stages: Stages, parameters: Any, fixed: Any, rows: Any
@@ -308,7 +308,7 @@ class _Run:
         return output
 
     def _of_chunk(self, numbers: np.ndarray, now: _Pass) -> jax.Array:
-        """This stage's entry, in a pass, of a table by virtual stages."""
+        """The entry, for this stage in a pass, of a table by virtual stages."""
         table = jnp.asarray(numbers.astype(np.int32).reshape(self.rounds, -1))
         return table[jnp.maximum(now.chunk, 0), self.stage]
 

@@ -159,7 +159,7 @@ def _times(phases: Sequence[Phase]) -> int:
 
 
 def _gpipe(stages: int, passes: int, rounds: int) -> int:
-    """After all forward passes (Huang et al., "GPipe", 2019)."""
+    """The tick after all forward passes (Huang et al., "GPipe", 2019)."""
     return passes + stages - 1
 
 

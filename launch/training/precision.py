@@ -49,12 +49,12 @@ class Precision:
 
     @property
     def compute_dtype(self) -> str:
-        """Of activations, and of the weights and gradients that layers see."""
+        """The dtype of activations, and of the weights and gradients that layers see."""
         return "bfloat16" if self.bf16 else "float32"
 
     @property
     def weights_dtype(self) -> str:
-        """Of the weights that the optimizer changes, and of its moments."""
+        """The dtype of the weights that the optimizer changes, and of its moments."""
         return "float32" if self.optimizer_use_master_weights else self.compute_dtype
 
     @property

@@ -71,7 +71,7 @@ class ModelStages:
 
 
 def _positions(model: Any, batch: Mapping[str, jax.Array]) -> Any:
-    """Of the tokens of a batch, as the model takes them."""
+    """The positions of the tokens of a batch, as the model takes them."""
     packed = {name: batch[name] for name in ("segments", "positions") if name in batch}
     return model.positions(batch["tokens"].shape[1], **packed)
 

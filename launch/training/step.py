@@ -61,7 +61,7 @@ class Training(NamedTuple):
 
     @property
     def arguments(self) -> tuple[TrainState, Batch]:
-        """Of a step, as jax.ShapeDtypeStruct with shardings."""
+        """The arguments of a step, as jax.ShapeDtypeStruct with shardings."""
         return jax.tree.map(
             lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
             (self.state, self.batch),

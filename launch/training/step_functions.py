@@ -18,7 +18,7 @@ from models.parameters import AxisNames, Parameters
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StepFunctions:
-    """From the first state to the next one, and to a loss.
+    """The functions that give a run's first state, each next state, and the loss.
 
     Attributes:
       draw: makes the first values of all variables, stacked where a step has stacks.

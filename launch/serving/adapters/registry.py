@@ -19,11 +19,11 @@ class Registry:
 
     @property
     def adapters(self) -> list[Adapter]:
-        """Those that can be asked for, in the order of their arrival."""
+        """The adapters that can be asked for, in the order of their arrival."""
         return list(self._adapters.values())
 
     def find(self, name: str) -> Adapter | None:
-        """The one with a name."""
+        """The adapter with a name; None if there is none."""
         return self._adapters.get(name)
 
     def check_free(self, name: str) -> None:

@@ -83,7 +83,7 @@ class Stacks:
                 "lora_path",
             )
         return {
-            name: _padded(value, name, self.rank, scales[name.rpartition(".lora.")[0]])
+            name: _pad(value, name, self.rank, scales[name.rpartition(".lora.")[0]])
             for name, value in stored.items()
         }
 
@@ -133,8 +133,8 @@ def _is_stack(name: str) -> bool:
     return ".lora." in name
 
 
-def _padded(value: np.ndarray, name: str, rank: int, scale: float) -> np.ndarray:
-    """Of the highest rank R, with the scale in b: a [*in, r] or b [r, *out], r ≤ R."""
+def _pad(value: np.ndarray, name: str, rank: int, scale: float) -> np.ndarray:
+    """A factor a [*in, r] or b [r, *out] padded to the highest rank R ≥ r, with the scale in b."""
     is_a = name.endswith(".a")
     axis = value.ndim - 1 if is_a else 0
     widths = [(0, rank - value.shape[axis] if i == axis else 0) for i in range(value.ndim)]

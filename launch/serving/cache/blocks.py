@@ -115,7 +115,7 @@ class BlockPool:
         return [SCRATCH] * first + [block for block in blocks if block is not None]
 
     def hold(self, blocks: Sequence[int]) -> None:
-        """One holder more of each block."""
+        """Adds a holder to each block."""
         for block in blocks:
             if self._holders[block] == 0:
                 del self._kept[block]
@@ -126,7 +126,7 @@ class BlockPool:
         return sum(self._holders[block] == 0 for block in blocks)
 
     def release(self, blocks: Iterable[int]) -> None:
-        """One holder less of each block; the first ones will be overwritten first."""
+        """Takes a holder from each block; the first blocks will be overwritten first."""
         for block in blocks:
             self._holders[block] -= 1
             if self._holders[block] == 0:

@@ -50,7 +50,7 @@ class Answers:
         self._queues: dict[str, queue.SimpleQueue[Output]] = {}
 
     def deliver(self, outputs: Sequence[Output]) -> None:
-        """In the thread of the engine, which must not wait."""
+        """Queues outputs for their requests, in the thread of the engine, which must not wait."""
         for output in outputs:
             if (waiting := self._queues.get(output.id)) is not None:
                 waiting.put(output)
@@ -72,7 +72,7 @@ class Answers:
 
 
 class Server(ThreadingHTTPServer):
-    """One model, with a thread for each connection."""
+    """An HTTP server of one model, with a thread for each connection."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection."""
+    """The handler of one connection."""
 
     server: Server
 

@@ -14,7 +14,7 @@ from launch.serving.http.site import Endpoint, WholeAnswer
 
 @dataclass(frozen=True)
 class Loading(WholeAnswer):
-    """One body, read."""
+    """The parsed body of a request to load an adapter."""
 
     service: Service
     name: str
@@ -41,7 +41,7 @@ class Loading(WholeAnswer):
 
 @dataclass(frozen=True)
 class Unloading(WholeAnswer):
-    """One body, read."""
+    """The parsed body of a request to unload an adapter."""
 
     service: Service
     name: str
@@ -52,7 +52,7 @@ class Unloading(WholeAnswer):
         return cls(service, _text(body, "lora_name"))
 
     async def whole(self) -> str:
-        """Answers of the adapter that are under way are completed."""
+        """Unloads the adapter; those of its answers that are under way are completed."""
         self.service.registry.unload(self.name)
         return f"Success: LoRA adapter '{self.name}' removed successfully."
 
@@ -69,7 +69,7 @@ def adapter_endpoints(service: Service, folders: Sequence[Path]) -> dict[str, En
 
 
 def refusing_endpoints() -> dict[str, Endpoint]:
-    """The same paths of a server that was started without room for adapters."""
+    """The endpoints of a server that was started without room for adapters: all refuse."""
     return dict.fromkeys((LOAD, UNLOAD), Endpoint(_refuse))
 
 

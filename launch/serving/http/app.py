@@ -100,7 +100,7 @@ class Pages:
         return FileResponse(_ASSETS / "page.js", headers=_NOT_KEPT)
 
     async def refused(self, request: Request, error: Exception) -> Response:
-        """A path or a method that there is not."""
+        """The response to a path or a method that there is not."""
         assert isinstance(error, HTTPException)
         where, detail = f"{request.method} {request.url.path}", error.detail
         if error.status_code == 404:
@@ -110,7 +110,7 @@ class Pages:
         return respond(HTTPError(kind, f"{where}: {detail}"), request.url.path)
 
     def answer(self, endpoint: Endpoint) -> Answering:
-        """POST, to one of the site's endpoints."""
+        """The handler of POST requests to one of the site's endpoints."""
 
         async def answer(request: Request) -> ASGIApp:
             self._check_open()
@@ -137,7 +137,7 @@ class Pages:
         return answer
 
     def ask(self, resource: Resource) -> Callable[[Request], Awaitable[Response]]:
-        """One of the site's resources."""
+        """The handler of requests for one of the site's resources."""
 
         async def ask(request: Request) -> Response:
             identifier = request.path_params.get("identifier", "")

@@ -19,7 +19,7 @@ class _LoadCollector:
         self._labels = [model]
 
     def collect(self) -> Iterable[Metric]:
-        """One sample of each."""
+        """Yields a gauge for each number of the batcher's load."""
         load = self.load
         for name, text, value in (
             ("num_requests_running", "Inputs in the batch.", load.running),

@@ -130,7 +130,7 @@ class Archive:
 
 @dataclass(frozen=True)
 class Upload(WholeAnswer):
-    """One body with a file, read."""
+    """The parsed body of a request to keep a file."""
 
     archive: Archive
     client: str
@@ -152,7 +152,7 @@ class Upload(WholeAnswer):
 
 @dataclass(frozen=True)
 class Creation(WholeAnswer):
-    """One body that begins a batch, read."""
+    """The parsed body of a request to begin a batch."""
 
     archive: Archive
     client: str

@@ -25,7 +25,7 @@ ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 @dataclass(frozen=True)
 class Chat:
-    """One body, read."""
+    """The parsed body of a request for a chat completion."""
 
     served: Served
     choice: Choice
@@ -185,7 +185,7 @@ class _Events:
     def _event(
         self, index: int, delta: Mapping[str, Any], prompt: Mapping[str, Any] = {}, **more: Any
     ) -> bytes:
-        """One with `more` fields of the choice, and those of the prompt."""
+        """An event with `more` fields of the choice, and the fields of `prompt`."""
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None, **more}
         usage = self._chat.wanted.describe_usage(self._usage)
         return self._chunks.choice(choice, **usage, **prompt)
@@ -285,7 +285,7 @@ def _logprobs(body: Body) -> int | None:
 
 
 def _parsers(served: Served, tools: Tools) -> list[Parser]:
-    """Those that answers are read by."""
+    """The parsers that read answers."""
     return [served.reasoning_parser, *([served.tool_parser] if tools.offered else [])]
 
 

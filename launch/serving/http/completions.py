@@ -20,7 +20,7 @@ DEFAULT_MAX_TOKENS = 16
 
 @dataclass(frozen=True)
 class Completion:
-    """One body, read."""
+    """The parsed body of a request for a completion."""
 
     served: Served
     chosen: Choice
@@ -209,5 +209,6 @@ def _logprobs(entries: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
 
 
 def _likeliest(entry: TokenLogprob) -> dict[str, float] | None:
-    """With the token itself; None for the first one, before which nothing stands."""
+    """The log probabilities of the likeliest tokens and of the entry's own, by text; None for the
+    first token, before which nothing stands."""
     return None if entry.logprob is None else {**dict(entry.top), entry.token: entry.logprob}

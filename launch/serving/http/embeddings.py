@@ -22,7 +22,7 @@ _FORMATS: Mapping[str, Callable[[np.ndarray], Any]] = {
 
 @dataclass(frozen=True)
 class Embeddings(WholeAnswer):
-    """One body, read."""
+    """The parsed body of a request for embeddings."""
 
     pooled: Pooled
     texts: Sequence[Text]

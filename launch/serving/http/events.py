@@ -17,12 +17,12 @@ class Chunks:
         self._head = orjson.dumps(head)[:-1] + b',"choices":['
 
     def choice(self, choice: Mapping[str, Any], **more: Any) -> bytes:
-        """One that tells of an answer; with further fields, unless they are None."""
+        """The chunk that tells of one choice, with `more` fields beside it."""
         told = [b',"%b":%b' % (name.encode(), orjson.dumps(more[name])) for name in more]
         return b"%b%b]%b}" % (self._head, orjson.dumps(choice), b"".join(told))
 
     def usage(self, usage: Mapping[str, Any]) -> bytes:
-        """One that tells what all answers took."""
+        """The chunk that tells what all answers took."""
         return b'%b],"usage":%b}' % (self._head, orjson.dumps(usage))
 
 

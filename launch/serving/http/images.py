@@ -48,7 +48,7 @@ class Painting:
 
 @dataclass(frozen=True)
 class Images(WholeAnswer):
-    """One body, read."""
+    """The parsed body of a request for images."""
 
     painting: Painting
     pictures: Sequence[Picture]

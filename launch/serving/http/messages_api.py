@@ -22,7 +22,7 @@ _REASONS = {"stop": "end_turn", "length": "max_tokens"}
 
 @dataclass(frozen=True)
 class Message:
-    """One body, read."""
+    """The parsed body of a request for a message."""
 
     chat: Chat
 

@@ -36,7 +36,7 @@ class _EngineCollector:
         self._limits, self._labels = limits, [model]
 
     def collect(self) -> Iterable[Metric]:
-        """One sample of each."""
+        """Yields each of the engine's metrics, or none as long as there is no load."""
         load = self.load
         if load is None:
             return
@@ -92,7 +92,7 @@ class _Histogram:
         self._sum += value * times
 
     def collect(self) -> Iterable[Metric]:
-        """One sample of each bucket."""
+        """Yields the histogram with a sample of each bucket."""
         family = HistogramMetricFamily(self._name, self._text, labels=["model_name"])
         bounds = [*map(floatToGoString, self._bounds), "+Inf"]
         counts = accumulate(self._counts)

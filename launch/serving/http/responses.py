@@ -23,7 +23,7 @@ _NAMED = b"event: %b\ndata: %b\n\n"
 
 @dataclass(frozen=True)
 class Response:
-    """One body, read."""
+    """The parsed body of a request for a response."""
 
     chat: Chat
     body: Body

@@ -32,7 +32,7 @@ class Pairs:
     def of(
         cls, pooled: Pooled, firsts: Sequence[str], seconds: Sequence[str], names: tuple[str, str]
     ) -> "Pairs":
-        """Each first text with the second one in its place, or one first text with all.
+        """Pairs of each first text with the second one in its place, or of one first text with all.
 
         Raises RequestError for texts that are too long.
         """
@@ -47,7 +47,7 @@ class Pairs:
         return cls(pooled, texts, places, range(len(firsts), len(texts)))
 
     async def scores(self) -> list[float]:
-        """Of each pair."""
+        """The score of each pair."""
         made = await self.pooled.compute(self.texts)
         if self.pooled.labels:
             return [float(_sigmoid(logits)[0]) for logits in made]
@@ -59,7 +59,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Scores(WholeAnswer):
-    """One body of `/score`, read."""
+    """The parsed body of `/score`."""
 
     pairs: Pairs
 
@@ -96,7 +96,7 @@ class Scores(WholeAnswer):
 
 @dataclass(frozen=True)
 class Ranking(WholeAnswer):
-    """One body of `/rerank`, read."""
+    """The parsed body of `/rerank`."""
 
     pairs: Pairs
     documents: Sequence[str]
@@ -138,7 +138,7 @@ class Ranking(WholeAnswer):
 
 @dataclass(frozen=True)
 class Classes(WholeAnswer):
-    """One body of `/classify`, read."""
+    """The parsed body of `/classify`."""
 
     pooled: Pooled
     texts: Sequence[Text]

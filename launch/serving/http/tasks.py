@@ -19,7 +19,7 @@ from launch.serving.listener import address
 
 
 class Task(Protocol):
-    """It can be pickled."""
+    """A task of the process with the clients, which can be pickled."""
 
     async def run(self, site: Site, link: Link) -> None:
         """Works until the task is done. Raises LaunchError if it cannot be."""
@@ -34,7 +34,7 @@ class Serve:
     platform: str
 
     async def run(self, site: Site, link: Link) -> None:
-        """Serves until it is told to end; as `Task.run`."""
+        """Serves as `Task.run`, until it is told to end."""
         with socket.socket(fileno=self.listener) as listener:
             server = Server(make_app(site, self.config), link, self.config)
             where = address(listener, self.config)
@@ -51,7 +51,7 @@ class AnswerFile:
     concurrency: int
 
     async def run(self, site: Site, link: Link) -> None:
-        """Answers all lines; as `Task.run`."""
+        """Answers all lines as `Task.run`."""
         with progress("answers", total=len(self.lines)) as bar, self.output.open("a") as stream:
 
             def write(line: Line, response: Mapping[str, Any]) -> None:

@@ -61,7 +61,7 @@ class Transcript(NamedTuple):
 
 @dataclass(frozen=True)
 class Transcription:
-    """One body, read."""
+    """The parsed body of a request for a transcription."""
 
     speech: Speech
     windows: Sequence[Window]

@@ -75,7 +75,7 @@ class Placement:
         self._servers = [_Server() for _ in range(count)]
 
     def order(self, work: Work, numbers: Sequence[int]) -> list[int]:
-        """These servers, the best first."""
+        """The numbers of these servers, the best for the work first."""
         return sorted(numbers, key=lambda n: (self._servers[n].left + self._new_tokens(work, n), n))
 
     def begin(self, work: Work, number: int) -> Ticket:

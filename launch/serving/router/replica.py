@@ -1,4 +1,4 @@
-"""One of the servers: started, watched, started again when it ends."""
+"""A server behind the router: started, watched, started again when it ends."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ class Replica:
 
     @property
     def session(self) -> aiohttp.ClientSession:
-        """Connections to it. Of one event loop."""
+        """The connections to the server, of one event loop."""
         if self._session is None:
             path = self.job.config.uds if self.job is not None else None
             connector = (
@@ -62,8 +62,8 @@ class Replica:
         return self._session
 
     async def watch(self) -> None:
-        """Keeps it running, until this is cancelled or, if it cannot be started, for as long as it
-        takes to find that out."""
+        """Keeps the server running, until this is cancelled or, if it cannot be started, for as
+        long as it takes to find that out."""
         failures = 0
         while failures < len(_BACK_OFF):
             await asyncio.sleep(_BACK_OFF[failures])

@@ -34,7 +34,7 @@ class PagedDecoder(Protocol):
         [R, T, D], and the extended pages."""
 
     def logits_of(self, x: jax.Array) -> jax.Array:
-        """Logits [R, V] of such outputs."""
+        """Logits [R, V] of outputs [R, D]."""
 
     def init_pages(self, blocks: int, block_size: int, dtype: Any = None) -> list[Pages]:
         """Empty pages, in the model's dtype if none is given."""
@@ -79,7 +79,8 @@ def forward_scored(
     inputs: jax.Array,
     following: jax.Array,
 ) -> tuple[jax.Array, jax.Array, Any, Scores]:
-    """As `forward`, and the scores of the tokens int32 [R, T] that follow each new one."""
+    """The results of `forward`, and the scores of the tokens int32 [R, T] that follow each new
+    one."""
     tokens, rows = new = new_tokens(inputs, tokens_per_row, last)
     model, outputs, pages = _extended(graph, parameters, pages, inputs, new, whole=True)
 
@@ -98,7 +99,7 @@ def forward_scored(
 
 
 def new_tokens(inputs: jax.Array, tokens_per_row: int, last: jax.Array) -> tuple[jax.Array, Rows]:
-    """The tokens [R, T] of a step, arguments as above, and where they stand."""
+    """The tokens [R, T] of a step, from arguments of `forward`, and where they stand."""
     start, count, slot, on_device, _ = inputs[:, :HEADER].T
     tokens, tables = jnp.split(inputs[:, HEADER:], [tokens_per_row], axis=1)
     tokens = jnp.where((on_device == 1)[:, None], last[slot][:, None], tokens)
@@ -194,12 +195,12 @@ def copy_source(pages: TargetPages, where: jax.Array) -> TargetPages:
 
 
 def read_blocks(pages: Any, blocks: jax.Array) -> Any:
-    """Those blocks [M, …] of all pages."""
+    """The contents [M, …] of these blocks [M] in all pages."""
     return jax.tree.map(lambda leaf: leaf[blocks], pages)
 
 
 def write_blocks(pages: Any, blocks: jax.Array, values: Any) -> Any:
-    """The pages with other values in those blocks."""
+    """The pages with other values [M, …] in these blocks [M]."""
     return jax.tree.map(lambda leaf, new: leaf.at[blocks].set(new), pages, values)
 
 

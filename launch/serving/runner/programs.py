@@ -126,7 +126,8 @@ class Programs:
         return self.compiled.instead(bucket, lambda: self._buckets.larger(bucket))
 
     def ready_to_score(self, bucket: Bucket) -> Bucket:
-        """The same for a step whose tokens are scored."""
+        """The bucket of a step whose tokens are scored, or, as long as it is about to be compiled,
+        the smallest that does, too."""
         key: Scored = self.compiled.instead(
             Scored(bucket), lambda: list(map(Scored, self._buckets.larger(bucket)))
         )

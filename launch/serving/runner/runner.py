@@ -325,7 +325,7 @@ class Runner:
         return settings, variant
 
     def _look_up_settings(self, step: Step) -> tuple[Settings, int]:
-        """The same, of rows that may be others than before."""
+        """Looks up the settings of a step's rows, and the index of their program."""
         places = np.full(step.bucket.rows, self._settings.padding)
         places[step.rows] = np.where(step.samples, step.slots, self._settings.padding)
         variant = int(self._settings.variant[places].max())

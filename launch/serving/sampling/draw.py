@@ -1,4 +1,4 @@
-"""One token for each row of a batch.
+"""Sampling of one token for each row of a batch.
 
 Axis names: R rows, V vocabulary, W = ceil(V / 32) words of a mask.
 """
@@ -35,7 +35,7 @@ class Settings(NamedTuple):
     floats: jax.Array  # FP32 [R, 6]: see FLOATS
 
     def column(self, name: str) -> jax.Array:
-        """One of FLOATS [R, 1]."""
+        """The values [R, 1] of one of FLOATS."""
         index = FLOATS.index(name)
         return self.floats[:, index : index + 1]
 

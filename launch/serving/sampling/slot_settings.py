@@ -12,7 +12,7 @@ _NOBODY = np.int64(-1)
 
 
 class SlotSettings:
-    """One entry per slot, and one more for rows of padding."""
+    """The settings of requests: an entry per slot, and one more for rows of padding."""
 
     def __init__(self, slots: int) -> None:
         self.padding = slots

@@ -12,7 +12,7 @@ from launch.serving.requests import MOST_BIASES
 
 
 class SamplerState(NamedTuple):
-    """One entry per slot."""
+    """The sampler's state on the device: an entry per slot, and one more for rows of padding."""
 
     last: jax.Array  # int32 [S + 1]: the token that was drawn last
     seen: jax.Array  # bool [S + 1, V]: the token stands in prompt or answer

@@ -10,8 +10,8 @@ from models.constraints import without
 
 
 class Suppressed(NamedTuple):
-    """They are the model's: its requests have no say in them. A grammar has: what it allows may
-    follow in its answer, whatever is suppressed in others."""
+    """Tokens that a model's answers never hold: requests have no say in them. A grammar has: what
+    it allows may follow in its answer, whatever is suppressed in others."""
 
     always: tuple[int, ...] = ()
     first: tuple[int, ...] = ()  # as the first token of an answer

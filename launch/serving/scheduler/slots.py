@@ -77,7 +77,7 @@ class Slots:
         return len(self._free[group])
 
     def group(self, slot: int) -> int:
-        """Which group it belongs to."""
+        """The number of the group that a slot belongs to."""
         return slot // self._per_group
 
     def of_group(self, group: int) -> np.ndarray:

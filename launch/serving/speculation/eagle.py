@@ -152,7 +152,7 @@ def read_guesses(
     guesses: jax.Array,
     outputs: jax.Array,
 ) -> State:
-    """The same of a step with guesses."""
+    """The state with the tokens of a step with guesses and the model's outputs after them."""
     tokens = jnp.concatenate([inputs[:, HEADER : HEADER + 1], guesses], axis=1)
     rows = Rows(inputs[:, HEADER + 1 :], inputs[:, 0], inputs[:, 1])
     return _with(graph, parameters, state, tokens, rows, outputs)

@@ -15,7 +15,7 @@ from models.lookup import Lookup
 
 
 class NgramProposer:
-    """On the host, without a model."""
+    """A proposer that looks guesses up in the text, on the host and without a model."""
 
     reads_all_outputs = False
 

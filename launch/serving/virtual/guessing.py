@@ -21,7 +21,7 @@ class Guessing:
     seed: int = 0
 
     def generator(self) -> np.random.Generator:
-        """The same for every copy of the model."""
+        """A random generator that draws the same for every copy of the model."""
         return np.random.default_rng(self.seed)
 
     def drawn(self, step: Step, generator: np.random.Generator) -> np.ndarray:

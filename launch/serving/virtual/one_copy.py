@@ -211,7 +211,7 @@ class Copy:
             self._on_step(step, now)
 
     def _note(self, numbers: np.ndarray) -> None:
-        """A token of each of these has come."""
+        """Notes that a token of each sequence has come."""
         # The numbers count arrivals: they are indices.
         is_first = np.isnan(self.first[numbers])
         later = numbers
@@ -221,7 +221,7 @@ class Copy:
         self._between.add(self._now - self._latest[later])
 
     def _note_several(self, numbers: np.ndarray, counts: np.ndarray) -> None:
-        """So many tokens of each have come, which share the time since the last one."""
+        """Notes that tokens of each sequence have come, which share the time since its last one."""
         is_first = np.isnan(self.first[numbers])
         self.first[numbers[is_first]] = self._now
         since = np.where(is_first, 0.0, (self._now - self._latest[numbers]) / counts)

@@ -40,7 +40,7 @@ class Shapes:
 
     @cached_property
     def model(self) -> tuple[nnx.GraphDef[Any], Parameters]:
-        """Its structure, and its parameters."""
+        """The model's structure and parameters."""
         graph, parameters = split_abstract(self._decoder)
         parameters = self.sharded(graph, parameters)
         if self._split is not None:
@@ -67,14 +67,14 @@ class Shapes:
 
     @property
     def pages_shape(self) -> tuple[int, int, int, int]:
-        """Of keys, or values, of a layer."""
+        """The shape of a layer's keys or values."""
         groups = self.mesh.shape.get(RowSplit.axis, 1)
         heads = self.config.num_kv_heads, self.config.head_dim
         return self.blocks + groups, self.block_size, *heads
 
     @property
     def pages_spec(self) -> PartitionSpec:
-        """How they are split."""
+        """The partition spec of a layer's keys or values."""
         heads = PartitionSpec(None, None, "model", None)
         return heads if self._split is None else self._split.pages
 
@@ -110,7 +110,7 @@ class Shapes:
 
     @property
     def outputs(self) -> jax.ShapeDtypeStruct:
-        """Of the model, after every token of a step."""
+        """The model's outputs after every token of a step."""
         return self.array((self.rows, self.tokens, self.config.dim), self.config.dtype)
 
     @property

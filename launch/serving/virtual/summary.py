@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Summary:
-    """One run. Times in seconds of the device; triples are p50, p90 and p99."""
+    """The outcome of one run. Times in seconds of the device; triples are p50, p90 and p99."""
 
     rate: float  # requests per second that came
     requests: int

@@ -19,7 +19,7 @@ _HALVINGS = 5  # of a factor of two: the knee is within 2.2 %
 
 
 class Case(NamedTuple):
-    """One of the settings that are tried."""
+    """A combination of settings that is tried."""
 
     changes: Mapping[str, str]  # as they were written
     runs: Sequence[Summary]  # none if it is impossible
@@ -27,7 +27,7 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Such as max_num_seqs=16 mesh=model=32."""
+        """The changed settings as text, such as max_num_seqs=16 mesh=model=32."""
         return " ".join(f"{name}={value}" for name, value in self.changes.items())
 
 
@@ -81,7 +81,7 @@ def _is_carried(summary: Summary) -> bool:
 
 
 def best(cases: Sequence[Case]) -> Case | None:
-    """The one with the most tokens per second at its knee; None if none has a knee."""
+    """The case with the most tokens per second at its knee; None if none has a knee."""
     knees = [(at.tokens_per_second, case) for case in cases if (at := knee(case.runs)) is not None]
     return max(knees, key=lambda pair: pair[0], default=(0.0, None))[1]
 
