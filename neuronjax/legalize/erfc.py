@@ -17,7 +17,7 @@ def _made(value: ir.Value) -> Made | None:
     return Made(op.name.removeprefix("stablehlo."), direction, op.operands)
 
 
-_READER: Reader[ir.Value] = Reader(_made, number_of)
+READER: Reader[ir.Value] = Reader(_made, number_of)
 
 
 def erfc_operand(value: ir.Value) -> ir.Value | None:
@@ -28,7 +28,7 @@ def erfc_operand(value: ir.Value) -> ir.Value | None:
     last = made_by(value, "stablehlo.convert")
     if last is None or made_by(last.operands[0], "stablehlo.select") is None:
         return None
-    argument = _READER.argument("chlo.erfc", last.operands[0])
+    argument = READER.argument("chlo.erfc", last.operands[0])
     widened = None if argument is None else made_by(argument, "stablehlo.convert")
     if widened is None or element_type(widened.operands[0]) != element_type(value):
         return None
