@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from neuronjax.lower.cores.split import CORES, is_plain
-from neuronjax.lower.write.rebuild import on_buffers, rebuilt, with_bodies
+from neuronjax.lower.write.rebuild import mapped, on_buffers, with_bodies
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer, Kind, Register
 from neuronjax.program.program import (
@@ -200,8 +200,7 @@ def _scopes(single: _Single) -> tuple[str, ...]:
 
 def _later(kernel: Kernel, shift: int) -> Kernel:
     """A kernel whose parts come after so many others."""
-
-    def change(node: Node) -> Node | None:
-        return node.with_part(node.part + shift) if isinstance(node, Instruction) else None
-
-    return dataclasses.replace(kernel, body=rebuilt(kernel.body, change)) if shift else kernel
+    if not shift:
+        return kernel
+    body = mapped(kernel.body, Instruction, lambda node: node.with_part(node.part + shift))
+    return dataclasses.replace(kernel, body=body)

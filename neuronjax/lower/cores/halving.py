@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
 
-from neuronjax.lower.write.rebuild import rebuilt
+from neuronjax.lower.write.stepping import Step, stepped
 from neuronjax.program.affine import Affine, First, Last
 from neuronjax.program.dma import DmaCopy
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Dim, Memory, RegisterOffset
 from neuronjax.program.program import Loop, Node
-from neuronjax.program.records import altered
 from neuronjax.program.walk import leaves
 
 
@@ -38,15 +35,10 @@ def _halves_of_loop(loop: Loop) -> tuple[Loop, Loop] | None:
     if any(_is_flagged(leaf, loop.variable) for leaf in leaves((loop,))):
         return None
     half = -(-loop.trips // 2)
-
-    def change(node: Node) -> Node | None:
-        return (
-            _later_instruction(node, loop.variable, half) if isinstance(node, Instruction) else None
-        )
-
+    later = stepped(loop.body, Step(loop.variable, 1, half, is_first=False, is_last=True))
     return (
         dataclasses.replace(loop, trips=half),
-        dataclasses.replace(loop, trips=loop.trips - half, body=rebuilt(loop.body, change)),
+        dataclasses.replace(loop, trips=loop.trips - half, body=later),
     )
 
 
@@ -54,55 +46,6 @@ def _is_flagged(instruction: Instruction, variable: str) -> bool:
     """Whether a flag asks for the first or last iteration."""
     values = (getattr(instruction, field.name) for field in dataclasses.fields(instruction))
     return any(isinstance(value, First | Last) and variable in value.variables for value in values)
-
-
-def _later_instruction(instruction: Instruction, variable: str, by: int) -> Instruction:
-    """The instruction `by` iterations later."""
-    changed: dict[str, Any] = {}
-    for field in dataclasses.fields(instruction):
-        old = getattr(instruction, field.name)
-        new = _later(old, variable, by)
-        if new is not old:
-            changed[field.name] = new
-    return altered(instruction, **changed) if changed else instruction
-
-
-def _later(value: Any, variable: str, by: int) -> Any:
-    """A field's value with `variable` counting from `by`."""
-    mover = _MOVERS.get(type(value))
-    return value if mover is None else mover(value, variable, by)
-
-
-def _later_affine(value: Affine, variable: str, by: int) -> Affine:
-    factor = dict(value.terms).get(variable, 0)
-    return value + factor * by if factor else value
-
-
-def _later_access(value: Access, variable: str, by: int) -> Access:
-    if variable not in value.variables:
-        return value
-    names = ("offset", "partition", "slot")
-    later = {name: _later(getattr(value, name), variable, by) for name in names}
-    slot: Affine = later["slot"]
-    later["slot"] = Affine(slot.base % value.buffer.slots, slot.terms)
-    return dataclasses.replace(value, **later)
-
-
-def _later_offset(value: RegisterOffset, variable: str, by: int) -> RegisterOffset:
-    return dataclasses.replace(value, base=_later_affine(value.base, variable, by))
-
-
-def _later_tuple(value: tuple[Any, ...], variable: str, by: int) -> tuple[Any, ...]:
-    entries = tuple(_later(entry, variable, by) for entry in value)
-    return value if all(a is b for a, b in zip(entries, value, strict=True)) else entries
-
-
-_MOVERS: Mapping[type, Callable[[Any, str, int], Any]] = {
-    Affine: _later_affine,
-    Access: _later_access,
-    RegisterOffset: _later_offset,
-    tuple: _later_tuple,
-}
 
 
 # Copies

@@ -12,11 +12,12 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from neuronjax.lower.join.forward import forwarded
 from neuronjax.lower.memory.allocate import fits
 from neuronjax.lower.tuning import DEFAULT, Tuning
-from neuronjax.lower.write.rebuild import on_buffers, rebuilt, with_bodies
+from neuronjax.lower.write.rebuild import mapped, on_buffers, with_bodies
 from neuronjax.lower.write.small import is_small
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer, Kind
@@ -292,7 +293,7 @@ def _joined(kernels: Sequence[Kernel]) -> Kernel:
             for buffer in kernel.buffers
         }
         own = on_buffers(kernel, renamed)
-        body += rebuilt(own.body, _tagged(number))
+        body += mapped(own.body, Instruction, partial(Instruction.with_part, part=number))
         buffers += own.buffers
     return Kernel(
         name=f"{kernels[0].name}_to_{kernels[-1].name}",
@@ -302,13 +303,6 @@ def _joined(kernels: Sequence[Kernel]) -> Kernel:
         sources=tuple(dict.fromkeys(line for kernel in kernels for line in kernel.sources)),
         parts=tuple(Part(kernel.name, kernel.operations, kernel.sources) for kernel in kernels),
     )
-
-
-def _tagged(number: int) -> Callable[[Node], Node | None]:
-    def change(node: Node) -> Node | None:
-        return node.with_part(number) if isinstance(node, Instruction) else None
-
-    return change
 
 
 def _without_unused(program: Program) -> Program:

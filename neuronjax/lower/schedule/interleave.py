@@ -28,8 +28,8 @@ from neuronjax.lower.sync.dependences import Overlap
 from neuronjax.lower.sync.overlap import Overlaps
 from neuronjax.lower.sync.synchronise import Semaphores
 from neuronjax.lower.tuning import DEFAULT, Tuning
-from neuronjax.lower.write.rebuild import rebuilt
-from neuronjax.program.program import Kernel, Node, Program, Target
+from neuronjax.lower.write.rebuild import with_kernels
+from neuronjax.program.program import Kernel, Program, Target
 from neuronjax.program.walk import is_counted, kernels, leaves
 
 
@@ -70,14 +70,7 @@ def interleaved(
         chosen = choose_kinds(_shares(program, members, tuning), tuning)
     faster = {key: member.faster() for key, member in members.items() if member.first in chosen}
 
-    def change(node: Node) -> Node | None:
-        return faster.get(id(node), node) if isinstance(node, Kernel) else None
-
-    functions = tuple(
-        dataclasses.replace(function, body=rebuilt(function.body, change))
-        for function in program.functions
-    )
-    return dataclasses.replace(program, functions=functions, body=rebuilt(program.body, change))
+    return with_kernels(program, lambda kernel: faster.get(id(kernel), kernel))
 
 
 def count_kinds(

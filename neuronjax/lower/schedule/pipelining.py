@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from neuronjax.lower.memory.lifetimes import carried
 from neuronjax.lower.schedule.clocks import Timer
-from neuronjax.lower.schedule.unroll import Step, stepped
 from neuronjax.lower.write.rebuild import with_tiles
+from neuronjax.lower.write.stepping import Step, stepped
 from neuronjax.program.operand import Buffer
 from neuronjax.program.program import Loop, Node
 from neuronjax.program.walk import leaves

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from neuronjax.lower.schedule.webs import slot_of, webs
-from neuronjax.lower.write.rebuild import rebuilt
+from neuronjax.lower.write.rebuild import mapped
 from neuronjax.program.affine import ZERO, Affine, affine
 from neuronjax.program.dma import DmaInstruction
 from neuronjax.program.instruction import Instruction
@@ -90,11 +90,9 @@ def _on(node: Node, places: Mapping[Key, tuple[Buffer, Affine]]) -> Node:
         new = places.get((old.buffer.name, slot_of(old)))
         return old if new is None else altered(old, buffer=new[0], slot=new[1])
 
-    def change(node: Node) -> Node | None:
-        if not isinstance(node, Instruction):
-            return None
+    def change(node: Instruction) -> Instruction:
         if all(operand(access) is access for access in node.accesses()):
             return node
         return node.with_operands(operand)
 
-    return rebuilt((node,), change)[0]
+    return mapped((node,), Instruction, change)[0]

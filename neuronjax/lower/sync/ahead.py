@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TypeGuard
 
-from neuronjax.lower.write.rebuild import rebuilt, same
+from neuronjax.lower.write.rebuild import mapped, rebuilt, same, with_kernels
 from neuronjax.machine.specs import Engine
 from neuronjax.program.dma import DmaCopy, DmaInstruction
 from neuronjax.program.gpsimd_engine import Iota
@@ -34,20 +34,7 @@ def ahead(program: Program) -> Program:
     late: dict[int, set[str]] = {}
     for (kernel, _), names in Neighbours(program).stored(1).items():
         late.setdefault(kernel, set()).update(names)
-    finished: dict[int, Node] = {}
-
-    def change(node: Node) -> Node | None:
-        if not isinstance(node, Kernel):
-            return None
-        if id(node) not in finished:
-            finished[id(node)] = _changed(node, late.get(id(node), set()))
-        return finished[id(node)]
-
-    functions = tuple(
-        dataclasses.replace(function, body=rebuilt(function.body, change))
-        for function in program.functions
-    )
-    return dataclasses.replace(program, functions=functions, body=rebuilt(program.body, change))
+    return with_kernels(program, lambda kernel: _changed(kernel, late.get(id(kernel), set())))
 
 
 def _changed(kernel: Kernel, late: set[str]) -> Kernel:
@@ -86,10 +73,8 @@ def _apart(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         return nodes
     is_free = not any(map(_computes, leaves(nodes)))
 
-    def change(node: Node) -> Node | None:
-        if not isinstance(node, Instruction):
-            return None
-        if not isinstance(node, DmaInstruction) or node.engine is not Engine.SYNC:
+    def change(node: DmaInstruction) -> DmaInstruction:
+        if node.engine is not Engine.SYNC:
             return node
         first = node.queue // 4 * 4
         if not _is_on_chip(node):
@@ -97,7 +82,7 @@ def _apart(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         engine = STORES if is_free else node.engine
         return dataclasses.replace(node, queue=first + 2, engine=engine)
 
-    return rebuilt(nodes, change)
+    return mapped(nodes, DmaInstruction, change)
 
 
 def _is_on_chip(node: Node) -> TypeGuard[DmaCopy]:

@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Any
 
 from neuronjax.lower.sync.dependences import Overlap
-from neuronjax.lower.write.rebuild import rebuilt
+from neuronjax.lower.write.rebuild import mapped
 from neuronjax.program.affine import ZERO, Affine
 from neuronjax.program.instruction import Instruction, operand_fields
 from neuronjax.program.operand import Access, Buffer
@@ -91,13 +91,11 @@ def at_places(nodes: tuple[Node, ...], old: Outline, new: Outline) -> tuple[Node
             seen[id(old)] = (old, altered(old, buffer=buffer, offset=offset))
         return seen[id(old)][1]
 
-    def change(node: Node) -> Node | None:
-        if not isinstance(node, Instruction):
-            return None
+    def change(node: Instruction) -> Instruction:
         uses_hbm = any(not access.buffer.on_chip for access in node.accesses())
         return node.with_operands(operand) if uses_hbm else node
 
-    return rebuilt(nodes, change)
+    return mapped(nodes, Instruction, change)
 
 
 def _variables(nodes: tuple[Node, ...]) -> set[str]:

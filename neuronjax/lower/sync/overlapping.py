@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 
 from neuronjax.lower.sync.twins import twinned
-from neuronjax.lower.write.rebuild import rebuilt
+from neuronjax.lower.write.rebuild import mapped, with_kernels
 from neuronjax.program.control import Host
 from neuronjax.program.instruction import After, Instruction
 from neuronjax.program.neighbours import (
@@ -20,7 +20,7 @@ from neuronjax.program.neighbours import (
     moment,
     outside_registers,
 )
-from neuronjax.program.program import Kernel, Node, Program
+from neuronjax.program.program import Kernel, Program
 from neuronjax.program.streams import is_static
 from neuronjax.program.walk import leaves
 
@@ -39,22 +39,12 @@ def overlapping(program: Program, overlaps: int) -> Program:
         needed[id(kernel)] = (
             after if known is None else [_merged(*pair) for pair in zip(known, after, strict=True)]
         )
-    finished: dict[int, Node] = {}
 
-    def change(node: Node) -> Node | None:
-        if not isinstance(node, Kernel):
-            return None
-        if id(node) not in finished:
-            finished[id(node)] = (
-                _changed(node, needed[id(node)], overlaps) if id(node) in needed else node
-            )
-        return finished[id(node)]
+    def change(kernel: Kernel) -> Kernel:
+        own = needed.get(id(kernel))
+        return kernel if own is None else _changed(kernel, own, overlaps)
 
-    functions = tuple(
-        dataclasses.replace(function, body=rebuilt(function.body, change))
-        for function in program.functions
-    )
-    return dataclasses.replace(program, functions=functions, body=rebuilt(program.body, change))
+    return with_kernels(program, change)
 
 
 def _merged(here: tuple[After, ...], there: tuple[After, ...]) -> tuple[After, ...]:
@@ -70,13 +60,12 @@ def _changed(kernel: Kernel, needed: list[tuple[After, ...]], overlaps: int) -> 
         return kernel
     wanted = iter(needed)
 
-    def change(node: Node) -> Node | None:
-        if not isinstance(node, Instruction):
-            return None
+    def change(instruction: Instruction) -> Instruction:
         after = next(wanted)
-        return node.with_after(after) if after else node
+        return instruction.with_after(after) if after else instruction
 
-    return dataclasses.replace(kernel, body=rebuilt(kernel.body, change), overlaps=overlaps)
+    body = mapped(kernel.body, Instruction, change)
+    return dataclasses.replace(kernel, body=body, overlaps=overlaps)
 
 
 def _may_overlap(kernel: Kernel) -> bool:

@@ -30,7 +30,7 @@ from neuronjax.lower.sync.knowledge import Engines, Facts, needed
 from neuronjax.lower.sync.overlap import Overlaps
 from neuronjax.lower.sync.segments import segmented
 from neuronjax.lower.sync.streams import Counter, Event, Item, Stream, Turn, count, events
-from neuronjax.lower.write.rebuild import rebuilt
+from neuronjax.lower.write.rebuild import mapped
 from neuronjax.program.affine import affine
 from neuronjax.program.instruction import Instruction, Semaphore, Signal, Wait
 from neuronjax.program.program import Kernel, Node, Program
@@ -60,15 +60,8 @@ class Semaphores:
         kernel = dataclasses.replace(kernel, body=fences.body)
         usage = self._of(kernel, fences, overlap)
         uses = iter(usage.uses)
-
-        def change(node: Node) -> Node | None:
-            if not isinstance(node, Instruction):
-                return None
-            return node.with_semaphores(*next(uses))
-
-        return dataclasses.replace(
-            kernel, semaphores=usage.semaphores, body=rebuilt(kernel.body, change)
-        )
+        body = mapped(kernel.body, Instruction, lambda node: node.with_semaphores(*next(uses)))
+        return dataclasses.replace(kernel, semaphores=usage.semaphores, body=body)
 
     def _of(self, kernel: Kernel, fences: Fences, overlap: Overlap) -> Usage:
         """The semaphores of a kernel. Only kernels whose tiles have the same names can be alike, so
@@ -101,14 +94,12 @@ def synchronise(program: Program, semaphores: Semaphores | None = None) -> Progr
     finished: dict[int, Node] = {}
 
     def body(nodes: tuple[Node, ...], overlap: Overlap) -> tuple[Node, ...]:
-        def change(node: Node) -> Node | None:
-            if not isinstance(node, Kernel):
-                return None
-            if id(node) not in finished:
-                finished[id(node)] = known.put(node, overlap)
-            return finished[id(node)]
+        def change(kernel: Kernel) -> Node:
+            if id(kernel) not in finished:
+                finished[id(kernel)] = known.put(kernel, overlap)
+            return finished[id(kernel)]
 
-        return rebuilt(nodes, change)
+        return mapped(nodes, Kernel, change)
 
     functions = tuple(
         dataclasses.replace(function, body=body(function.body, overlaps.within(function)))

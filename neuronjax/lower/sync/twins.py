@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterator
 
-from neuronjax.lower.write.rebuild import rebuilt
+from neuronjax.lower.write.rebuild import mapped
 from neuronjax.program.program import Call, Function, Kernel, Loop, Node, Program
 
 SUFFIX = "_again"
@@ -72,8 +72,4 @@ def _with_twins(nodes: tuple[Node, ...], twins: dict[str, str]) -> tuple[Node, .
 
 def _copied(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """The same nodes, with kernels that are others."""
-
-    def change(node: Node) -> Node | None:
-        return dataclasses.replace(node) if isinstance(node, Kernel) else None
-
-    return rebuilt(nodes, change)
+    return mapped(nodes, Kernel, dataclasses.replace)

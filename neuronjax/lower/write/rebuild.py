@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Access, Buffer
@@ -22,6 +22,7 @@ from neuronjax.program.program import (
 )
 from neuronjax.program.records import altered
 
+_Kind = TypeVar("_Kind")
 _FIELDS: Mapping[str, str] = {
     "If": "then otherwise",
     "While": "condition body",
@@ -68,10 +69,32 @@ def with_tiles(nodes: tuple[Node, ...], known: Mapping[str, Buffer]) -> tuple[No
 
 
 def _renamed(nodes: tuple[Node, ...], names: BufferMap) -> tuple[Node, ...]:
-    def change(node: Node) -> Node | None:
-        return names.instruction(node) if isinstance(node, Instruction) else None
+    return mapped(nodes, Instruction, names.instruction)
 
-    return rebuilt(nodes, change)
+
+def mapped(
+    nodes: tuple[Node, ...], kind: type[_Kind], change: Callable[[_Kind], Node]
+) -> tuple[Node, ...]:
+    """Nodes in which those of a kind, wherever they are, are changed."""
+    return rebuilt(nodes, lambda node: change(node) if isinstance(node, kind) else None)
+
+
+def with_kernels(program: Program, change: Callable[[Kernel], Node]) -> Program:
+    """A program in which every kernel is changed, once if it stands at several places."""
+    finished: dict[int, Node] = {}
+
+    def once(kernel: Kernel) -> Node:
+        if id(kernel) not in finished:
+            finished[id(kernel)] = change(kernel)
+        return finished[id(kernel)]
+
+    functions = tuple(
+        dataclasses.replace(function, body=mapped(function.body, Kernel, once))
+        for function in program.functions
+    )
+    return dataclasses.replace(
+        program, functions=functions, body=mapped(program.body, Kernel, once)
+    )
 
 
 def rebuilt(nodes: tuple[Node, ...], change: Callable[[Node], Node | None]) -> tuple[Node, ...]:
