@@ -63,8 +63,8 @@ class Architecture:
         parts: Sequence[Any] = (),
         **others: Any,
     ) -> "Architecture":
-        """One whose config is what its settings read from config.json; `config` has their defaults,
-        and `parts` are configs with more of them.
+        """An architecture whose config is what its settings read from config.json; `config` has
+        their defaults, and `parts` are configs with more of them.
 
         `read` returns settings that stand there in another form, if any do, and raises ConfigError
         for what is not supported. `keys` may be one table for all configs. The family is the folder

@@ -143,7 +143,7 @@ def _kept(chosen: np.ndarray, guess: list[int], ending: Ending) -> list[int]:
 
 
 class _Place(NamedTuple):
-    """Where the model reads on."""
+    """The place from which the model reads on, and what it chooses with."""
 
     start: ArrayLike  # the slot of the first token that it reads
     number: Number  # of the first that it chooses

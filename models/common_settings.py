@@ -14,7 +14,7 @@ class NormalConfig(ModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig(NormalConfig):
-    """Of blocks that are all alike, with BERT's names; the defaults are those of BERT-Base."""
+    """A config of blocks that are all alike, with BERT's names and BERT-Base's defaults."""
 
     num_layers: int = setting("num_hidden_layers", default=12)
     dim: int = setting("hidden_size", default=768)

@@ -160,7 +160,7 @@ def choose(
 
 
 class _Place(NamedTuple):
-    """Where a chunk stands."""
+    """The place of a chunk, and what its tokens are chosen with."""
 
     position: ArrayLike  # the slot of its first token
     number: Number
@@ -204,7 +204,7 @@ class _Texts:
 
     @property
     def length(self) -> int:
-        """Of every text, in tokens."""
+        """The length of every text in tokens."""
         return self.tokens.shape[1]
 
     def read(self) -> None:
@@ -222,7 +222,7 @@ class _Texts:
         self.room = _phase_end(length, context, boundaries) - length
 
     def _multiply(self, copies: int) -> None:
-        """Of every text there are copies from now on, as of the cache."""
+        """Repeats every text, as the cache has been repeated, so that each has copies."""
         repeat = partial(np.repeat, repeats=copies, axis=0)
         self.tokens = repeat(self.tokens)
         self._pad = repeat(self._pad)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 
 class Lookup:
-    """Where the n-grams of one text end, the last place of each."""
+    """An index of where the n-grams of one text end, the last place of each."""
 
     def __init__(self, shortest: int = 2, longest: int = 4) -> None:
         self._sizes = range(longest, shortest - 1, -1)

@@ -34,9 +34,9 @@ def token_losses(
     z_loss: float = 0.0,
     plain: Callable[[jax.Array, jax.Array], jax.Array] | None = None,
 ) -> TokenLosses:
-    """Cross entropy as above; a share `label_smoothing` of each label is spread evenly over the
-    vocabulary (Szegedy et al., 2016), and z_loss · log²(Σ exp logits) is added (Chowdhery et al.,
-    "PaLM", 2022).
+    """The cross entropy of each token; a share `label_smoothing` of each label is spread evenly
+    over the vocabulary (Szegedy et al., 2016), and z_loss · log²(Σ exp logits) is added (Chowdhery
+    et al., "PaLM", 2022).
 
     `plain` may compute cross entropy where nothing is added and the vocabulary is whole.
 

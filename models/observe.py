@@ -98,7 +98,7 @@ def _looked(
     values: jax.Array,
     call: AttentionCall,
 ) -> jax.Array:
-    """As `mix`, and tells its weights: they are what it makes of unit vectors."""
+    """What `mix` gives; notes its weights, which are what it makes of unit vectors."""
     count = keys.shape[1]
     units = jnp.broadcast_to(
         jnp.eye(count, dtype=jnp.float32)[:, None], (len(keys), count, keys.shape[2], count)

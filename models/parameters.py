@@ -32,7 +32,7 @@ def split(model: nnx.Module) -> tuple[nnx.GraphDef[Any], Parameters]:
 def split_abstract(
     make: Callable[..., nnx.Module], *arguments: Any
 ) -> tuple[nnx.GraphDef[Any], Parameters]:
-    """As `split` of the model that `make` builds, with jax.ShapeDtypeStruct as weights; nothing is
+    """The `split` of the model that `make` builds, with jax.ShapeDtypeStruct as weights; nothing is
     computed."""
     made = []
 

@@ -184,8 +184,8 @@ def padded(
 def abstract_narrow(
     described: Described, storage: Storage, kernels: Collection[str], *, cache_scales: bool
 ) -> tuple[nnx.GraphDef[Any], Parameters]:
-    """As `Architecture.abstract`, with narrow kernels at these paths and, if asked for, with scales
-    for a narrow key/value cache."""
+    """The model of `Architecture.abstract`, with narrow kernels at these paths and, if asked for,
+    with scales for a narrow key/value cache."""
 
     def build() -> nnx.Module:
         model = described.architecture.build(described.config)
@@ -227,7 +227,7 @@ def save(directory: Path, pretrained: Pretrained, *, shard_bytes: int = SHARD_BY
 def shardings(
     mesh: Mesh | None, abstract: Parameters, axes: AxisNames, rules: AxisRules = RULES
 ) -> Mapping[str, Sharding]:
-    """Where each parameter lies: split over the mesh, or whole on the first device."""
+    """The sharding of each parameter: split over the mesh, or whole on the first device."""
     if mesh is None:
         return dict.fromkeys(abstract, SingleDeviceSharding(jax.devices()[0]))
     return parameter_shardings(mesh, abstract, axes, rules)

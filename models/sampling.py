@@ -36,7 +36,7 @@ class Sampling:
 
 
 def sample(logits: jax.Array, key: jax.Array, sampling: Sampling) -> jax.Array:
-    """One token per row: logits [B, V] -> int32 [B]. Tokens that tie at a cutoff are all kept."""
+    """A token per row: logits [B, V] -> int32 [B]. Tokens that tie at a cutoff are all kept."""
     if sampling.temperature == 0:
         return jnp.argmax(logits, axis=-1).astype(jnp.int32)
     logits = logits.astype(jnp.float32) / sampling.temperature

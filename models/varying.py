@@ -13,7 +13,7 @@ def varying_axes(x: jax.Array) -> frozenset[str]:
 
 
 def vary(tree: Any, axes: Collection[str]) -> Any:
-    """The same arrays, marked as varying along `axes`, where every core has its own.
+    """The arrays of a tree, marked as varying along `axes`, where every core has its own.
 
     Gradients with respect to them also stay on each core; they are not summed over cores.
     """

@@ -38,7 +38,7 @@ class ConvolvedBlock(Block):
         self.value = convolution(stride=strides, padding=paddings)
 
     def attend(self, x: jax.Array, grid: tuple[int, int], *, train: bool) -> jax.Array:
-        """Of x [B, T, C], whose last tokens are those of a grid [H, W]."""
+        """The attention of x [B, T, C], whose last tokens are those of a grid [H, W]."""
         batch, length, dim = x.shape
         first = length - grid[0] * grid[1]
         image = x[:, first:].reshape(batch, *grid, dim)

@@ -32,7 +32,7 @@ class CacheGroups:
 
     @classmethod
     def single(cls, layers: int) -> "CacheGroups":
-        """One table for all layers."""
+        """The groups of a model whose layers share one table."""
         return cls((0,) * layers, tuple(range(layers)))
 
     @classmethod
@@ -69,7 +69,7 @@ class CacheGroups:
         return [next(iter(kind)) if len(kind) == 1 else None for kind in kinds]
 
     def rows(self, rows: Rows) -> list[Rows]:
-        """Of each group: its tables stand side by side in those of `rows`, int32 [R, G · C]."""
+        """The rows of each group, whose tables stand side by side in `rows`, int32 [R, G · C]."""
         tables = jnp.split(rows.tables, self.count, axis=1)
         return [rows._replace(tables=table) for table in tables]
 

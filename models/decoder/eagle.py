@@ -80,8 +80,8 @@ class Eagle(nnx.Module):
         self.blocks = nnx.List([block])
 
     def __call__(self, tokens: jax.Array, outputs: jax.Array) -> jax.Array:
-        """For whole texts: tokens [R, T], the decoder's outputs [R, T, D] after them -> [R, T, D]
-        after them, each made of the outputs before it."""
+        """The outputs [R, T, D] after tokens [R, T] of whole texts, each made of the decoder's
+        outputs [R, T, D] before it."""
         rows, length = tokens.shape
         before = jnp.pad(outputs[:, :-1], ((0, 0), (1, 0), (0, 0)))
         config = self.config
@@ -132,7 +132,7 @@ def make_eagle(
 def _abstract(
     config: DecoderConfig, decoder: DecoderConfig, shape: EagleShape
 ) -> tuple[nnx.GraphDef[Any], Parameters]:
-    """As `make_eagle`, with the decoder's parameters too."""
+    """The head of `make_eagle`, and its parameters with the decoder's."""
     if config.dim != decoder.dim:
         raise ConfigError(
             f"the EAGLE head has a width of {config.dim}, but the decoder has {decoder.dim}. The "

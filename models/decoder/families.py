@@ -74,7 +74,7 @@ def llama_json(config: DecoderConfig) -> dict[str, Any]:
 
 
 def _no_rotary_layers(fields: Fields) -> tuple[int, ...]:
-    """Those with a zero in `no_rope_layers`, or every so many of `no_rope_layer_interval`."""
+    """The layers with a zero in `no_rope_layers`, or every so many of `no_rope_layer_interval`."""
     interval = fields.positive("no_rope_layer_interval")
     layers = tuple(read_layers(fields))
     turns = fields.list("no_rope_layers", [(i + 1) % interval != 0 for i in layers])
@@ -344,7 +344,7 @@ def _llama4(fields: Fields) -> DecoderConfig:
 
 
 def _layer_norms(fields: Fields, **changes: Any) -> DecoderConfig:
-    """Before Llama: LayerNorm, and one projection in the feed-forward block, with biases."""
+    """A config as before Llama: LayerNorm, and a feed-forward block of one projection, biased."""
     return _llama(fields, layer_norm=True, gated_mlp=False, mlp_bias=True, **changes)
 
 

@@ -21,8 +21,8 @@ def forward_flops(config: DecoderConfig, rows: int, length: int, context: int | 
 
 
 def training_flops(config: DecoderConfig, rows: int, length: int) -> int:
-    """Those of a training step: the backward pass takes two for each one of the forward pass, and
-    nothing is computed again."""
+    """The FLOPs of a training step: the backward pass takes two for each one of the forward pass,
+    and nothing is computed again."""
     return 3 * forward_flops(config, rows, length)
 
 

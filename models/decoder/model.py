@@ -106,7 +106,7 @@ class Block(nnx.Module):
 
     @property
     def cache_scales(self) -> tuple[jax.Array, jax.Array] | None:
-        """Of keys and values in a cache of fewer bits, FP32 [1] each; None = 1."""
+        """The scales of keys and values in a cache of fewer bits, FP32 [1] each; None = 1."""
         scales = self.attention.cache_scales
         return None if scales is None else (scales.key[...], scales.value[...])
 
@@ -176,7 +176,8 @@ class Decoder(nnx.Module):
         segments: jax.Array | None = None,
         positions: jax.Array | None = None,
     ) -> Positions:
-        """Of whole sequences, for `embed` and `run`; arguments and errors as of a call."""
+        """The positions of whole sequences, for `embed` and `run`; arguments and errors are a
+        call's."""
         if self.position_embedding is not None:
             cores = 1 if self.context is None else self.context.size
             check_length(length * cores, self.config.max_seq_len)
@@ -211,7 +212,7 @@ class Decoder(nnx.Module):
         return self._blocks(x, [None] * len(self.blocks), where, 0)[0]
 
     def logits(self, x: jax.Array) -> jax.Array:
-        """Of the residual stream behind the last block [B, T, D]: FP32 [B, T, V]."""
+        """The logits FP32 [B, T, V] of the residual stream [B, T, D] behind the last block."""
         return self._logits(self.norm(x))
 
     def encode(self, tokens: jax.Array) -> jax.Array:
@@ -229,7 +230,7 @@ class Decoder(nnx.Module):
         last: ArrayLike | None = None,
     ) -> tuple[jax.Array, list[BlockCache]]:
         """Logits [B, T, V] of tokens [B, T] in slots start … start + T - 1, seeing what the cache
-        holds before `start`; and the cache with these tokens added. `pad` as above.
+        holds before `start`; and the cache with these tokens added. `pad` is that of a call.
 
         With `last`, the index in `tokens` of the last one that is text, only its logits
         [B, 1, V] are computed. start + T must not exceed the cache's length.
@@ -246,7 +247,8 @@ class Decoder(nnx.Module):
         pad: jax.Array | None = None,
         last: ArrayLike | None = None,
     ) -> Positions:
-        """Of `length` tokens in the slots from `start` on, for `embed` and `extend_vectors`."""
+        """The positions of `length` tokens from slot `start` on, for `embed` and
+        `extend_vectors`."""
         end = start + (length if last is None else last + 1)
         return self._positions(length, cache[0].keys.shape[-3], start, pad, end)
 
@@ -259,7 +261,8 @@ class Decoder(nnx.Module):
         *,
         last: ArrayLike | None = None,
     ) -> tuple[jax.Array, list[BlockCache]]:
-        """As `extend`, of the residual stream [B, T, D] before the first block."""
+        """Extends the cache as `extend`, from the residual stream [B, T, D] before the first
+        block."""
         x, extended = self._blocks(x, cache, where, start)
         if last is not None:
             x = jax.lax.dynamic_slice_in_dim(x, last, 1, axis=1)
@@ -366,7 +369,7 @@ class Decoder(nnx.Module):
     def _positions(
         self, length: int, num_keys: int, start: ArrayLike, pad: jax.Array | None, end: ArrayLike
     ) -> Positions:
-        """Of one text in each row, which ends at `end`."""
+        """The positions of one text in each row, which ends at `end`."""
         slots, key_slots = start + jnp.arange(length), jnp.arange(num_keys)
         places = slots if pad is None else jnp.maximum(slots - pad[:, None], 0)
         text_length = end if pad is None else end - jnp.min(pad)

@@ -146,7 +146,8 @@ class Detector(nnx.Module):
         return jax.vmap(self._choose)(boxes, chances[..., 1:], real)
 
     def _choose(self, boxes: jax.Array, chances: jax.Array, real: jax.Array) -> Objects:
-        """Of an image: boxes [R, L - 1, 4], chances and whether they count [R, L - 1]."""
+        """The objects of an image: boxes [R, L - 1, 4], chances and whether they count [R, L -
+        1]."""
         config = self.config
         scores = jnp.where(real & longer_than(boxes, _SHORTEST_OBJECT), chances, -1.0)
         # The chances of a region add up to 1: no more of them are above the least score.

@@ -151,7 +151,7 @@ class Flux(nnx.Module):
         return condition + self.guidance(waves(1000 * guidance, _WAVES).astype(dtype))
 
     def _turns(self, length: int, rows: int, columns: int) -> tuple[Turn, Turn]:
-        """Of the prompt's tokens, which all stand at the origin, and of the image's patches."""
+        """The rotations of the prompt's tokens, all at the origin, and of the image's patches."""
         row, column = jnp.divmod(jnp.arange(rows * columns), columns)
         nowhere = jnp.zeros(length, row.dtype)
         return (

@@ -221,7 +221,7 @@ def _read(tensor: StoredTensor) -> np.ndarray:
 
 
 def _settings(file: Path) -> dict[str, dict[str, Any]]:
-    """By folder, what PEFT says of the LoRA in the file's metadata."""
+    """The settings by folder that PEFT wrote into the metadata of the LoRA's file."""
     text = read_metadata(file).get(_METADATA, "{}")
     try:
         values = json.loads(text)

@@ -58,7 +58,7 @@ class Pipeline(NamedTuple):
             yield CONTROL, self.control
 
     def with_models(self, models: Mapping[str, Pretrained]) -> "Pipeline":
-        """With other models, by folder as in `folders`."""
+        """The pipeline with other models, by folder as in `folders`."""
         return self._replace(
             encoders=tuple(models[folder] for folder in self.kind.encoders),
             denoiser=models[self.kind.denoiser],

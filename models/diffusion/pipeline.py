@@ -186,7 +186,8 @@ def _renewed(state: State, deviation: jax.Array, fresh: jax.Array) -> State:
 def _kept(
     state: State, after: Steps, mask: jax.Array, latents: jax.Array, noise: jax.Array
 ) -> State:
-    """With the latents of the image where the mask is 0, as noisy as before the step `after`."""
+    """The state with the image's latents where the mask is 0, as noisy as before the step
+    `after`."""
     known = noisy(after, latents, noise)
     return state._replace(sample=jnp.where(mask > 0, state.sample, known))
 

@@ -1,5 +1,5 @@
-"""From noise to latents: DDIM, PNDM, Euler, DPM-Solver++ 2M, Euler of flows, and with new noise at
-every step ancestral Euler and LCM.
+"""Samplers, from noise to latents: DDIM, PNDM, Euler, DPM-Solver++ 2M, Euler of flows, and with new
+noise at every step ancestral Euler and LCM.
 
 All of them are linear multistep methods: what a step does to the sample, to the denoiser's output
 and to what earlier steps remember are numbers that depend on the schedule alone. So a sampler is a
@@ -20,8 +20,8 @@ MEMORY = 3  # earlier predictions that a step may look at
 
 
 class Steps(NamedTuple):
-    """One row per step, FP32 but for the flags. Predictions are of noise or of the clean latents,
-    as the sampler likes."""
+    """The table of a sampler, a row per step, FP32 but for the flags. Predictions are of noise or
+    of the clean latents, as the sampler likes."""
 
     time: np.ndarray  # [N] what the denoiser is told
     scale: np.ndarray  # [N] multiplies the sample for the denoiser
@@ -249,7 +249,7 @@ def _euler(schedule: Schedule, num_steps: int, start: int) -> tuple[Steps, float
 
 
 def _ancestral(schedule: Schedule, num_steps: int, start: int) -> tuple[Steps, float]:
-    """As Euler, but further down, and up again with new noise: Crowson, k-diffusion, 2022."""
+    """Euler's steps, but further down, and up again with new noise: Crowson, k-diffusion, 2022."""
     steps, noise = _euler(schedule, num_steps, start)
     after = np.append(steps.noise[1:], 0)
     fresh = after * np.sqrt(steps.noise**2 - after**2) / steps.noise
@@ -336,7 +336,8 @@ def _dpm_solver(schedule: Schedule, num_steps: int, start: int) -> tuple[Steps, 
 
 
 def _dpm_times(schedule: Schedule, num_steps: int) -> np.ndarray:
-    """One more time is chosen, and the last dropped: it is where the last step ends."""
+    """The times of the steps: one more is chosen, and the last, where the last step ends,
+    dropped."""
     count = schedule.num_times
     if schedule.spacing == "linspace":
         return np.linspace(0, count - 1, num_steps + 1).round()[::-1][:-1]

@@ -173,8 +173,8 @@ class DPT(nnx.Module):
         )
 
     def __call__(self, pixels: jax.Array, *, train: bool = False) -> jax.Array:
-        """Of pixels [B, height, width, channels] of the config's size: depths [B, H, W], or logits
-        [B, H, W, L]; FP32."""
+        """Depths [B, H, W], or logits [B, H, W, L], in FP32 of pixels [B, height, width, channels]
+        of the config's size."""
         sums = self.sums(pixels, train=train)
         if self.depth is not None:
             return self.depth(sums[self.config.head_index])

@@ -268,7 +268,7 @@ class Family:
     class_names: Mapping[str, str] = field(default_factory=dict)  # by task, of unusual ones
 
     def architecture(self, task: str) -> Architecture:
-        """Its encoder with the head for a task."""
+        """The architecture of the family's encoder with the head for a task."""
 
         def read_config(fields: Fields) -> EncoderConfig:
             return self.read_config(fields, task)

@@ -55,7 +55,7 @@ def _step(
     of_step: Any,
     constants: tuple[float, float, float, float],
 ) -> None:
-    """One block [P, S] of every array in HBM; of_step [P, 3] in SBUF."""
+    """Steps one block [P, S] of every array in HBM; of_step [P, 3] in SBUF."""
     beta1, beta2, eps, decay = constants
     weight, gradient, mean, square = map(loaded, arguments)
     rate, of_mean, of_square = (of_step[:, nl.ds(number, 1)] for number in range(3))

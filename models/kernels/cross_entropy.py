@@ -158,7 +158,7 @@ def cross_entropy_gradient(logits: Any, targets: Any, logarithms: Any, gradients
 
 
 class _Scale:
-    """From logits to gradients of some rows, by their logarithms and gradients in HBM [P, 1]."""
+    """The gradients of some rows of logits, by logarithms and gradients in HBM [P, 1]."""
 
     def __init__(self, logarithms: Any, gradients: Any) -> None:
         self._shift, self._factor = loaded(logarithms), loaded(gradients)

@@ -79,15 +79,15 @@ class _Work:
 
 
 class _Sums:
-    """Of the softmax of every query of a head, as columns of 128: minus the largest score so far,
-    and the sum."""
+    """The statistics of the softmax of every query of a head, as columns of 128: minus the largest
+    score so far, and the sum."""
 
     def __init__(self, length: int) -> None:
         self.lowest, self.total = (tile((ROWS, length // ROWS)) for _ in range(2))
 
     def store(self, statistics: Any) -> None:
-        """The logarithms of the sums, to statistics [T, 1]. All at once: the Scalar engine takes
-        long to turn from exp to log and back."""
+        """Stores the logarithms of the sums in statistics [T, 1]. All at once: the Scalar engine
+        takes long to turn from exp to log and back."""
         logarithms = tile(self.total.shape)
         nisa.activation(logarithms, nl.log, self.total)
         nisa.tensor_tensor(logarithms, logarithms, self.lowest, nl.subtract)
@@ -105,7 +105,7 @@ class _Queries:
         self.summed = tile((ROWS, columns.shape[0]))
 
     def store(self, attended: Any) -> None:
-        """The quotient of the sums, to their rows of attended [T, H]."""
+        """Stores the quotient of the sums in their rows of attended [T, H]."""
         result, inverse = tile(self.summed.shape, attended.dtype), tile((ROWS, 1))
         nisa.reciprocal(inverse, self.total)
         nisa.tensor_scalar(result, self.summed, nl.multiply, inverse)
@@ -125,7 +125,7 @@ def _pairs(columns: Any, sums: _Sums, scale: float) -> Iterator[tuple[_Queries, 
 
 
 class _Meeting:
-    """Of 128 queries with a block of keys, as far as they see it."""
+    """The attention of 128 queries to a block of keys, as far as they see it."""
 
     def __init__(self, queries: _Queries, block: slice, work: _Work) -> None:
         self.queries, self.work = queries, work

@@ -119,7 +119,7 @@ class _Work:
 
 
 class _Meeting:
-    """Of 128 queries with a block of keys, as far as they see it."""
+    """The gradients of the attention of 128 queries to a block of keys, as far as they see it."""
 
     def __init__(self, head: _Head, rows: slice, work: _Work) -> None:
         self.head, self.work, self.rows = head, work, rows

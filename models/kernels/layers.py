@@ -76,7 +76,7 @@ def rotate(x: jax.Array, turn: Turn) -> jax.Array:
 
 
 def feed_forward(mlp: GatedMLP, x: jax.Array) -> jax.Array:
-    """As `GatedMLP.composed`, which computes what is no SwiGLU of plain products that fits."""
+    """The SwiGLU of x by a kernel; by `GatedMLP.composed` what is no SwiGLU that fits it."""
     down = mlp.down.inner if isinstance(mlp.down, AddedUp) else mlp.down
     maps = [m for m in (mlp.gate, mlp.up, down) if isinstance(m, Linear) and m.is_plain]
     if len(maps) < 3 or mlp.act not in ("silu", "swish"):

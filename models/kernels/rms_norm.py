@@ -33,7 +33,7 @@ def rms_norm_kernel(x: Any, scale: Any, eps: float) -> Any:
 
 
 def _normalise(y: Any, x: Any, scales: Any, shift: Any) -> None:
-    """One tile: x [P, D] in SBUF, y [P, D] in HBM, P at most 128."""
+    """Normalises one tile: x [P, D] in SBUF to y [P, D] in HBM, P at most 128."""
     rows, width = x.shape
     squares, total = tile(x.shape), tile((rows, 1))
     nisa.activation_reduce(squares, nl.square, x, nl.add, total)

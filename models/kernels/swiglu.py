@@ -39,7 +39,7 @@ def swiglu_kernel(x: Any, gate: Any, up: Any, down: Any) -> Any:
 
 
 def store_swiglu(y: Any, columns: list[Any], gate: Any, up: Any, down: Any) -> None:
-    """Of up to 512 rows: y [P, D] and the weights in HBM, the parts of xᵀ in SBUF."""
+    """Stores a SwiGLU of up to 512 rows: y [P, D] and weights in HBM, parts of xᵀ in SBUF."""
     hidden_width = gate.shape[1]
     all_hidden = tile((ROWS, -(-hidden_width // ROWS), y.shape[0]), y.dtype)
     for first in nl.affine_range(0, hidden_width, BLOCK):

@@ -204,7 +204,7 @@ class Attention(nnx.Module):
         turn: Turn | None = None,
         bias: jax.Array | None = None,
     ) -> jax.Array:
-        """As `extend`, without a cache: x [B, T, D] -> [B, T, D]."""
+        """The attention of x [B, T, D] to itself, [B, T, D], as `extend` without a cache."""
         return self.extend(x, mask, turn=turn, cache=None, bias=bias)[0]
 
     def extend(

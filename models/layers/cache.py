@@ -63,7 +63,7 @@ class StackedCaches(NamedTuple):
         return self.layers.keys
 
     def layer(self, number: jax.Array) -> KVCache:
-        """That of one block."""
+        """The cache of one block."""
         return KVCache(
             *(jax.lax.dynamic_index_in_dim(x, number, 1, keepdims=False) for x in self.layers)
         )

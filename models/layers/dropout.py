@@ -49,7 +49,7 @@ class Dropout(nnx.Module):
         return self.drop(x, (0, 1, *range(2, x.ndim)))
 
     def drop(self, x: jax.Array, order: Sequence[int]) -> jax.Array:
-        """As a call, of x whose axes, in this order, are [B, T, ...]."""
+        """Drops elements of x, whose axes, taken in this order, are [B, T, ...]."""
         if self.keys is None or not self.rate:
             return x
         kept = self._kept(tuple(x.shape[axis] for axis in order))
@@ -104,7 +104,7 @@ def set_dropout(model: nnx.Module, keys: jax.Array) -> None:
 
 
 def set_block_dropout(block: nnx.Module, keys: jax.Array) -> None:
-    """The same for one block, whose keys are those of its stack folded with its number."""
+    """Lets every Dropout of one block draw from keys, those of its stack folded with its number."""
     for number, (_, layer) in enumerate(_layers(block)):
         layer.keys = fold(keys, number)
 

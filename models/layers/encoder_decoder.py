@@ -48,7 +48,7 @@ class SourcePlaces(NamedTuple):
         return Source(memories, padding_mask(positions < self.lengths[places][:, None]))
 
     def put(self, places: jax.Array, source: Source, lengths: jax.Array) -> "SourcePlaces":
-        """With the sources of so many tokens, int32 [B], in places int32 [B]."""
+        """The places with the sources of so many tokens, int32 [B], in places int32 [B]."""
         memories = [
             KVCache(
                 *(kept.at[places, : new.shape[1]].set(new) for kept, new in zip(*pair, strict=True))
@@ -58,7 +58,7 @@ class SourcePlaces(NamedTuple):
         return SourcePlaces(memories, self.lengths.at[places].set(lengths))
 
     def copied(self, begin: jax.Array, end: jax.Array) -> "SourcePlaces":
-        """With the source of the place `begin` in the place `end`, too."""
+        """The places with the source of the place `begin` in the place `end`, too."""
         return jax.tree.map(lambda kept: kept.at[end].set(kept[begin]), self)
 
 
@@ -80,8 +80,8 @@ class CacheShape(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """Where target tokens are: slots of the cache and places in their texts, [T] or [B, T], places
-    below 0 at padding; and what each sees, [T, K] or [B, T, K]."""
+    """The positions of target tokens: slots of the cache and places in their texts, [T] or [B, T],
+    places below 0 at padding; and what each sees, [T, K] or [B, T, K]."""
 
     slots: jax.Array
     places: jax.Array
@@ -165,7 +165,7 @@ class EncoderDecoder(ABC):
         return self.look_at(source=source[None], real=real)
 
     def init_sources(self, places: int, length: int) -> SourcePlaces:
-        """So many places for sources of up to `length` positions."""
+        """Empty places, as many as asked for, of sources of up to `length` positions."""
         shape = self.cache_shape
         empty = KVCache.empty(places, length, shape.heads, shape.head_dim, shape.dtype)
         return SourcePlaces([empty] * shape.layers, jnp.zeros(places, jnp.int32))
@@ -205,8 +205,8 @@ class EncoderDecoder(ABC):
         pad: jax.Array | None = None,
         last: ArrayLike | None = None,
     ) -> tuple[jax.Array, TargetCache]:
-        """As `Decoder.extend` of models/generate.py: logits of tokens [B, T] in slots
-        start … start + T - 1 of the target, and the extended cache."""
+        """Logits of tokens [B, T] in slots start … start + T - 1 of the target, and the extended
+        cache, as `Decoder.extend` of models/generate.py gives them."""
         slots = start + jnp.arange(tokens.shape[1])
         mask = causal_mask(slots, jnp.arange(cache.layers[0].keys.shape[1]), pad=pad)
         places = slots if pad is None else slots - pad[:, None]
@@ -240,7 +240,7 @@ class TextToText(EncoderDecoder):
         return self.after(self.look_at(source=source, real=real), tokens)
 
     def look_at(self, *, source: jax.Array, real: jax.Array | None = None) -> Source:
-        """Of sources [B, S]; real [B, S] is False at padding."""
+        """What the decoder looks at of sources [B, S]; real [B, S] is False at padding."""
         mask = None if real is None else padding_mask(real)
         attention = (block.cross_attention for block in self.decoder.blocks)
         return look(attention, self.encode(source, real), mask)

@@ -56,7 +56,7 @@ class DelayedScaling:
     history_length: int = 16  # steps
 
     def __call__(self, x: jax.Array, kernel: jax.Array, axes: int, history: jax.Array) -> jax.Array:
-        """As `CurrentScaling`; history FP32 [3, history_length]."""
+        """The sum that `CurrentScaling` gives, with scales by history FP32 [3, history_length]."""
         return _with_delayed_scales(x, kernel, history, axes, self.dtype)
 
 

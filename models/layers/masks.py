@@ -89,7 +89,7 @@ def causal_mask(
 
 
 def segment_mask(segments: jax.Array) -> jax.Array:
-    """Of several texts in one row, each sees itself alone: segments [B, T] -> [B, T, T]."""
+    """The mask by which texts in one row see themselves alone: segments [B, T] -> [B, T, T]."""
     return segments[:, :, None] == segments[:, None, :]
 
 

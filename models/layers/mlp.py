@@ -45,7 +45,7 @@ class GatedMLP(nnx.Module):
         return self.compute(self, x)
 
     def composed(self, x: jax.Array) -> jax.Array:
-        """Its maps one after the other."""
+        """The block by its linear maps, one after the other."""
         if self.fused:
             gate, up = fused_linear(x, (self.gate, self.up))
         else:

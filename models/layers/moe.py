@@ -32,7 +32,7 @@ class ClampedSwish:
     limit: float = 7.0
 
     def __call__(self, gate: jax.Array, up: jax.Array) -> jax.Array:
-        """Of gate and up, in their shape."""
+        """The gated activation of gate and up, in their shape."""
         gate = jnp.minimum(gate, self.limit)
         up = jnp.clip(up, -self.limit, self.limit)
         return (up + 1) * gate * jax.nn.sigmoid(self.alpha * gate)
@@ -223,7 +223,7 @@ class MoE(nnx.Module, HasNarrow):
         return (weights if experts.factor == 1 else weights * experts.factor), chosen
 
     def narrow_kernels(self) -> Mapping[str, tuple[int, bool]]:
-        """Those of the experts."""
+        """The kernels of the experts, which may be narrow."""
         return dict.fromkeys(_EXPERTS, (1, True))
 
     def _visit(self, x: jax.Array, expert: jax.Array | None) -> jax.Array:
@@ -280,7 +280,7 @@ FEW_TOKENS = 128
 
 
 class Blocks(NamedTuple):
-    """Where the tokens go: `number` blocks of `size` slots."""
+    """The blocks that tokens go to: `number` blocks of `size` slots."""
 
     number: int
     size: int

@@ -86,7 +86,7 @@ def seen(rows: Rows, reach: Reach, length: int, block_size: int) -> Seen:
 
 
 def last_outputs(x: jax.Array, rows: Rows) -> jax.Array:
-    """Those [R, D] after the last new token of each row, of outputs [R, T, D]."""
+    """The outputs [R, D] after the last new token of each row, of outputs [R, T, D]."""
     last = jnp.maximum(rows.counts - 1, 0)[:, None, None]
     return jnp.take_along_axis(x, last, axis=1)[:, 0]
 
@@ -150,7 +150,7 @@ class StackedPagedCaches(NamedTuple):
     scales: tuple[jax.Array, jax.Array] | None = None  # FP32 [L, 1]
 
     def layer(self, number: jax.Array) -> PagedCache:
-        """That of one layer."""
+        """The cache of one layer."""
         scales = None if self.scales is None else (self.scales[0][number], self.scales[1][number])
         return PagedCache(self.pages, self.rows, scales, number)
 

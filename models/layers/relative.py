@@ -59,9 +59,10 @@ class RelativeBias(nnx.Module):
 
 
 def places_in_window(height: int, width: int, *, class_token: bool) -> np.ndarray:
-    """Of each query and key, patches of a window row by row, the row of a table of biases: one for
-    each distance in both directions. With a class token in front of the patches [1 + H·W, 1 + H·W],
-    three more rows are: the class token looks at patches, they look at it, it looks at itself."""
+    """The row of a table of biases for each query and key, patches of a window row by row: one row
+    for each distance in both directions. With a class token in front of the patches [1 + H·W, 1 +
+    H·W], three more rows are: the class token looks at patches, they look at it, it looks at
+    itself."""
     rows, columns = (axis.ravel() for axis in np.indices((height, width)))
     down = rows[:, None] - rows + height - 1
     right = columns[:, None] - columns + width - 1

@@ -44,7 +44,7 @@ class RouterCharge:
     axes: tuple[str, ...] = ()
 
     def where(self, counts: jax.Array) -> "RouterCharge":
-        """The same, or nothing if `counts`, a truth value [], is false."""
+        """This charge, or none if `counts`, a truth value [], is false."""
         return RouterCharge(self.factors, jnp.where(counts, self.weights, 0), self.axes)
 
     def charge(
@@ -58,7 +58,7 @@ class RouterCharge:
         return _charged(y, share * jnp.sum(losses))
 
     def _sums(self, logits: jax.Array, chosen: jax.Array) -> jax.Array:
-        """Of the losses of all rows' tokens, FP32 [2]."""
+        """The sums of the losses of all rows' tokens, FP32 [2]."""
         logits = logits.astype(jnp.float32)
         count = logits.shape[-1]
         visits = jnp.sum(jax.nn.one_hot(chosen, count), axis=2)

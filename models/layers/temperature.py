@@ -28,6 +28,6 @@ class Temperature:
             )
 
     def factors(self, places: jax.Array) -> jax.Array:
-        """Of queries at these positions, FP32, in their shape."""
+        """The factors of queries at these positions, FP32, in their shape."""
         steps = jnp.floor((places.astype(jnp.float32) + 1) / self.floor)
         return 1 + self.strength * jnp.log1p(steps)

@@ -121,7 +121,7 @@ class TextHead(nnx.Module):
         return TASKS[self.config.task](self, hidden, real, embedding)
 
     def pooled(self, hidden: jax.Array, real: jax.Array | None) -> jax.Array:
-        """One vector [B, D] per text."""
+        """The pooled vector of each text, [B, D]."""
         return POOLINGS[self.config.pooling](hidden, real)
 
     def scores(self, x: jax.Array) -> jax.Array:

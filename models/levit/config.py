@@ -76,7 +76,7 @@ class LevitConfig(ImageConfig, NormalConfig):
         return -(-(self.image_size[0] // self.patch_size) // STRIDE**stage)
 
     def heads(self, stage: int, *, shrinks: bool) -> Heads:
-        """Of a stage's attention, or of that after the stage, which shrinks the image."""
+        """The heads of a stage's attention, or of that after the stage, which shrinks the image."""
         dim = self.key_dims[0 if shrinks else stage]
         if shrinks:
             return Heads(self.dims[stage] // dim, dim, VALUE_RATIO * dim)

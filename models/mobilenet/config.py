@@ -16,7 +16,7 @@ _STEM, _LAST = 32, 1280
 
 @dataclass(frozen=True)
 class BlockShape:
-    """Of one inverted residual: channels before, inside and after, and how its window moves."""
+    """An inverted residual: channels before, inside and after, and how its window moves."""
 
     channels: tuple[int, int, int]
     stride: int

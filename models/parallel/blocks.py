@@ -137,7 +137,7 @@ class CoreBlock(nnx.Module):
     def _with_caches(
         self, apply: Callable[..., Any], x: jax.Array, parameters: Parameters, others: Sequence[Any]
     ) -> tuple[jax.Array, StackedCaches | StackedPagedCaches]:
-        """As a call, of blocks that get one of stacked caches each and return it after x."""
+        """What a call gives of blocks that get one of stacked caches each and return it after x."""
         place = next(i for i, other in enumerate(others) if isinstance(other, STACKS))
 
         def one_more(carry: Any, block: tuple[Parameters, jax.Array]) -> tuple[Any, None]:

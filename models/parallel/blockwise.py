@@ -21,7 +21,7 @@ class Scoring:
     softcap: float | None = None
 
     def scores(self, queries: jax.Array, keys: jax.Array) -> jax.Array:
-        """[B, K, R, H] and [B, K, S, H] -> FP32 [B, K, R, S]."""
+        """The scores FP32 [B, K, R, S] of queries [B, K, R, H] and keys [B, K, S, H]."""
         scores = _product("bkrh,bksh->bkrs", queries, keys) * self.scale
         return scores if self.softcap is None else self.softcap * jnp.tanh(scores / self.softcap)
 
@@ -43,7 +43,7 @@ class Sums(NamedTuple):
 
 
 def no_sums(queries: jax.Array) -> Sums:
-    """Of queries [..., R, H] that have seen nothing yet."""
+    """The sums of queries [..., R, H] that have seen nothing yet."""
     column = (*queries.shape[:-1], 1)
     return Sums(
         jnp.zeros(queries.shape, jnp.float32),

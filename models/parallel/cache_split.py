@@ -120,7 +120,7 @@ def _of_sinks(nothing: Sums, sinks: jax.Array, length: int) -> Sums:
 
 @dataclass(frozen=True)
 class SplitPagedCache:
-    """As `PagedCache`, with pages whose slots are split."""
+    """A `PagedCache` with pages whose slots are split."""
 
     pages: Pages
     rows: Rows

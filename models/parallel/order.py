@@ -15,5 +15,5 @@ def balanced(length: int, parts: int) -> np.ndarray:
 
 
 def inverse(order: np.ndarray) -> np.ndarray:
-    """Where each position lies: balanced(…)[inverse(balanced(…))] counts up."""
+    """The place of each position in an order: balanced(…)[inverse(balanced(…))] counts up."""
     return np.argsort(order).astype(np.int32)

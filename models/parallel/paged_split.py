@@ -30,7 +30,7 @@ class PagedSplit(Protocol):
 
     @property
     def pages(self) -> PartitionSpec:
-        """Of pages [N, Z, K, H]."""
+        """The partition spec of pages [N, Z, K, H]."""
 
     def key_slots(self, blocks: int, block_size: int) -> jax.Array:
         """The positions int32 [C · Z] of the keys of a row, in the order in which they are read."""

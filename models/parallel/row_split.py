@@ -82,7 +82,7 @@ class RowSplit:
 
 @dataclass(frozen=True)
 class RowSplitCache:
-    """As `PagedCache`, with blocks and rows that are split."""
+    """A `PagedCache` with blocks and rows that are split."""
 
     pages: Pages
     rows: Rows

@@ -26,8 +26,8 @@ def are_alike(model: Any) -> bool:
 def scanned(
     graph: nnx.GraphDef[Any], parameters: Parameters
 ) -> tuple[nnx.GraphDef[Any], Parameters]:
-    """The same model for inference with its blocks in a loop, and their weights stacked; those that
-    are given are freed.
+    """A model for inference with its blocks in a loop, and their weights stacked; those that are
+    given are freed.
 
     Raises ConfigError if the blocks are not alike.
     """

@@ -104,8 +104,8 @@ class Recommender(nnx.Module):
 
 
 def _layers(widths: Sequence[int], config: RecommenderConfig, rngs: nnx.Rngs) -> nnx.List[Linear]:
-    """As in Megatron's layout, every second layer is split by what it gives, the others by what
-    they take."""
+    """Linear maps in Megatron's layout: every second one is split by what it gives, the others by
+    what they take."""
     names = ("dim", "hidden_dim")
     return nnx.List(
         [

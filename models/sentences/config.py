@@ -111,7 +111,7 @@ def is_sentence_directory(directory: Path) -> bool:
 
 
 def transformer_folder(directory: Path) -> Path:
-    """Where the model of a directory of texts is. Raises ConfigError."""
+    """The folder of the model in a directory of texts. Raises ConfigError."""
     return directory / read_sentence_config(directory, MEAN).folder
 
 
@@ -204,7 +204,7 @@ def _activation(fields: Fields, name: str, otherwise: str | None) -> str | None:
 
 
 def with_pooling(config: SentenceConfig, mode: str) -> SentenceConfig:
-    """With another pooling, of POOLINGS."""
+    """The config with another pooling, of POOLINGS."""
     modules = (Pool((mode,)) if isinstance(module, Pool) else module for module in config.modules)
     return replace(config, modules=tuple(modules))
 

@@ -112,7 +112,7 @@ class Swin(ImageModel):
 
 
 def neighbours(rows: int, columns: int, window: int, shift: int) -> np.ndarray:
-    """Of the windows of an image that was rolled by `shift`, which tokens were neighbours before:
+    """Whether tokens in a window of an image that was rolled by `shift` were neighbours before:
     [windows, window · window, window · window]."""
 
     def regions(size: int) -> np.ndarray:

@@ -23,7 +23,7 @@ IGNORED = (
 
 
 def _layer(layer: str, ours: str, parts: dict[str, str], norm: str) -> Iterator[Row]:
-    """One layer of a block: its kernels, by key and path, and the norm before it."""
+    """The rows of one layer of a block: its kernels, by key and path, and the norm before it."""
     for key, path in parts.items():
         transform = OUTPUT_KERNEL if path.endswith("output") else KERNEL
         yield row(f"{layer}.{key}.weight", f"{ours}.{path}.kernel", transform)

@@ -28,7 +28,7 @@ _TOWER: tuple[Row, ...] = (
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the parts stand."""
+    """The keys of the model's parts in a checkpoint."""
 
     tower: str
     projection: str

@@ -67,8 +67,8 @@ class VisionLanguage(nnx.Module):
         pad: jax.Array | None = None,
         last: ArrayLike | None = None,
     ) -> tuple[jax.Array, SeenCache]:
-        """As `Decoder.extend`; where a text has had all tokens of its images, the image token is a
-        token like any other."""
+        """Logits and cache as of `Decoder.extend`; where a text has had all tokens of its images,
+        the image token is a token like any other."""
         length = tokens.shape[1]
         is_image, vectors, used = self._placed(tokens, cache.images, cache.used)
         where = self.text.cached_positions(length, cache.layers, start, pad=pad, last=last)
@@ -82,7 +82,7 @@ class VisionLanguage(nnx.Module):
     def _placed(
         self, tokens: jax.Array, images: jax.Array, used: jax.Array | None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Where tokens [B, T] are those of images [B, N, D], the vectors [B, T, D] of these, and
+        """Whether tokens [B, T] are those of images [B, N, D], the vectors [B, T, D] of these, and
         how many [B] have been used then."""
         before = 0 if used is None else used[:, None]
         is_image = tokens == self.config.image_token
@@ -107,8 +107,8 @@ class VisionLanguage(nnx.Module):
         num_keys: int,
         pad: jax.Array | None,
     ) -> Positions:
-        """With masks that let every token of an image see the whole of it, where models do so;
-        slots [T] are those of the tokens."""
+        """Positions whose masks let every token of an image see the whole of it, where models do
+        so; slots [T] are those of the tokens."""
         if not self.config.pooled:
             return where
         first = is_image & ~jnp.pad(is_image, ((0, 0), (1, 0)))[:, :-1]

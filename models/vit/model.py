@@ -101,7 +101,7 @@ class ViT(nnx.Module):
         return not self.relative
 
     def _biases(self) -> list[jax.Array | None]:
-        """Of the scores, for each block."""
+        """The biases of the scores, for each block."""
         shared = None if self.shared_relative is None else self.shared_relative()
         if not self.relative:
             return [shared] * len(self.blocks)

@@ -108,7 +108,7 @@ class NormedConv(Conv):
 
 
 def _norms(kernel: jax.Array) -> jax.Array:
-    """At each place of the window, [window, 1, 1]."""
+    """The norm of the kernel at each place of the window, [window, 1, 1]."""
     return jnp.sqrt(jnp.sum(kernel * kernel, axis=(1, 2), keepdims=True))
 
 
@@ -214,7 +214,7 @@ class SpeechBackbone(nnx.Module):
 
     def __call__(self, sounds: jax.Array, frames: jax.Array | None = None) -> jax.Array:
         """The last frames [B, T, D] of sounds [B, N], normed, or what the adapter makes of them;
-        `frames` as above."""
+        `frames` is that of `layers`."""
         last = self.layers(sounds, frames)[-1]
         last = self.norm(last) if self.config.pre_norm else last
         return last if self.adapter is None else self.adapter(last)

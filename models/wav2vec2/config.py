@@ -76,7 +76,7 @@ class SpeechConfig(TransformerConfig):
 
     @property
     def block(self) -> BlockShape:
-        """One transformer block."""
+        """The shape of a transformer block."""
         return BlockShape.of(self)
 
     @property

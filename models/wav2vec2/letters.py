@@ -1,4 +1,4 @@
-"""From the letter of every frame to text: Graves et al., "Connectionist Temporal Classification",
+"""Text from the letter of every frame: Graves et al., "Connectionist Temporal Classification",
 2006, as the files of a Wav2Vec2CTCTokenizer say."""
 
 import json
@@ -66,7 +66,7 @@ class Letters:
 
 
 def read_letters(directory: Path) -> Letters:
-    """Those of a checkpoint's directory.
+    """The letters of a checkpoint's directory.
 
     Raises ConfigError if vocab.json or tokenizer_config.json cannot be used.
     """

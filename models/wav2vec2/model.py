@@ -40,7 +40,7 @@ class SpeechModel(nnx.Module):
         self.backbone = SpeechBackbone(config, rngs=rngs)
 
     def features(self, sounds: jax.Array) -> SpeechFeatures:
-        """Those of sounds [B, N]."""
+        """The features of sounds [B, N]."""
         return SpeechFeatures(self.backbone(sounds))
 
     def _linear(self, in_dim: int, out_axes: dict[str, int], rngs: nnx.Rngs) -> Linear:
@@ -140,7 +140,7 @@ class SpeakerModel(_FrameReader):
         self.speakers = replace(make, stddev=1.0).dense({"features": size}, speakers, bias=False)
 
     def __call__(self, sounds: jax.Array) -> SpeakerFeatures:
-        """Of sounds [B, N]."""
+        """The x-vectors of the speakers of sounds [B, N], and their logits."""
         x = self.projector(self._frames(sounds))
         for layer in self.tdnn:
             x = jax.nn.relu(layer(x))

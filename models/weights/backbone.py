@@ -24,8 +24,9 @@ class Backbone:
         heads: Iterable[Row] = (),
         ignored: Sequence[str] = (),
     ) -> KeyTable:
-        """With a head, the keys of the backbone have the prefix; files that lack it, or have it
-        without a head, are read too. Without one, the keys of all `heads` are ignored."""
+        """The table of the backbone with a head or without. With a head, the keys of the backbone
+        have the prefix; files that lack it, or have it without a head, are read too. Without one,
+        the keys of all `heads` are ignored."""
         shown = "" if head is None else self.prefix
         unread = [] if head is not None else [rf"({'|'.join(_first_parts(heads))})\..*"]
         return KeyTable(

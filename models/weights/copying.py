@@ -68,5 +68,5 @@ def _copied(view: np.ndarray) -> np.ndarray:
 
 
 def _bits(array: np.ndarray) -> np.ndarray:
-    """The same as integers: numbers that NumPy knows are copied faster than its guests."""
+    """The array's bits as integers: numbers that NumPy knows are copied faster than its guests."""
     return array.view(f"u{array.dtype.itemsize}")

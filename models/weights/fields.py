@@ -37,7 +37,7 @@ class Fields:
         self._defaults, self._names = known.config, known.names
 
     def of_family(self, known: Defaults) -> "Fields":
-        """The same fields as a family of models reads them, which knows these."""
+        """The fields as a family of models reads them, which knows these defaults."""
         return Fields(self.values, self.where, known)
 
     def knows(self, name: str) -> bool:

@@ -145,7 +145,8 @@ def _sampling(
 
 
 def _tokens(fields: Fields, name: str) -> tuple[int, ...]:
-    """One number or a list of them; those below zero, which some files give, stand for none."""
+    """The token IDs of a field, one or a list; numbers below zero, which some files give, are
+    none."""
     value = fields.values.get(name)
     if value is None:
         return ()

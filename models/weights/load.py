@@ -115,7 +115,7 @@ def _make(
     padded: Mapping[str, Shape],
     shardings: Mapping[str, Sharding],
 ) -> jax.Array:
-    """One of the group's parameters, on its devices."""
+    """Makes one of the group's parameters on its devices."""
     shape, dtype, sharding = padded[name], np.dtype(parameters[name].dtype), shardings[name]
     skip = 1 if group.is_stacked else 0
     part_shapes = [shapes[parameter][skip:] for parameter in group.parameters]

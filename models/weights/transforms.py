@@ -204,7 +204,7 @@ class Turned:
         )
 
     def _paired(self, turned: np.ndarray, sizes: tuple[int, int]) -> np.ndarray:
-        """With the axes of pairs and of their numbers swapped, which have these sizes."""
+        """The heads with the axes of pairs and of their numbers swapped, which have these sizes."""
         if not self.alternates:
             return turned
         return turned.reshape(*turned.shape[:-1], *sizes).swapaxes(-1, -2).reshape(turned.shape)

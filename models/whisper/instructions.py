@@ -26,7 +26,7 @@ class Instructions:
 
 
 def read_instructions(directory: Path) -> Instructions:
-    """Those of a checkpoint's generation_config.json, or of its config.json if there is none.
+    """The instructions in a checkpoint's generation_config.json or, without one, config.json.
 
     Raises ConfigError if the file cannot be read.
     """

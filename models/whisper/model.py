@@ -126,15 +126,15 @@ class Whisper(nnx.Module, EncoderDecoder):
         return self.decoder.embedding.logits(x)
 
     def read(self, source: jax.Array, length: jax.Array) -> Source:
-        """Of features [F, M], which are always as long as the model takes."""
+        """What the decoder looks at of features [F, M], always as long as the model takes."""
         return self.look_at(features=source[None])
 
     def init_sources(self, places: int, length: int) -> SourcePlaces:
-        """So many places for sounds: the encoder makes one position of two frames."""
+        """Empty places for sounds: the encoder makes one position of two frames."""
         return super().init_sources(places, length // 2)
 
     def look_at(self, *, features: jax.Array) -> Source:
-        """Of features [B, F, M]."""
+        """What the decoder looks at of features [B, F, M]."""
         attention = (block.cross_attention for block in self.decoder.blocks)
         return look(attention, self.encoder(features), None)
 
