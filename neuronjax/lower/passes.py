@@ -47,6 +47,7 @@ from neuronjax.lower.rewrite.native import (
     without_unused,
 )
 from neuronjax.lower.rewrite.rearranged import rearranged_late
+from neuronjax.lower.rewrite.shared_sums import REWRITES as SHARED_SUMS
 from neuronjax.lower.rewrite.sort_keys import with_sort_keys
 from neuronjax.lower.rewrite.touched_rows import with_touched_rows
 from neuronjax.lower.rewrite.transposed import REWRITES as TRANSPOSED
@@ -221,6 +222,7 @@ GRAPH_PASSES = (
             lambda graph, setting: with_chosen_products(
                 graph, setting.target.core, setting.tuning)),
     _change("unread_windows", "every value has a user", lambda graph, _: without_unused(graph)),
+    _rewrite("share", "cores add up parts of long sums", SHARED_SUMS),
     _rewrite("later", "what no activation function absorbed is expanded", LATER),
     _change("broadcast", "engines write broadcast results themselves",
             lambda graph, _: with_written_broadcasts(graph), nested=False),

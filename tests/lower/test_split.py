@@ -61,6 +61,19 @@ def _attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
     return jax.nn.softmax(0.125 * q @ k.swapaxes(-1, -2)) @ v
 
 
+def _weight_gradient(
+    layouts: tuple[str, str, str], stride: int, kernel: tuple[int, ...]
+) -> Callable[..., Any]:
+    """Of a convolution, from its input and what the result's gradient is."""
+
+    def convolved(x: jax.Array, w: jax.Array) -> jax.Array:
+        return jax.lax.conv_general_dilated(
+            x, w, (stride, stride), "SAME", dimension_numbers=layouts
+        )
+
+    return lambda x, y: jax.vjp(lambda w: convolved(x, w), jnp.zeros(kernel))[1](y)
+
+
 def _scan(weights: jax.Array, x: jax.Array) -> jax.Array:
     return jax.lax.scan(lambda c, w: (jnp.tanh(c @ w), None), x, weights)[0]
 
@@ -89,6 +102,21 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...], Tolerance]] =
     "sums of rows": (lambda x: x.sum(1), (normal(600, 300),), SUM),
     "elementwise": (jnp.tanh, (normal(600, 3000),), FUNCTION),
     "convolution": (_convolution, (normal(4, 16, 16, 32), normal(3, 3, 32, 64)), SUM),
+    "product of few columns": (
+        lambda x, y: x.T @ y + 1, (normal(16_384, 8), normal(16_384, 24)), SUM,
+    ),
+    "product over two dimensions": (
+        lambda x, y: jnp.einsum("abm,nab->mn", x, y), (normal(3, 6000, 8), normal(24, 3, 6000)),
+        SUM,
+    ),
+    "gradient of weights": (
+        _weight_gradient(("NHWC", "HWIO", "NHWC"), 1, (3, 3, 3, 8)),
+        (normal(1, 128, 131, 3), normal(1, 128, 131, 8)), SUM,
+    ),
+    "gradient of weights, features first": (
+        _weight_gradient(("NCHW", "OIHW", "NCHW"), 2, (8, 3, 3, 3)),
+        (normal(6, 3, 196, 101), normal(6, 8, 98, 51)), SUM,
+    ),
     "attention": (_attention, tuple(normal(4, 256, 64) for _ in range(3)), SUM),
     "scan": (_scan, (normal(3, 256, 256) / 16, normal(256, 256)), SUM),
     "gather": (lambda t, i: t[i], (normal(1000, 64), indices(1000, 700)), EXACT),

@@ -22,6 +22,9 @@ from neuronjax.lower.values.view import View, whole_view
 from neuronjax.machine.specs import PARTITIONS
 from neuronjax.program.element_types import ElementType
 
+PARTS = "parts_of_sums"
+"""Attribute of a convolution whose result has parts of its sums, along a first dimension."""
+
 
 def convolution(scope: Scope, op: Op, epilogue: Epilogue) -> None:
     """A convolution with its epilogue, after its input has been padded."""
@@ -40,7 +43,7 @@ def _sides(op: Op, data: View, kernel: View) -> Sides:
     """Dimensions: those of the result, taps, input features, and the number of the group."""
     a, numbers = op.attributes, op.attributes["dimension_numbers"]
     rank = len(op.result.shape)
-    window = rank - 2
+    window = len(numbers["input_spatial_dimensions"])
     groups = a["feature_group_count"]
     batch_groups = a["batch_group_count"]
     count = groups * batch_groups
@@ -69,8 +72,25 @@ def _sides(op: Op, data: View, kernel: View) -> Sides:
     else:
         left[group] = left[feature] * channels
     batches = (Batch(count, ((output, sizes[output]), (group, 1))),) if count > 1 else ()
+    parts = a.get(PARTS, 1)
+    if parts > 1:
+        axis = parted_dimension(op, parts)
+        of_kernel = (*numbers["kernel_spatial_dimensions"],
+                     numbers["kernel_input_feature_dimension"])  # fmt: skip
+        cut = (*taps, feature)[of_kernel.index(axis)]
+        sizes[cut] //= parts
+        sizes[0] = 1
+        batches = (Batch(parts, ((0, 1), (cut, sizes[cut]))),)
     product = Product(tuple(sizes), batches, (rows, *places), (output,), (*taps, feature))
     return Sides(product, tuple(left), tuple(right), tuple(memory))
+
+
+def parted_dimension(op: Op, parts: int) -> int | None:
+    """The dimension of a convolution's kernel that sums are cut along; None: none can be."""
+    numbers, kernel = op.attributes["dimension_numbers"], op.operands[1].shape
+    summed = (*numbers["kernel_spatial_dimensions"], numbers["kernel_input_feature_dimension"])
+    even = [axis for axis in summed if kernel[axis] % parts == 0]
+    return max(even, key=lambda axis: kernel[axis], default=None)
 
 
 def _ways(sides: Sides) -> Sequence[Sides]:
