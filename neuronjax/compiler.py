@@ -92,10 +92,10 @@ class NumericsObserver(Protocol):
     """Who changes a per-core program around the step that gives it the chip's numerics."""
 
     def before(self, module: ir.Module) -> None:
-        """The program as the user wrote it."""
+        """Changes the program as the user wrote it."""
 
     def after(self, module: ir.Module) -> None:
-        """The same program as the chip computes it."""
+        """Changes the program as the chip computes it."""
 
 
 def compile_program(

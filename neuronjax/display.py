@@ -26,7 +26,7 @@ class Table:
 
     @property
     def html(self) -> str:
-        """The same for a page; notebooks have a style for tables of this class."""
+        """The table as HTML for a page; notebooks have a style for tables of its class."""
         title = f"<p><b>{escape(self.title)}</b></p>" if self.title else ""
         head = f"<thead>{_html_row(self.head, 'th')}</thead>" if self.head else ""
         body = "".join(_html_row(row, "td") for row in self.rows)

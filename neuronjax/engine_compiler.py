@@ -1,4 +1,4 @@
-"""From a per-core program to one for engines, with the prices of the timing model."""
+"""Programs for engines, made of per-core programs with the prices of the timing model."""
 
 from __future__ import annotations
 

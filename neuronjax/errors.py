@@ -253,7 +253,7 @@ class ForkedProcessError(NeuronError, status="FAILED_PRECONDITION"):
 
 
 class NotImplementedCallError(NeuronError, status="UNIMPLEMENTED"):
-    """This backend does not provide a PJRT call."""
+    """A PJRT call that this backend does not provide."""
 
 
 class NeuronWarning(UserWarning):

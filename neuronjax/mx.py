@@ -166,7 +166,7 @@ def scaled_matmul_of_rows(
     rhs_scales: jax.Array,
     preferred_element_type: DTypeLike = jnp.float32,
 ) -> jax.Array:
-    """As `jax.nn.scaled_matmul` documents it: rows of elements with scales, of any block size.
+    """The product of `jax.nn.scaled_matmul`: rows of elements with scales, of any block size.
 
     Args:
       lhs, rhs: [batch, m, k] and [batch, n, k].

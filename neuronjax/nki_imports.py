@@ -79,7 +79,7 @@ _LOADER, _FINDER = _Loader(), _Finder()
 
 
 def allow() -> None:
-    """From now on, `import nki` finds `neuronjax.nki` unless it finds another package."""
+    """Lets `import nki` find `neuronjax.nki` from now on, unless it finds another package."""
     if _FINDER not in sys.meta_path:
         sys.meta_path.append(_FINDER)
 

@@ -120,7 +120,7 @@ def decode(
     vocab: int = _LLAMA.vocab,
     pad: bool = False,
 ) -> Step:
-    """One token for each of `batch` sequences, whose caches have `context` places."""
+    """A step that decodes a token for each of `batch` sequences with caches of `context` places."""
     asked = _Sizes(dim, hidden, heads, kv_heads, head_dim, vocab)
     sizes = _split(asked, mesh.shape.get("model", 1), pad)
     make = _Shapes(mesh, dtype)

@@ -1,1 +1,1 @@
-"""Where accuracy is lost: a program in the chip's numerics compared with the same one in FP64."""
+"""The loss of accuracy: a program in the chip's numerics compared with the same one in FP64."""

@@ -53,7 +53,7 @@ class Twins(Protocol):
     """Values that are carried through control flow in addition to the program's own."""
 
     def indices(self, op: Any) -> list[int]:
-        """Which results of a loop or branching op have twins."""
+        """The results of a loop or branching op that have twins, by their numbers."""
 
     def of(self, value: Any) -> Any:
         """The twin of a value."""
@@ -63,7 +63,7 @@ class Twins(Protocol):
 
 
 class Walk:
-    """One walk through one program."""
+    """A walk through a program, which shows its ops to a visitor."""
 
     def __init__(self, visitor: Visitor, library: Library, twins: Twins | None = None) -> None:
         self._visitor = visitor

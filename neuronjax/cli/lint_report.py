@@ -23,7 +23,7 @@ _ZEROS = (
 
 @dataclass(frozen=True)
 class Report:
-    """One run of the linter."""
+    """The outcome of a run of the linter."""
 
     target: str
     sdk: str

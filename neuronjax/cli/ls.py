@@ -79,8 +79,8 @@ def _record(machine: Machine, chip: int) -> dict[str, Any]:
 
 
 def _invented(chip: int) -> dict[str, Any]:
-    """Of a host: an address on its PCI bus, its processors near the chip, and -1, which says on
-    Linux that a device belongs to no NUMA node."""
+    """Facts of a host that an emulated one lacks: an address on its PCI bus, its processors near
+    the chip, and -1, which says on Linux that a device belongs to no NUMA node."""
     return {"bdf": f"0000:{_FIRST_BUS + chip:02x}:00.0", "cpu_affinity": "", "numa_node": -1}
 
 

@@ -63,7 +63,7 @@ def ask(port: int, period: float) -> dict[str, Any]:
 
 
 def reports(given: argparse.Namespace) -> Any:
-    """One report after the other, until the process ends."""
+    """Yields one report after the other, until the process ends."""
     number = 0
     while True:
         try:

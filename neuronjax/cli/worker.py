@@ -1,4 +1,4 @@
-"""One process of ``neuronjax launch``: runs a script as part of the launcher's job.
+"""A process of ``neuronjax launch``: runs a script as part of the launcher's job.
 
 ``python -m neuronjax.cli.worker LIFELINE REPORTS ADDRESS INDEX COUNT [-m] SCRIPT [ARG ...]``
 """

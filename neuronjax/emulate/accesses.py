@@ -50,7 +50,8 @@ class Touch:
         return (*((abs(stride), size) for stride, size in pairs if stride), (1, window.itemsize))
 
     def bytes_in(self, flags: Array, first_row: int, first_byte: int) -> Array:
-        """Its bytes in an array of rows of flags: [*shape of the window, bytes of an element]."""
+        """The touch's bytes in an array of rows of flags: [*shape of the window, bytes of an
+        element]."""
         window, width = self.window, flags.shape[1]
         row, column = divmod(self.start, window.storage.width)
         start = (row - first_row) * width + column - first_byte

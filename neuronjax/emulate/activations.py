@@ -30,7 +30,7 @@ _GELU_SIGMOID = 1.702
 
 
 def _taylor(x: Array) -> tuple[Array, Array]:
-    """For x >= 0: indices of the nearest grid points, and erf(x) - erf(point).
+    """The indices of the grid points nearest to x >= 0, and erf(x) - erf(point).
 
     Five terms of the Taylor series; the derivatives of erf are Hermite polynomials times its slope.
     """

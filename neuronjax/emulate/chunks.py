@@ -52,8 +52,8 @@ class Chunks:
             self._table.move(values, received.reshape(mask.shape), mask)
 
     def rows(self, first: int, last: int | None = None) -> Array:
-        """Which of the counts are in rows from `first` to before `last`; of one number, those
-        before it."""
+        """A mask of the counts in rows from `first` to before `last`; of one number, those before
+        it."""
         begin, end = (0, first) if last is None else (first, last)
         mask = np.zeros((self._counts.elements // self._ranks, self._ranks), bool)
         mask[begin:end] = True

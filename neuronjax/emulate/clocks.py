@@ -12,7 +12,7 @@ _ROOM = 64
 
 
 class Clock:
-    """For every stream, by its number: the last event of it that has been seen, or 0."""
+    """The last event of every stream, by its number, that has been seen, or 0."""
 
     __slots__ = ("_last",)
 

@@ -38,7 +38,7 @@ def register_load(instruction: RegisterLoad, unit: Unit) -> Run:
 
 
 def register_store(instruction: RegisterStore, unit: Unit) -> Run:
-    """The one element of dst = src."""
+    """Writes src, a register, to the one element of dst."""
     place, write = unit.frame.registers[instruction.src.name], unit.output(instruction.dst)
     return lambda values: write(values, np.array([[values[place]]], np.int64))
 

@@ -37,7 +37,7 @@ Results = dict[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class ProgramOrder:
-    """One instruction after the other, as the program lists them: the fast order."""
+    """The order in which the program lists its instructions: the fast one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class Emulation:
         return self.cores[0].memories.nbytes
 
     def results(self) -> list[Results]:
-        """For each rank, result buffer name -> copy of its contents."""
+        """Copies of the results of each rank, by name of the result buffer."""
         return [core.memories.results() for core in self.cores]
 
     def buffer(self, name: str, *, rank: int = 0, slot: int = 0) -> np.ndarray:

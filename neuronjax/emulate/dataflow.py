@@ -150,7 +150,7 @@ class Flight:
         return True
 
     def _wait(self) -> None:
-        """That no stream can advance: all is well if some of them wait for other ranks."""
+        """Handles that no stream can advance: all is well if some of them wait for other ranks."""
         waiting = [entry for core in self.cores.values() for entry in core.waiting_for_others()]
         if not waiting:
             self._deadlock()

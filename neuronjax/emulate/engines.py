@@ -68,7 +68,7 @@ class Kernel:
         return None if len(steps) <= left else self.ends[steps[len(steps) - 1 - left][0]]
 
     def note(self, entry: Entry) -> None:
-        """That an instruction is done."""
+        """Notes that an instruction is done."""
         assert entry.event is not None
         stream = entry.step.stream
         self.done[entry.step] += 1

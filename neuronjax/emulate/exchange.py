@@ -17,7 +17,7 @@ Sent = Mapping[int, list[Array]]
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One member's side of an exchange.
+    """The side of one member of an exchange.
 
     `stream` is its queue, whose exchanges take place in order; `members` are the ranks or cores
     that take part; `description` must be the same on all of them.

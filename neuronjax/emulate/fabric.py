@@ -151,7 +151,7 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Where code runs, and whom it meets: other ranks and, in a split, the other cores."""
+    """The place where code runs, and whom it meets: other ranks and, in a split, other cores."""
 
     ranks: Fabric
     rank: int
@@ -162,7 +162,7 @@ class Member:
         return f"rank {self.rank}" if self.cores is None else f"core {self.core}"
 
     def post(self, step: Step, values: Values, seen: Clock | None = None) -> Ticket:
-        """Posts its side of an exchange, as `Fabric.post` does."""
+        """Posts the member's side of an exchange, as `Fabric.post` does."""
         exchange = step.exchange
         assert exchange is not None
         if not exchange.is_between_cores:

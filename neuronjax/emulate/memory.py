@@ -53,7 +53,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where slot 0 of a buffer begins."""
+    """The place where slot 0 of a buffer begins."""
 
     storage: Storage
     row: int
@@ -62,7 +62,7 @@ class Location:
     owner: int = 1
 
     def area(self, buffer: Buffer) -> Area:
-        """Where a buffer lies."""
+        """The rows and bytes of a buffer that begins here."""
         last = self.row + buffer.partitions
         return self.row, last, self.address, self.address + buffer.extent
 

@@ -21,7 +21,7 @@ from neuronjax.program.operand import Buffer
 
 
 class Written:
-    """For every byte of storage, the number of the buffer through which it was written, or 0."""
+    """The number of the buffer through which each byte of storage was written, or 0."""
 
     def __init__(self, reporter: Reporter, histories: bool = False) -> None:
         """`histories` remembers what buffers have written, which others may overwrite."""

@@ -103,7 +103,7 @@ class Unit:
 
     @property
     def member(self) -> int:
-        """Its number among those that it exchanges data with: cores in a split, else ranks."""
+        """The unit's number among those it exchanges data with: cores in a split, else ranks."""
         return self.core.rank if self.split_core is None else self.split_core
 
     def window(self, access: Access, *, merges: bool = True) -> Window:

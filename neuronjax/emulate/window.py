@@ -165,7 +165,7 @@ class Window:
 
     @property
     def area(self) -> Area:
-        """Where its buffer lies in the storage."""
+        """The rows and bytes of the storage in which the window's buffer lies."""
         return self._location.area(self.access.buffer)
 
     def row(self, values: Values) -> int:
@@ -241,7 +241,7 @@ class Window:
         return self.words_from(marks, self.start(values))
 
     def words_from(self, marks: Array, first: int) -> Array:
-        """The same where the window starts at byte `first`."""
+        """The window as `words` gives it, starting at byte `first`."""
         scale = marks.itemsize
         size = self.itemsize * scale
         word = min(size, 8)

@@ -122,7 +122,7 @@ class Signature:
         return tuple(index for index, entry in enumerate(self.arguments) if entry.donated)
 
     def without_donation(self) -> Signature:
-        """The same signature without donated arguments."""
+        """This signature without donated arguments."""
         kept = tuple(replace(argument, donated=False) for argument in self.arguments)
         return replace(self, arguments=kept)
 

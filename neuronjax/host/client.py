@@ -205,7 +205,7 @@ class HostClient:
         return _put(value, placement)
 
     def assemble(self, spec: TensorSpec, placement: Placement, shards: list[Any]) -> Any:
-        """One array of single-core arrays, in the order of ``placement``."""
+        """An array made of single-core arrays, in the order of ``placement``."""
         return cpu_client.assemble(_aval(spec), placement.sharding, shards)
 
     def copy(self, shard: Any, spec: TensorSpec, placement: Placement) -> Any:

@@ -1,4 +1,4 @@
-"""Where the ranks of a program meet at a call that one computation answers for all."""
+"""Meetings of the ranks of a program at a call that one computation answers for all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Arrays = Sequence[np.ndarray]
 
 @dataclass
 class _Meeting:
-    """One run of the call."""
+    """A run of the call."""
 
     arrays: dict[int, Arrays] = field(default_factory=dict)
     results: Sequence[Any] = ()

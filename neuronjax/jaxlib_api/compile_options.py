@@ -37,7 +37,7 @@ def assign(options: Any, devices: np.ndarray) -> None:
 def propagate_shardings(
     options: Any, to_parameters: Sequence[bool], to_results: Sequence[bool]
 ) -> None:
-    """Where the partitioner may choose shardings: one flag for each value, or one for all."""
+    """Sets where the partitioner may choose shardings: a flag for each value, or one for all."""
     build = options.executable_build_options
     build.allow_spmd_sharding_propagation_to_parameters = list(to_parameters)
     build.allow_spmd_sharding_propagation_to_output = list(to_results)

@@ -25,7 +25,7 @@ class Results(Protocol):
         """Ready, and waited for by ``block_until_ready``, when the run has ended."""
 
     def consume_with_handlers(self, handlers: Sequence[Callable[[Any], Any]]) -> list[Any]:
-        """One array for each result, made by its ``result_handler``."""
+        """An array for each result, made by its ``result_handler``."""
 
 
 class Executable(Protocol):
@@ -40,7 +40,7 @@ class Executable(Protocol):
     def size_of_generated_code_in_bytes(self) -> int: ...
 
     def hlo_modules(self) -> list[Any]:
-        """One module, with ``as_serialized_hlo_module_proto``."""
+        """A list of one module, with ``as_serialized_hlo_module_proto``."""
 
     def serialize(self) -> bytes: ...
 
@@ -84,7 +84,7 @@ def aval(shape: tuple[int, ...], dtype: np.dtype) -> Any:
 
 
 def put(value: np.ndarray, sharding: Any, devices: Sequence[Any], *, copied: bool = True) -> Any:
-    """One array with the host array ``value`` on each of ``devices``.
+    """An array with the host array ``value`` on each of ``devices``.
 
     Without ``copied`` the array uses the memory of ``value``, which must begin at a multiple of
     ``ALIGNMENT`` and never change.
@@ -118,7 +118,7 @@ def copy(array: Any, devices: Any, sharding: Any) -> Any:
 
 
 def assemble(of: Any, sharding: Any, shards: list[Any]) -> Any:
-    """One array of single-device arrays; ``of`` is its ``aval``.
+    """An array of single-device arrays; ``of`` is its ``aval``.
 
     Relies on ``array.ArrayImpl``. Without it: ``jax.make_array_from_single_device_arrays``, which
     checks more.

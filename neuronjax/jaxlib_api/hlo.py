@@ -58,7 +58,7 @@ def terse_text(serialized: bytes) -> str:
 def parameter_indices(
     module: bytes, shapes: Sequence[tuple[int, ...]], cores: int
 ) -> list[tuple[Any, ...]]:
-    """Which part of each parameter every core gets, as indices into the global array.
+    """The part of each parameter that every core gets, as indices into the global array.
 
     Args:
       module: per-core StableHLO bytecode with ``mhlo.spmd_parameters_shardings``.

@@ -113,7 +113,7 @@ def insert(module: ir.Module, policy: Policy) -> Checks | None:
 
 
 class _Inserting:
-    """One module's checks."""
+    """The insertion of a module's checks."""
 
     def __init__(self, policy: Policy) -> None:
         self.checks: list[Check] = []

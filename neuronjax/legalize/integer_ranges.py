@@ -184,7 +184,7 @@ class IntegerRanges:
         return None
 
     def _origin(self, value: ir.Value, path: Path) -> tuple[ir.Value, Path]:
-        """Where a value is made, before conversions to the type it has."""
+        """The value and path that a value stems from, before conversions to the type it has."""
         while True:
             value, path = self._graph.origin(value, path)
             op = value.owner

@@ -131,7 +131,7 @@ def powers_in_32_bits(module: ir.Module, policy: Policy) -> None:
 
 
 def _without_fp64(module: ir.Module, ops: list[ir.Operation]) -> list[ir.Operation]:
-    """Those of the ops whose 64-bit integers do not belong to FP64."""
+    """The ops whose 64-bit integers do not belong to FP64."""
     if not any(touches(op, INTEGERS_64) for op in ops):
         return ops
     of_fp64 = Fp64Integers(module)

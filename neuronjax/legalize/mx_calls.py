@@ -107,7 +107,7 @@ def _not_scale(spec: TensorSpec) -> bool:
 
 @dataclass(frozen=True)
 class _Side:
-    """One of the two factors of a scaled matmul."""
+    """A factor of a scaled matmul."""
 
     name: str
     data: TensorSpec

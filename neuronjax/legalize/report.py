@@ -68,7 +68,7 @@ def _told(group: Sequence[Finding]) -> str:
 
 
 def _told_again(group: Sequence[Finding]) -> str:
-    """The same of a rule whose message and remedy were told before."""
+    """What is said of the findings of a rule whose message and remedy were told before."""
     rule = group[0].rule
     return f"[{rule.label}] again ({rule.what}; at {_lines(group)})."
 
@@ -226,7 +226,7 @@ class Reporter:
 
 
 def _block(lines: Sequence[str], rules: int) -> str:
-    """One warning about a program: a line, or a heading and a line for each rule."""
+    """A warning about a program: a line, or a heading and a line for each rule."""
     if rules == 1:
         return " ".join(lines)
     heading = f"the Neuron compiler has {rules} objections to this program:"

@@ -46,7 +46,7 @@ def _sides(call: Call) -> list[tuple[int, int]]:
 
 
 def _nearest(mode: str, image: int, result: int) -> np.ndarray:
-    """For every pixel of the result, the index of the nearest pixel of the image."""
+    """The index of the nearest pixel of the image for every pixel of the result."""
     numerator, denominator = _POSITIONS[mode](np.arange(result), image, result)
     if mode != _TOP_LEFT:  # rounded, halves up; else cut
         numerator, denominator = 2 * numerator + denominator, 2 * denominator

@@ -1,4 +1,4 @@
-"""Where and how a program rounds FP32 to narrower formats.
+"""The sites where a program rounds FP32 to narrower formats, and how it does.
 
 After the other rewrites, the roundings of a program are its conversions from FP32 to narrow floats,
 and the marked ops that ``cast`` makes for formats held in FP32. ``finish`` turns the marked ops,

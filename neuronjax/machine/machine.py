@@ -125,7 +125,7 @@ class Machine:
         return f"{self.target} (LNC {self.lnc})"
 
     def _repr_html_(self) -> str:
-        """Its chips, cores and links as a picture, as IPython asks for it."""
+        """The machine's chips, cores and links as a picture, as IPython asks for it."""
         memory = self.core_hbm_bytes / (1 << 30)
         return (
             f"<p>{self}: {self.instance.chips} x {self.chip.name}, {self.core_count} logical cores "

@@ -439,7 +439,7 @@ def topk(
     """
 
 def sequence_bounds(dst: object, segment_ids: object, name: str | None = None) -> NkiInstruction:
-    """For every element, the start and end of its segment; there is one partition."""
+    """The start and end of each element's segment; there is one partition."""
 
 def quantize_mx(
     dst: object, src: object, dst_scale: object, name: str | None = None
@@ -491,4 +491,4 @@ def register_load(dst: object, src: object) -> NkiInstruction:
     """dst = the one element of src, in HBM or SBUF."""
 
 def register_store(dst: object, src: object) -> NkiInstruction:
-    """The one element of dst, in HBM or SBUF = src."""
+    """Stores src as the one element of dst, in HBM or SBUF."""

@@ -84,7 +84,7 @@ def _combine(ops: Sequence[Any]) -> None:
 
 
 def _producers(ops: Sequence[Any]) -> list[list[int]]:
-    """For every operation of a block the places of those whose results it needs, also inside."""
+    """The places of those operations of a block whose results each one needs, also inside."""
     places = {op: place for place, op in enumerate(ops)}
 
     def needed(op: Any) -> Iterator[int]:
@@ -197,7 +197,7 @@ def _order(producers: Sequence[Sequence[int]], groups: Sequence[Sequence[int]]) 
 
 
 def _as_single(ops: Sequence[Any]) -> Any:
-    """One all-reduce of the operands of several, before the last of them."""
+    """Makes one all-reduce of the operands of several, before the last of them."""
     first = ops[0]
     with ir.InsertionPoint(ops[-1]), first.location:
         single = ir.Operation.create(

@@ -1,4 +1,4 @@
-"""From the global program to the per-core program: XLA's own SPMD partitioner, run by a compile.
+"""The per-core program of a global program, by XLA's own SPMD partitioner in a compile.
 
 The module is compiled once for N partitions with a dump of the partitioner's result, and made to
 stop before code generation (``stop.py``). The per-core program then runs as N replicas: partition

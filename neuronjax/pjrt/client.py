@@ -53,7 +53,7 @@ def Client_Create(plugin: Plugin, args: Any) -> None:
 
 
 def _process(plugin: Plugin, chosen: options.Options, given: dict[str, Any]) -> Process | None:
-    """This process among those that ``jax.distributed`` joined, or Neuron's variables describe."""
+    """The process among those that ``jax.distributed`` joined, or Neuron's variables describe."""
     store: Store
     index, count = given.get("node_id", 0), given.get("num_nodes", 1)
     named = chosen.process_index

@@ -43,7 +43,7 @@ class Bystander:
 
 
 class Runner:
-    """One loaded program with everything a call needs prepared."""
+    """A loaded program with everything a call needs prepared."""
 
     def __init__(self, state: ClientState, loaded: LoadedProgram) -> None:
         self.loaded = loaded

@@ -26,8 +26,8 @@ _LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
 
 
 def refuse_work(table: Table) -> None:
-    """For the child: calls of a table that was in use fail from now on, and so do values that
-    were still being computed."""
+    """Makes calls of a table that was in use fail in a forked child, and so values that were still
+    being computed."""
     if table.native is not None:
         table.native.forget_threads()
     table.plugin.loading.forget_threads()

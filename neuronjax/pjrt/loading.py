@@ -69,7 +69,7 @@ class Loading:
         self._handles.discard(handle)
 
     def forget_threads(self) -> None:
-        """For a forked child, where nobody goes on with what was begun."""
+        """Forgets what was begun: in a forked child, nobody goes on with it."""
         self._threads.clear()
         self._handles.clear()
 

@@ -132,7 +132,7 @@ class NativeCode:
                 self._table[self._at["run_short"]] = 0
 
     def forget_threads(self) -> None:
-        """For a forked child, which has one thread: the main one."""
+        """Forgets all threads but this one: a forked child has one, the main one."""
         self._table[self._at["inside"]] = 0
         self._table[self._at["main_thread"]] = threading.get_ident()
 

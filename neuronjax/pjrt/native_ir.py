@@ -223,7 +223,7 @@ def _if_object(words: dict[str, str], callback: str) -> str:
 
 
 def _count_down(words: dict[str, str], callback: str) -> str:
-    """One live shard less in the record of shard 0. Of the last Python hears, or a small value's
+    """Takes a live shard from the record of shard 0. Of the last Python hears, or a small value's
     records go on the list, on top of which ``dims`` has the next."""
     return (
         _OBJECT_LINE + f"  %shard_p = getelementptr i8, ptr %object, i64 {offset('shard')}\n"

@@ -109,14 +109,14 @@ def template(
 
 
 def ready_template(records: bytes) -> bytes:
-    """The same records for a value that is ready from the start."""
+    """The records of a template, for a value that is ready from the start."""
     table = np.frombuffer(records, RECORD).copy()
     table["ready"] = 1
     return table.tobytes()
 
 
 def bare_template(records: bytes, spec: ValueSpec) -> bytes:
-    """The same record for a bare value; it refers to ``spec``, which the caller keeps."""
+    """The record of a template for a bare value; it refers to ``spec``, which the caller keeps."""
     table = np.frombuffer(ready_template(records), RECORD).copy()
     table["spec"] = id(spec)
     return table.tobytes()
@@ -138,10 +138,10 @@ class Bare(Protocol):
         """Bare values there are."""
 
     def end_destroyed(self) -> int:
-        """Ends those that were destroyed."""
+        """Ends the bare values that were destroyed."""
 
     def give(self, record: int) -> int:
-        """One more free record."""
+        """Adds a free record."""
 
 
 class ValueTable:

@@ -55,7 +55,7 @@ class Movable:
         return self.name if self.version is None else f"{self.name}.{self.version}"
 
     def of(self, calibration: Calibration) -> float:
-        """Its value."""
+        """The constant's value in a calibration."""
         value = getattr(calibration, self.name)
         return float(value if self.version is None else value[self.version])
 

@@ -104,7 +104,7 @@ class Cost(Displayed):
     sources: tuple[str, ...]
 
     def to_json(self) -> str:
-        """One object; what never ends is null."""
+        """The cost as a JSON object; what never ends is null."""
         return json.dumps(_finite(asdict(self)), indent=2)
 
     def parts(self) -> Iterator[str | Table]:

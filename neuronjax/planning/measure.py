@@ -1,4 +1,4 @@
-"""One core's program, compiled, lowered and timed: numbers that are read off, and that add."""
+"""The program of one core, compiled, lowered and timed: numbers that are read off, and that add."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from neuronjax.timing.timeline import KernelTime, Timeline
 
 @dataclass(frozen=True)
 class Place:
-    """Where kernels come from: their operations, and the user's line."""
+    """The origin of kernels: their operations, and the user's line."""
 
     operations: tuple[str, ...]
     source: str

@@ -63,7 +63,7 @@ class Part:
 
     @cached_property
     def estimate(self) -> Estimate:
-        """One run of it."""
+        """The estimate of one run of the program."""
         factory = Factory(make=self.make, name=_name(self.make), settings=self.settings)
         mesh = abstract_mesh(self.mesh) if self.mesh is not None else None
         return of_factory(factory, self._setting, mesh)

@@ -146,8 +146,8 @@ class Estimate(Displayed):
 
     @property
     def hfu_estimated_percent(self) -> float:
-        """The same for all that the Tensor engine does, with what is computed again, what several
-        cores compute, and transposes."""
+        """What the Tensor engine does over what it could do in that time, with what is computed
+        again, what several cores compute, and transposes."""
         return 100 * self.hardware_flops / (self.max_flops * self.step_seconds)
 
     @property
@@ -272,7 +272,7 @@ class Estimate(Displayed):
         return str(table.traffic(self))
 
     def to_json(self) -> str:
-        """One object; times in ns, sizes in bytes."""
+        """The estimate as a JSON object; times in ns, sizes in bytes."""
         return json.dumps(self.as_dict(), indent=2)
 
     def roofline_svg(self) -> str:

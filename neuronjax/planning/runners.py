@@ -30,7 +30,7 @@ _CONNECT_SECONDS = 10.0
 def in_turn(
     call: Callable[[Asked], Answer], asked: Sequence[Asked]
 ) -> Iterator[tuple[int, Answer]]:
-    """One call after the other, in this process."""
+    """Makes one call after the other, in this process."""
     for number, entry in enumerate(asked):
         yield number, call(entry)
 

@@ -71,7 +71,7 @@ def in_one_line(message: str) -> str:
 
 
 def _divisors(size: int, asked: int) -> str:
-    """Those of a size that are nearest to a number, in order."""
+    """The divisors of a size that are nearest to a number, in order, as text."""
     divisors = [n for n in range(1, min(size, 64 * asked) + 1) if size % n == 0]
     nearest = sorted(divisors, key=lambda n: abs(math.log(n / asked)))[:_MOST_NAMED]
     return ", ".join(map(str, sorted(nearest))) or "none"

@@ -40,7 +40,7 @@ class Grid:
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One combination: its estimate, or why there is none."""
+    """A combination of choices: its estimate, or why there is none."""
 
     target: str
     mesh: str | None
@@ -123,7 +123,7 @@ class Sweep(Displayed):
         yield Table(rows, head=_HEADINGS, title=self.workload, note=note)
 
     def to_json(self) -> str:
-        """One object: every point with its estimate, and whether it is on the front."""
+        """The sweep as a JSON object: each point, its estimate, and whether it is on the front."""
         front = set(map(id, self.front))
         points = [
             {

@@ -70,7 +70,7 @@ def occupancy(estimate: Estimate) -> str:
 
 
 def idle(estimate: Estimate) -> Iterator[tuple[str, str]]:
-    """For each axis of the mesh that is not used, what that means and what to do."""
+    """What it means, for each axis of the mesh that is not used, and what to do."""
     for axis in estimate.idle_axes:
         yield (
             f"mesh axis {axis}={estimate.mesh[axis]} splits no argument or result: the cores "

@@ -36,7 +36,7 @@ class Traffic:
 def traffic_of(
     sent: Mapping[str, float], mesh: Mapping[str, int], machine: Machine
 ) -> tuple[Traffic, ...]:
-    """For every axis of more than one core and all that was sent, bytes by joined axes."""
+    """The traffic along axes of several cores and by all that was sent, bytes by joined axes."""
     single = [axis for axis, size in mesh.items() if size > 1]
     joint = [axes for axes in sent if axes not in single]
     return tuple(_described(axes, mesh, sent.get(axes, 0.0), machine) for axes in (*single, *joint))

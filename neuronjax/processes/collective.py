@@ -105,7 +105,7 @@ def reduced(
 
 
 def all_gather(axis: int) -> Callable[[tuple[int, ...], Operands, Channel], Outputs]:
-    """Operands of all ranks behind each other along a dimension."""
+    """The run of an all-gather: operands of all ranks behind each other along a dimension."""
 
     def run(group: tuple[int, ...], operands: Operands, channel: Channel) -> Outputs:
         every = gathered(group, operands, channel)
@@ -118,7 +118,7 @@ def all_gather(axis: int) -> Callable[[tuple[int, ...], Operands, Channel], Outp
 def all_reduce(
     reductions: Sequence[Reduction],
 ) -> Callable[[tuple[int, ...], Operands, Channel], Outputs]:
-    """The same totals for every rank."""
+    """The run of an all-reduce: every rank gets the same totals."""
 
     def run(group: tuple[int, ...], operands: Operands, channel: Channel) -> Outputs:
         totals = reduced(group, operands, channel, reductions)

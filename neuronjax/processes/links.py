@@ -55,7 +55,7 @@ _BEAT, _END, _MESSAGE = "beat", "end", "message"
 
 @dataclass
 class _Peer:
-    """One other process, as seen from here."""
+    """Another process, as seen from here."""
 
     connection: Connection
     lock: threading.Lock = field(default_factory=threading.Lock)

@@ -1,4 +1,4 @@
-"""Where the replicas of one process meet for a collective: the last to come does it for all."""
+"""Meetings of the replicas of one process for a collective: the last to come does it for all."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Channel:
 
 @dataclass
 class _Meeting:
-    """One group's replicas of this process, at one collective."""
+    """The replicas of one group in this process, at one collective."""
 
     awaited: int
     operands: dict[int, Sequence[np.ndarray]] = field(default_factory=dict)

@@ -57,7 +57,7 @@ class Track:
 
     @property
     def number(self) -> int:
-        """Its position among the tracks of the core."""
+        """The track's position among the tracks of the core."""
         return _lane_number(self.lane) * _MOST_ROWS + self.row
 
     @property
@@ -78,7 +78,7 @@ class Slice:
 
     @property
     def end_ns(self) -> float:
-        """When it ends, in ns."""
+        """The end of the slice, in ns."""
         return self.start_ns + self.duration_ns
 
     @property

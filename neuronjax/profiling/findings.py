@@ -40,7 +40,7 @@ class Finding:
 
     @property
     def programs(self) -> str:
-        """Where it was found."""
+        """The program in which the finding was made, and how many more."""
         more = f" and {counted(len(self.others), 'more program')}" if self.others else ""
         return self.program + more
 

@@ -85,7 +85,7 @@ def _places(kernel: Kernel, scopes: Sequence[str]) -> Iterator[tuple[tuple[str, 
 
 
 def _taken(instruction: Instruction, cost: Cost) -> tuple[str, float, float]:
-    """Where an instruction works, for how long, and the bytes that it moves or writes."""
+    """The lane an instruction works on, for how long, and the bytes that it moves or writes."""
     if cost.transfer is not None:
         return "dma", cost.transfer.engine_ns, cost.transfer.nbytes
     if cost.message is not None:

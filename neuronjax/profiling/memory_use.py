@@ -76,7 +76,7 @@ def levels(tensors: Sequence[Tensor], timed: Timeline) -> tuple[Level, ...]:
 
 
 def _positions(order: Sequence[Kernel], times: Occupancy) -> list[int]:
-    """Where each of the kernels runs, in the order of their runs."""
+    """The position at which each of the kernels runs, in the order of their runs."""
     seen: dict[int, int] = defaultdict(int)
     result = []
     for kernel in order:

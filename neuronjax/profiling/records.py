@@ -235,7 +235,7 @@ class ProgramProfile:
 
     @property
     def opcodes(self) -> tuple[Opcode, ...]:
-        """Its instructions by engine and opcode, most frequent first."""
+        """The program's instructions by engine and opcode, most frequent first."""
         counts: Counter[tuple[str, str]] = Counter()
         times: Counter[tuple[str, str]] = Counter()
         for row in self.instructions:

@@ -41,7 +41,7 @@ def host_times(profile: Profile) -> Mapping[str, int]:
 
 
 def sentence(profile: Profile) -> str:
-    """Where the host's time went, in words; empty if the recording has no host."""
+    """A sentence on where the host's time went; empty if the recording has no host."""
     if not profile.host_ns:
         return ""
     times = host_times(profile)

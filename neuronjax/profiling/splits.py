@@ -30,7 +30,7 @@ _SHARED = "var(--faint, #8b94a1)"
 
 
 def described(program: ProgramProfile) -> list[dict[str, object]]:
-    """One entry for each split of a program's arrays, most bytes first.
+    """An entry for each split of a program's arrays, most bytes first.
 
     Splits that look alike are one: arrays of any number of dimensions can be whole on every core.
     """

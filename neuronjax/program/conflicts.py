@@ -95,7 +95,7 @@ def conflicts(first: Iterable[Touch], second: Iterable[Touch], same: Same) -> bo
 
 
 def meet(first: Iterable[Touched], second: Sequence[Touched], same: Same) -> bool | None:
-    """As `conflicts`, of touches by buffer."""
+    """Whether touches by buffer conflict as `conflicts` says; None if unknown."""
     unsure, pairs = False, 0
     for mine, theirs in itertools.product(first, second):
         if not (mine.written or theirs.written):

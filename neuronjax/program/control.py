@@ -29,7 +29,7 @@ class RegisterLoad(Instruction):
 
 @instruction("register_store", _ANY)
 class RegisterStore(Instruction):
-    """The one element of dst, in HBM or SBUF = src."""
+    """Stores src as the one element of dst, in HBM or SBUF."""
 
     dst: Access = field(metadata=WRITE)
     src: Register = field(metadata=READ)

@@ -26,7 +26,7 @@ class Range(NamedTuple):
     standing: Standing
 
     def later(self, variable: str, by: int) -> Range:
-        """The same so many iterations of a loop later."""
+        """This range so many iterations of a loop later."""
         further = _factor(self.standing, variable) * by
         if not further:
             return self
@@ -59,7 +59,7 @@ class Footprint(NamedTuple):
         return self.elements is not None and not self.standing
 
     def later(self, variable: str, by: int) -> Footprint:
-        """The same so many iterations of a loop later."""
+        """This footprint so many iterations of a loop later."""
         slot = self.slot.later(variable, by)
         partitions = self.partitions.later(variable, by)
         further = _factor(self.standing, variable) * by

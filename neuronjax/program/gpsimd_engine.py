@@ -103,7 +103,7 @@ class TopK(Instruction):
 
 @instruction("sequence_bounds", _GPSIMD)
 class SequenceBounds(Instruction):
-    """For every element, the start and end of its segment; there is one partition."""
+    """The start and end of each element's segment; there is one partition."""
 
     dst: Access = field(metadata=WRITE)
     segment_ids: Access = field(metadata=READ)

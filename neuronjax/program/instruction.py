@@ -153,7 +153,7 @@ class Instruction(_Known):
         return self.engines[0] if self.engines else None
 
     def uses(self) -> tuple[Use, ...]:
-        """Its declared operands, field by field."""
+        """The declared operands, field by field."""
         return self._listed().uses
 
     def _listed(self) -> Operands:
@@ -179,7 +179,7 @@ class Instruction(_Known):
         return tuple([operand for operand in operands if isinstance(operand, Access | Register)])
 
     def accesses(self) -> tuple[Access, ...]:
-        """Its accesses to memory, whatever their role."""
+        """The instruction's accesses to memory, whatever their role."""
         return self._listed().accesses
 
     def registers(self) -> tuple[Register, ...]:
@@ -200,7 +200,7 @@ class Instruction(_Known):
         return frozenset(names)
 
     def with_operands(self, change: Callable[[Operand], Operand]) -> Self:
-        """The same instruction with `change` applied to every operand."""
+        """This instruction with `change` applied to every operand."""
         changed: Mapping[str, Any] = {
             field: _mapped(getattr(self, field), change)
             for field, _, _ in operand_fields(type(self))
@@ -208,23 +208,23 @@ class Instruction(_Known):
         return altered(self, **changed)
 
     def with_semaphores(self, waits: tuple[Wait, ...], signals: tuple[Signal, ...]) -> Self:
-        """The same instruction with these in place of those it has."""
+        """This instruction with these waits and signals in place of its own."""
         return self._about(waits=waits, signals=signals)
 
     def with_after(self, after: tuple[After, ...]) -> Self:
-        """The same instruction after these in place of those it has."""
+        """This instruction with these `after` in place of its own."""
         return self._about(after=after)
 
     def in_group(self, **flags: Flag) -> Self:
-        """The same product with other flags of its group than `start`, which says what it does."""
+        """This product with other flags of its group than `start`, which says what it does."""
         return self._about(**flags)
 
     def with_part(self, part: int) -> Self:
-        """The same instruction as one of another part of its kernel."""
+        """This instruction as one of another part of its kernel."""
         return self._about(part=part)
 
     def _about(self, **values: Any) -> Self:
-        """The same instruction, on the same operands, in other circumstances."""
+        """This instruction, on the same operands, in other circumstances."""
         new = altered(self, **values)
         _keep(new, self._listed())
         return new

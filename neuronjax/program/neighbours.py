@@ -32,7 +32,7 @@ from neuronjax.program.walk import leaves
 
 
 class Moment(NamedTuple):
-    """In a stream of kernels before, as `After` has it: a smaller one comes later."""
+    """A moment in a stream of kernels before, as `After` has it: a smaller one comes later."""
 
     back: int
     left: int
@@ -274,8 +274,8 @@ class Neighbours:
         return needed
 
     def stored(self, most: int) -> dict[tuple[int, int], set[str]]:
-        """By id of a kernel and physical core: buffers in HBM that kernels before may still write,
-        of which `most` may run at the same time."""
+        """The buffers in HBM that kernels before may still write, by id of a kernel and physical
+        core; `most` of those may run at the same time."""
         stored: dict[tuple[int, int], set[str]] = {}
         for site in self.sites:
             for core, kernel in enumerate(site.kernels):

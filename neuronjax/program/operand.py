@@ -173,7 +173,7 @@ _NONE: frozenset[str] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """One dimension of a walk: `size` steps of `stride` elements."""
+    """A dimension of a walk: `size` steps of `stride` elements."""
 
     stride: int
     size: int

@@ -51,7 +51,7 @@ def print_program(program: Program) -> str:
 
 
 def print_instruction(instruction: Instruction) -> str:
-    """One instruction on one line; fields at their defaults are left out."""
+    """An instruction as one line of text; fields at their defaults are left out."""
     given = [
         f"{field.name}={_value(getattr(instruction, field.name))}"
         for field in dataclasses.fields(instruction)

@@ -74,7 +74,7 @@ def read(configuration: str, suffix: str = "") -> SerializedKernel:
 
 @functools.lru_cache(maxsize=64)
 def known(configuration: str) -> SerializedKernel:
-    """As `read`, once for all calls of a kernel."""
+    """The kernel that `read` gives, read once for all calls of it."""
     return read(configuration)
 
 

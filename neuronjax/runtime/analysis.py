@@ -35,8 +35,8 @@ class Analysis:
 
     @cached_property
     def outcome(self) -> measure.Measurement | str:
-        """Its time and memory; a text, also logged, if the program cannot be lowered or the chip
-        cannot be timed."""
+        """The program's time and memory; a text, also logged, if the program cannot be lowered or
+        the chip cannot be timed."""
         setting = measure.Setting(machine=self.machine)
         try:
             if isinstance(self.host, engine.EngineExecutable):

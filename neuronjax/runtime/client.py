@@ -194,7 +194,7 @@ class Client:
     def gather(
         self, shards: Sequence[tuple[ShardedValue, int]], placement: Placement
     ) -> ShardedValue:
-        """One value of single shards that lie on the cores of ``placement``; owns no memory."""
+        """A value of single shards that lie on the cores of ``placement``; it owns no memory."""
         first = shards[0][0].spec
         spec = ValueSpec(
             first.tensor, placement, first.memory_kind, first.shard_bytes, 0, first.layout

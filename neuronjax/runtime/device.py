@@ -18,7 +18,7 @@ Attribute = int | str | tuple[int, ...]
 
 @dataclass(eq=False)
 class Memory:
-    """One memory space of one device."""
+    """A memory space of a device."""
 
     id: int
     kind: str
@@ -57,7 +57,7 @@ class Device:
 
     @property
     def label(self) -> str:
-        """Its name in the memory table of the Neuron runtime."""
+        """The device's name in the memory table of the Neuron runtime."""
         return f"ND {self.core.chip}:NC {self.core.id}"
 
     def memory(self, kind: str) -> Memory:

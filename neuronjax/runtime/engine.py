@@ -102,7 +102,7 @@ class EngineExecutable(HostExecutable):
         disturb, self._disturb = self._disturb, None
         results = self._run(given) if disturb is None else self._disturbed(given, disturb)
         outputs = [
-            self._placed([_result(rank_results, index, spec) for rank_results in results], spec)
+            self._place([_result(rank_results, index, spec) for rank_results in results], spec)
             for index, spec in enumerate(self._results)
         ]
         return outputs, (_ready_token(self.placement) if with_token else None)
@@ -121,8 +121,8 @@ class EngineExecutable(HostExecutable):
         emulation.run()
         return emulation.results()
 
-    def _placed(self, values: list[np.ndarray], spec: TensorSpec) -> Any:
-        """One array of the private client with a shard on every core."""
+    def _place(self, values: list[np.ndarray], spec: TensorSpec) -> Any:
+        """An array of the private client with a shard on every core."""
         client = self._host.client
         shards = [
             client.put(value, client.placement((core,)))
@@ -249,7 +249,7 @@ class Runs:
         return lambda arguments: run(arguments, next(seeds))
 
     def seeds(self) -> Iterator[int]:
-        """For each run of a program, the seed with which it rounds stochastically."""
+        """The seeds with which the runs of a program round stochastically, one for each."""
         seed = np.array([self.rounding.seed], np.uint32)
         for number in itertools.count(self._first_run):
             yield int(random_bits(NUMPY, np.array([number % (1 << 32)], np.uint32), seed)[0])

@@ -80,7 +80,7 @@ _FAILURES: tuple[tuple[type[BaseException], str, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """One run of a program in simulated time, ns, and its work."""
+    """The simulated times of a run of a program, in ns, and its work."""
 
     total_ns: float
     busy_ns: float

@@ -42,7 +42,7 @@ class Clocks:
         self.streams: deque[dict[str, tuple[int, ...]]] = deque(maxlen=window + 1)
 
     def begin(self, overlaps: int) -> int:
-        """When a kernel may begin that overlaps so many."""
+        """The time at which a kernel may begin that overlaps so many."""
         if not overlaps:
             self.rest()
         return self.ends[-1 - overlaps] if len(self.ends) > overlaps else 0
@@ -57,7 +57,7 @@ class Clocks:
         return self.cores.get(core, REST).since(begin, self.interval)
 
     def completed(self, after: After) -> int:
-        """When all is complete that an instruction comes after."""
+        """The time at which all is complete that an instruction comes after."""
         if len(self.streams) < after.back:
             return LONG_AGO
         times = self.streams[-after.back].get(after.stream, (LONG_AGO,))
@@ -70,7 +70,7 @@ class Clocks:
         begin: int,
         end: int,
     ) -> None:
-        """That kernels run beside each other, which are over at `end`."""
+        """Notes kernels that run beside each other, which are over at `end`."""
         since = begin - self.wake
         recent = self.streams[-1] if self.streams else {}
         streams = {name: times[-1:] for name, times in recent.items() if times[-1] > since}

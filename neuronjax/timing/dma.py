@@ -78,7 +78,7 @@ def transfer(
 
 
 def _start(mode: DescriptorMode, platform: Platform) -> tuple[float, float]:
-    """From trigger to first byte, and the time of the hardware generator before it.
+    """The time from trigger to first byte, and that of the hardware generator before it, in ns.
 
     Descriptors that were made before the program runs lie in HBM, and the engines fetch them from
     there; those that a generator makes are with the engines at once. A core without a hardware
@@ -129,7 +129,7 @@ def _copy(instruction: program.DmaCopy, platform: Platform) -> Cost:
 def _rows(
     instruction: Any, platform: Platform, row: Access, table: Access, share: float, traffic: int
 ) -> Cost:
-    """One row of `table` for each index; `row` is the side that is dense in rows."""
+    """The cost of a row of `table` for each index; `row` is the side that is dense in rows."""
     rows = instruction.index.elements
     per_row = max(1, row.elements // rows)
     inner = run_elements(table) if len(table.dims) != 1 else 1

@@ -233,7 +233,7 @@ class _Compiler:
     def depends(
         self, index: int, before: list[int], variable: str | None
     ) -> tuple[tuple[int, int], ...]:
-        """Which leaves one waits for, and how long before their last result it may begin.
+        """The leaves that one waits for, and how long before their last result it may begin.
 
         An engine that walks over elements in the order in which it wrote them follows itself.
         """

@@ -58,7 +58,7 @@ class Fabric:
 
     @property
     def hop_ns(self) -> float:
-        """One step of an algorithm."""
+        """The latency of one step of an algorithm, in ns."""
         return self.timings.collectives.hop_ns
 
 

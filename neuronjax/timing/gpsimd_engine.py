@@ -97,7 +97,7 @@ def _local_gather(instruction: program.LocalGather, platform: Platform) -> Cost:
 
 
 def _gather(instruction: program.Gather, platform: Platform) -> Cost:
-    """One element after the other: an index, a read and a write."""
+    """The cost of a gather, one element after the other: an index, a read and a write."""
     elements = longest(platform, instruction.indices)
     return instruction_cost(platform, 3 * elements)
 

@@ -121,7 +121,7 @@ def _ring(nbytes: float, fabric: Fabric, reduces: bool) -> Steps:
 
 
 def _ring_steps(group: Group) -> int:
-    """From chip to chip, and one within chips that have several ranks."""
+    """The steps of a ring from chip to chip, and one within chips that have several ranks."""
     return group.chips - 1 + (group.ranks > group.chips)
 
 
@@ -287,7 +287,7 @@ RING_PHASES: Mapping[Op, tuple[bool, ...]] = {
 
 
 def _flat_ring(nbytes: float, fabric: Fabric, phases: Sequence[bool]) -> Steps:
-    """One ring over the ranks of all instances, in lock step."""
+    """The steps of a ring over the ranks of all instances, in lock step."""
     timings, ranks = fabric.timings.collectives, fabric.group.ranks * fabric.instances
     every = replace(fabric, group=replace(fabric.group, ranks=ranks))
     on_chips = Steps(wire_ns=sum(_dma_ns(nbytes, every, reduces) for reduces in phases))

@@ -114,7 +114,7 @@ class Measured(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Where four of five measurements would lie, and why."""
+    """The range in which four of five measurements would lie, and why."""
 
     low_ns: float
     high_ns: float

@@ -1,4 +1,4 @@
-"""When semaphores have which counts."""
+"""The counts of semaphores over time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _KEPT = 1_024
 
 
 class Semaphore:
-    """When a semaphore had which count: increments sorted by time."""
+    """The counts of a semaphore over time: increments sorted by time."""
 
     __slots__ = ("counts", "times", "total")
 
@@ -34,7 +34,7 @@ class Semaphore:
             self.counts[later] += by
 
     def reached(self, count: int) -> int:
-        """When it has a count that it gets to."""
+        """The time at which the semaphore has a count that it gets to."""
         return self.times[bisect_left(self.counts, count)]
 
     def copy(self) -> Semaphore:
@@ -43,7 +43,7 @@ class Semaphore:
         return other
 
     def jump(self, time: int, count: int) -> None:
-        """As if increments repeated until `count` more have come, `time` later than the last."""
+        """Repeats the last increments, `time` later, until `count` more have come."""
         if not count:
             return
         self.total += count

@@ -1,4 +1,4 @@
-"""One kernel in time: its instructions in program order, on the clocks of a core.
+"""The simulation of a kernel in time: its instructions in program order, on a core's clocks.
 
 Loops: when all clocks advance by the same per trip, or per few trips, the rest of the loop is added
 at once. Where clocks advance at different rates (an engine runs ahead of another one), the jump is
@@ -83,7 +83,7 @@ class _Saved(NamedTuple):
 
 
 class Simulation(Core):
-    """One kernel on the clocks of a core."""
+    """A kernel on the clocks of a core."""
 
     def run(self) -> Simulated:
         """The whole kernel. MalformedProgramError: engines wait for each other for ever."""

@@ -23,7 +23,7 @@ COLLECTIVE = "collective"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """One instruction, transfer or collective. `lane` is an engine, `queue 3` or `stream 0`."""
+    """An instruction, transfer or collective. `lane` is an engine, `queue 3` or `stream 0`."""
 
     mnemonic: str
     lane: str

@@ -237,7 +237,7 @@ def _prefill(module: Any, config: Any, rows: int, length: int | None, dtype: Any
 
 
 def _decode(module: Any, config: Any, rows: int, length: int | None, dtype: Any) -> Inputs:
-    """One token of each row, after as many as the cache holds."""
+    """The inputs of a step of one token for each row, after as many as the cache holds."""
     text = config.get_text_config(decoder=True)
     tokens = min(length or DEFAULT_LENGTH, _context(config))
     cache = transformers.StaticCache(config=text, max_cache_len=tokens)

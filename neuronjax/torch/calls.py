@@ -1,4 +1,4 @@
-"""One call of a module with arrays of JAX in the place of its tensors."""
+"""Calls of a module with arrays of JAX in the place of its tensors."""
 
 from __future__ import annotations
 

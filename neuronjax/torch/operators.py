@@ -134,7 +134,7 @@ def _layer_norm(
     bias: jax.Array | None = None,
     eps: float = 1e-5,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """In FP32, as PyTorch computes it of narrower types too, and torchax does not."""
+    """The layer norm computed in FP32, as PyTorch does of narrower types, and torchax does not."""
     axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     mean = jnp.mean(wide, axes, keepdims=True)

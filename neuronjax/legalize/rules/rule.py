@@ -43,7 +43,7 @@ class Severity(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Cores:
-    """Where the replicas of a program run: ``ids[r]`` is the logical core of replica ``r``."""
+    """The cores of a program's replicas: ``ids[r]`` is the logical core of replica ``r``."""
 
     machine: Machine
     ids: tuple[int, ...]

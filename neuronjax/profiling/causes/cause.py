@@ -39,7 +39,7 @@ def instruction(row: Instructions) -> str:
 
 
 def place(row: Instructions) -> str:
-    """Where instructions come from: their layer and line, as far as these are known."""
+    """The layer and line that instructions come from, as far as these are known."""
     layer = f" in {row.scope.rpartition('/')[2]}" if row.scope else ""
     return layer + (f" at {line(row.source)}" if row.source else "")
 

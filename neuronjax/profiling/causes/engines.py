@@ -62,7 +62,7 @@ _SPLIT = (
 
 
 def threefry_kernels(program: ProgramProfile) -> list[KernelProfile]:
-    """Those of its rounds, and at the same lines of the counters that it turns into bits."""
+    """The kernels of Threefry's rounds, and at their lines those of counters that become bits."""
     lines = {kernel.source for kernel in program.kernels if _is_threefry(kernel)}
     return [
         kernel

@@ -88,8 +88,8 @@ def overlap(program: Program) -> Iterator[Violation]:
 
 
 def _overlap(scope: str, paths: Sequence[str], lives: _Lives, a: Buffer, b: Buffer) -> Violation:
-    """Where one of two buffers is written while the other one is needed; `paths` are those of the
-    positions in a scope."""
+    """The violation where one of two buffers is written while the other one is needed; `paths` are
+    those of the positions in a scope."""
     (early, last), (late, begin) = next(
         ((a, first[1]), (b, second[0]))
         if first[0] <= second[0]
@@ -253,7 +253,7 @@ def _lives(
 
 @dataclass(slots=True)
 class _Use:
-    """Where nodes use a buffer, and whether the first use is a read."""
+    """The life of a buffer in the positions of its uses."""
 
     life: Life
     is_read_first: bool

@@ -14,7 +14,7 @@ from neuronjax.program.walk import Place, instructions
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Where a rule is broken, what is there, and what would be allowed."""
+    """A broken rule: where it is broken, what is there, and what would be allowed."""
 
     path: str
     actual: str

@@ -42,11 +42,11 @@ class Model:
     calibration: Calibration = CALIBRATION
 
     def platform(self, chip: str) -> Platform:
-        """One busy core of a chip."""
+        """The platform of one busy core of a chip."""
         return self.of(Program(name="p", target=Target(chip), body=()))
 
     def of(self, program: Program) -> Platform:
-        """One busy core of the chip that a program is for."""
+        """The platform of one busy core of the chip that a program is for."""
         return Platform.of(program, busy_cores=1, calibration=self.calibration)
 
     def timeline(self, name: str) -> Timeline:

@@ -36,7 +36,7 @@ class Row:
 
     @property
     def ratio_without(self) -> float | None:
-        """As `ratio`, of what is predicted without the point."""
+        """What is predicted without the point over what is published; None: it alone says that."""
         return None if self.without is None else self.without / self.point.published
 
 
@@ -189,7 +189,7 @@ def _coverage_lines(rows: Iterable[Coverage]) -> Iterator[str]:
 
 
 def as_json(table: Sequence[Row], classes: Classes = MappingProxyType({})) -> dict[str, Any]:
-    """The same for programs."""
+    """The points of a validation and their predictions, as JSON for programs."""
     return {
         "statement": "timing model validated against"
         f" {sum(not row.point.left_out for row in table)} public points",
