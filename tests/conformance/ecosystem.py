@@ -73,7 +73,7 @@ def _run_project(project: Project, sources: Path) -> None:
             counts = suite_runner.run_unit(_run(project, setting, sources), unit)
             numbers = "".join(f"{counts.get(column, 0):9d}" for column in _COLUMNS)
             seconds = time.monotonic() - started
-            print(f"{unit.name:20s}{setting:10s}{numbers}{seconds:9.1f} s", flush=True)
+            print(f"{unit.name:24s}{setting:8s}{numbers}{seconds:9.1f} s", flush=True)
 
 
 def _fetch(project: Project, sources: Path) -> None:
@@ -92,7 +92,7 @@ def _fetch(project: Project, sources: Path) -> None:
 
 def _run_all(chosen: Sequence[Project], sources: Path) -> bool:
     """Runs the projects; whether all of them had sources."""
-    print(f"{'':30s}" + "".join(f"{column:>9s}" for column in _COLUMNS), flush=True)
+    print(f"{'':32s}" + "".join(f"{column:>9s}" for column in _COLUMNS), flush=True)
     complete = True
     for project in chosen:
         try:
