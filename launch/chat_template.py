@@ -89,7 +89,7 @@ class ChatTemplate:
             if add_generation_prompt:
                 raise DataError("a final message that goes on needs add_generation_prompt=false")
             *before, last = messages
-            messages = [*before, {**last, "content": f"{last.get('content') or ''}{self._end}"}]
+            messages = [*before, {**last, "content": _extended(last.get("content"), self._end)}]
         given = {"tools": None, "documents": None, **self._variables, **variables}
         try:
             text = self._template.render(
@@ -123,6 +123,20 @@ class ChatTemplate:
         if len(ends) % 2:  # the final message goes on
             ends.append(length + len(pieces[-1]))
         return Rendered("".join(pieces), tuple(zip(ends[::2], ends[1::2], strict=True)))
+
+
+def text_of(content: Any) -> str:
+    """The text of a message, which is given as a whole or in parts."""
+    if not isinstance(content, list):
+        return content or ""
+    return "".join(part["text"] for part in content if part["type"] == "text")
+
+
+def _extended(content: Any, more: str) -> Any:
+    """The content of a message with more text at its end."""
+    if isinstance(content, list):
+        return [*content, {"type": "text", "text": more}]
+    return f"{content or ''}{more}"
 
 
 def read_chat_template(directory: Path, choice: str | None = None) -> ChatTemplate | None:

@@ -40,6 +40,7 @@ class EngineConfig:
     max_source_len: int | None = setting(
         None, "Longest text for an encoder, in tokens; default: the model's.", lowest=1
     )
+    max_images: int = setting(4, "Images in a conversation with a model that sees them.", lowest=1)
     max_num_seqs: int = setting(16, "Sequences in a batch.", lowest=1)
     max_num_batched_tokens: int = setting(
         512, "Tokens of a prefill step, padding included.", lowest=2

@@ -21,6 +21,7 @@ from launch.serving.model_choice import ModelChoice
 from launch.serving.pooling.site import pooled_model
 from launch.serving.server import language_model
 from launch.serving.text_to_text import text_to_text_model
+from launch.serving.vision_language import vision_language_model
 from launch.tasks.table import made_for
 from models.diffusion.kinds import TEXT_TO_IMAGE
 from models.sentences.config import is_sentence_directory
@@ -32,6 +33,7 @@ RUNNERS: Mapping[str, Open] = {
     "text2text": text_to_text_model,
     "pooling": pooled_model,
     "transcription": speech_model,
+    "vision_language": vision_language_model,
     "images": image_model,
 }
 
@@ -45,6 +47,7 @@ KINDS: Mapping[str, str] = {
     "feature-extraction": "pooling",
     "text-classification": "pooling",
     "automatic-speech-recognition": "transcription",
+    "image-text-to-text": "vision_language",
     TEXT_TO_IMAGE: "images",
 }
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from launch.generator import Writer, load_directory, load_run
+from launch.images_in_text import ImageReading
 from launch.loading import looped
 from launch.program import say
 from launch.progress import progress
@@ -48,6 +49,7 @@ class Loaded(NamedTuple):
     limits: SchedulerLimits
     files: Path  # directory with the tokenizer and the chat template, if there are any
     opening: Sequence[int] = ()  # of every answer, if an encoder reads the prompts
+    reading: ImageReading | None = None  # of images in conversations
 
 
 def load(checkpoint_dir: Path, model: Path | None, mesh_text: str, config: EngineConfig) -> Loaded:
@@ -127,6 +129,8 @@ def engine_of(loaded: Loaded, config: EngineConfig, names: ModelNames) -> Iterat
         adapters=config.adapters(),
         adapter_folders=[Path(name) for name in split_names("lora_folders", config.lora_folders)],
         opening=loaded.opening,
+        reading=loaded.reading,
+        max_images=config.max_images,
         tokens_per_minute=config.max_tokens_per_minute,
         tool_call_parser=names.tool_call_parser,
         reasoning_parser=names.reasoning_parser,

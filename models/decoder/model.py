@@ -59,6 +59,25 @@ class Positions(NamedTuple):
         return None if of_layer is None else of_layer.factors(self.places)
 
 
+class Inserted(NamedTuple):
+    """Vectors that stand in the place of tokens [R, T], such as those of images."""
+
+    there: jax.Array  # bool [R, T]: where they stand
+    vectors: jax.Array  # [R, T, D]
+    units: jax.Array | None = None  # int32 [R, T]: all of a unit see each other; below 0: no unit
+
+    def same_unit(self, keys: jax.Array, starts: jax.Array) -> jax.Array | bool:
+        """mask [R, T, S]: whether keys at positions [S] or [R, S] are of a query's own unit. Rows
+        begin at positions `starts` [R], and units do not reach beyond a row."""
+        if self.units is None:
+            return False
+        index, length = keys - starts[:, None], self.units.shape[1]
+        of_keys = jnp.take_along_axis(self.units, jnp.clip(index, 0, length - 1), axis=1)
+        of_keys = jnp.where((index >= 0) & (index < length), of_keys, -1)
+        of_queries = self.units[:, :, None]
+        return (of_queries == of_keys[:, None, :]) & (of_queries >= 0)
+
+
 Norm = RMSNorm | LayerNorm | HeadsNorm
 
 
@@ -283,7 +302,13 @@ class Decoder(nnx.Module):
         return len(self.blocks) < self.config.num_layers
 
     def extend_pages(
-        self, tokens: jax.Array, pages: Sequence[Pages], rows: Rows, *, whole: bool = False
+        self,
+        tokens: jax.Array,
+        pages: Sequence[Pages],
+        rows: Rows,
+        *,
+        whole: bool = False,
+        inserted: Inserted | None = None,
     ) -> tuple[jax.Array, list[Pages]]:
         """The normed output [R, D] after the last new token of every row, tokens [R, T], and the
         pages with the new tokens added; `logits_of` makes logits of it. With `whole` the outputs
@@ -304,8 +329,14 @@ class Decoder(nnx.Module):
             if view.rows.tables.shape != of_groups[0].tables.shape:
                 keys = keys + view.start[:, None]
             masks[reach] = causal_mask(slots, keys, window=reach)
+            if inserted is not None:
+                own = inserted.same_unit(keys, rows.starts)
+                near = not isinstance(reach, int) or keys[..., None, :] > slots[..., None] - reach
+                masks[reach] |= own & near
         where = Positions(masks, self._turns(slots, None), slots)
         x, pages = self.embed(tokens, where), list(pages)
+        if inserted is not None:
+            x = jnp.where(inserted.there[..., None], inserted.vectors.astype(x.dtype), x)
         if self._is_stack:
             stack: Any = self.blocks[0]
             ((of_all, _),) = views.values()

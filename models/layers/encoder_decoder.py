@@ -63,10 +63,11 @@ class SourcePlaces(NamedTuple):
 
 
 class TargetPages(NamedTuple):
-    """What a server keeps of its texts: pages of the targets by decoder block, and sources."""
+    """What a server keeps of its texts: pages of the targets by decoder block, and the sources that
+    they look at, such as `SourcePlaces`."""
 
     layers: Sequence[Pages]
-    sources: SourcePlaces
+    sources: Any
 
 
 class CacheShape(NamedTuple):

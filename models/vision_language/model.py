@@ -2,7 +2,7 @@
 "Building and better understanding vision-language models", 2024) with SmolVLM.
 
 Axis names: B batch, T positions, S cache slots, I images of a text, H height, W width, C channels,
-N tokens of all its images, D model width, V vocabulary.
+N tokens of all its images, D model width, V vocabulary; of servers R rows, P places of images.
 """
 
 from collections.abc import Sequence
@@ -11,11 +11,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 
-from models.decoder.model import Decoder, Positions
+from models.decoder.model import Decoder, Inserted, Positions
 from models.layers.cache import BlockCache
+from models.layers.encoder_decoder import TargetPages
 from models.layers.masks import Reach, Visibility, causal_mask
+from models.layers.paged_cache import Pages, Rows
 from models.vision_language.config import VisionLanguageConfig
 from models.vision_language.vision import Connector, VisionTower
 
@@ -26,6 +28,22 @@ class SeenCache(NamedTuple):
     layers: Sequence[BlockCache]
     images: jax.Array  # [B, N, D]
     used: jax.Array  # int32 [B]: tokens of images that the text has had
+
+
+class ImagePlaces(NamedTuple):
+    """Images that stay on the device while texts that see them grow: the tokens [P, N, D] of so
+    many places."""
+
+    vectors: jax.Array
+
+    def put(self, places: jax.Array, vectors: jax.Array, lengths: jax.Array) -> "ImagePlaces":
+        """The places with the tokens [B, n, D] of images in those int32 [B]. Their texts say how
+        many there are, so that `lengths` are not needed."""
+        return ImagePlaces(self.vectors.at[places, : vectors.shape[1]].set(vectors))
+
+    def copied(self, begin: jax.Array, end: jax.Array) -> "ImagePlaces":
+        """The places with the images of the place `begin` in the place `end`, too."""
+        return ImagePlaces(self.vectors.at[end].set(self.vectors[begin]))
 
 
 class VisionLanguage(nnx.Module):
@@ -78,6 +96,49 @@ class VisionLanguage(nnx.Module):
         x = self._merged(tokens, is_image, vectors, where)
         logits, layers = self.text.extend_vectors(x, cache.layers, start, where, last=last)
         return logits, SeenCache(layers, cache.images, used)
+
+    def read(self, source: jax.Array, length: jax.Array) -> jax.Array:
+        """The tokens [1, N, D] of images whose rows of pixels [I · H, W · C] stand one below the
+        other. What lies behind `length` rows belongs to no image of a text."""
+        size = self.config.vision.image_size
+        return self.encode(source.reshape(1, -1, size, size, self.config.vision.num_channels))
+
+    def init_pages(
+        self, blocks: int, block_size: int, dtype: DTypeLike | None = None
+    ) -> list[Pages]:
+        """Empty pages of texts; as `Decoder.init_pages`."""
+        return self.text.init_pages(blocks, block_size, dtype)
+
+    def init_sources(self, places: int, length: int) -> ImagePlaces:
+        """So many places for images of `length` rows of pixels in all."""
+        tokens = length // self.config.vision.image_size * self.config.image_tokens
+        return ImagePlaces(jnp.zeros((places, tokens, self.config.text.dim), self.config.dtype))
+
+    def extend_pages(
+        self, tokens: jax.Array, pages: TargetPages, rows: Rows, *, whole: bool = False
+    ) -> tuple[jax.Array, TargetPages]:
+        """As `Decoder.extend_pages`, of texts that see the images in their places, `rows.places`.
+        Token `vocab_size + n` stands for the n-th token of these images. Where an image sees itself
+        whole, all of its tokens must be new ones of one call."""
+        assert rows.places is not None
+        numbers = tokens - self.config.vocab_size
+        there = numbers >= 0
+        images = pages.sources.vectors[rows.places]
+        places = jnp.clip(numbers, 0, images.shape[1] - 1)
+        vectors = jnp.take_along_axis(images, places[..., None], axis=1)
+        units = jnp.where(there, numbers // self.config.image_tokens, -1)
+        x, layers = self.text.extend_pages(
+            jnp.where(there, 0, tokens),
+            pages.layers,
+            rows,
+            whole=whole,
+            inserted=Inserted(there, vectors, units if self.config.pooled else None),
+        )
+        return x, pages._replace(layers=layers)
+
+    def logits_of(self, x: jax.Array) -> jax.Array:
+        """Logits [R, V] in FP32 of outputs [R, D]."""
+        return self.text.logits_of(x)
 
     def _placed(
         self, tokens: jax.Array, images: jax.Array, used: jax.Array | None

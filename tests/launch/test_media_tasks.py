@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from safetensors.numpy import save_file
 from scipy.special import expit, softmax
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer
 
 from launch.errors import LaunchError
 from launch.prompt_text import BEGIN, END, open_clip_text
@@ -29,9 +29,9 @@ from models.parameters import merge
 from models.sampling import Sampling
 from models.weights.generation import Generation
 from tests.conftest import RunPython
+from tests.launch.image_text_files import write_image_text
 from tests.launch.random_models import write_model
 from tests.launch.speech_files import RATE, REQUESTS, WINDOWS, transcripts, write_speech
-from tests.models.parity.cases import GEMMA3
 from tests.models.parity.media_cases import (
     AST,
     AUTOENCODER,
@@ -135,7 +135,7 @@ def test_image_features(tmp_path: Path, image: Path, capsys: pytest.CaptureFixtu
 
 TEMPLATE = (
     "{% for message in messages %}{% for part in message['content'] %}"
-    "{% if part['type'] == 'image' %}<start_of_image>{% else %}{{ part['text'] }}{% endif %}"
+    "{% if part['type'] == 'image' %}@{% else %}{{ part['text'] }}{% endif %}"
     "{% endfor %}{% endfor %} answer"
 )
 
@@ -144,25 +144,8 @@ TEMPLATE = (
 def test_image_text_to_text(
     tmp_path: Path, image: Path, capsys: pytest.CaptureFixture[str], template: str | None
 ) -> None:
-    size = {"height": 24, "width": 24}
-    settings = {"image_processor_type": "Gemma3ImageProcessor", "size": size}
-    directory = write(
-        tmp_path / "model",
-        "Gemma3ForConditionalGeneration",
-        GEMMA3,
-        preprocessor_config=settings,
-        tokenizer_config={} if template is None else {"chat_template": template},
-    )
-    marks = ["<start_of_image>", "<end_of_image>"]
-    words = ["<pad>", "<bos>", "<eos>", *marks, "what", "is", "it", "answer"]
-    vocabulary = {word: i for i, word in enumerate(words)}
-    vocabulary |= {f"word{i}": i for i in range(len(words), 96) if i != 90}
-    tokenizer = Tokenizer(
-        models.WordLevel({**vocabulary, "<image_soft_token>": 90}, unk_token="<pad>")
-    )
-    tokenizer.add_special_tokens([*marks, "<image_soft_token>"])
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.save(str(directory / "tokenizer.json"))
+    name = "Gemma3ForConditionalGeneration"
+    directory = write_image_text(tmp_path / "model", name, template)
     text = output(directory, f"{image} | what is it", capsys)
     model = pretrained.load(directory)
     pixels = pixels_of(open_image(image), read_preprocessing(directory))[None, None]
@@ -172,6 +155,7 @@ def test_image_text_to_text(
         padded = np.array([tokens + [0] * (begin + 6 - len(tokens))])
         logits = call(model.graph, "__call__", model.parameters, padded, pixels)
         tokens.append(int(np.argmax(logits[0, len(tokens) - 1])))
+    tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
     assert text.split() == tokenizer.decode(tokens[begin:]).split()
 
 

@@ -26,15 +26,23 @@ PATHS: Mapping[str, Sequence[str]] = {
     "classes": ("/classify",),
     "speech": ("/v1/audio/transcriptions",),
     "images": ("/v1/images/generations",),
+    "pictures": ("/v1/chat/completions",),
     "adapters": ("/v1/load_lora_adapter", "/v1/completions", "/v1/unload_lora_adapter"),
 }
 
 
+MARKS: Mapping[str, str] = {"adapters": '"tuned"', "pictures": '"image_url"'}
+"""By the kind of the server, what only commands for it have."""
+
+
 def examples(kind: str) -> list[str]:
     """The commands for a server, in their order."""
-    own = [line for line in LINES if path_of(line) in PATHS[kind]]
-    tuned = [line for line in own if '"tuned"' in line]
-    return tuned if kind == "adapters" else [line for line in own if line not in tuned]
+    return [
+        line
+        for line in LINES
+        if path_of(line) in PATHS[kind]
+        and all((mark in line) == (kind == of) for of, mark in MARKS.items())
+    ]
 
 
 def path_of(line: str) -> str:

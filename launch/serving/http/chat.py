@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from launch.chat_template import Rendered
+import numpy as np
+
+from launch.chat_template import Rendered, text_of
 from launch.errors import DataError
 from launch.serving.answers import Piece, TokenLogprob
 from launch.serving.errors import RequestError
@@ -13,6 +15,7 @@ from launch.serving.http.bodies import Body
 from launch.serving.http.context import Choice, Reply, Served, Usage
 from launch.serving.http.events import Chunks, EventSource
 from launch.serving.http.parameters import Wanted, read_wanted
+from launch.serving.http.pictures import read_image_part
 from launch.serving.http.site import Stream
 from launch.serving.http.structure import read_structure
 from launch.serving.parsers import Call, Parser, Reader, Segment, Told
@@ -40,7 +43,7 @@ class Chat:
     def read(cls, served: Served, body: Body) -> "Chat":
         """Raises RequestError or HTTPError for a body that cannot be answered."""
         choice = served.choose(body)
-        tools, messages = _tools(body), _messages(body)
+        tools, messages = _tools(body), _messages(served, body)
         prompt = _render(served, body, messages, tools).text
         form = _form(served, body, tools)
         segments = [*tools.segments(served.tool_parser), *served.reasoning_parser.segments]
@@ -50,14 +53,18 @@ class Chat:
             max_tokens=body.integer("max_completion_tokens", body.integer("max_tokens")),
             logprobs=_logprobs(body),
         )
-        # Templates write the marks themselves.
-        marks = body.flag("add_special_tokens")
-        tokens = served.service.tokenizer.encode(prompt, marks=marks).tolist()
-        tokens = wanted.shorten(tokens, served.longest)
+        whole, source = _read_prompt(served, body, prompt, messages)
+        if len(source) and not (wanted.prompt_logprobs is wanted.truncation is None):
+            raise RequestError(
+                "prompt_logprobs and truncate_prompt_tokens do not go with images", "messages"
+            )
+        tokens = wanted.shorten(whole, served.longest)
         if form is None and any(p.has_special for p in _parsers(served, tools)):
             writing = wanted.writing._replace(skip_special_tokens=False)
             wanted = replace(wanted, writing=writing)
         requests = wanted.requests(served, choice, [tokens], form)
+        if len(source):
+            requests = [replace(request, source=source) for request in requests]
         return cls(
             served,
             choice,
@@ -191,9 +198,12 @@ class _Events:
         return self._chunks.choice(choice, **usage, **prompt)
 
 
-def read_conversation(served: Served, body: Body) -> Rendered:
-    """Renders the conversation of a body. Raises RequestError for one that has none."""
-    return _render(served, body, _messages(body), _tools(body))
+def read_conversation(served: Served, body: Body) -> list[int]:
+    """The tokens of the conversation of a body. Raises RequestError for one that has none."""
+    messages = _messages(served, body)
+    prompt = _render(served, body, messages, _tools(body)).text
+    tokens, _ = _read_prompt(served, body, prompt, messages)
+    return tokens if served.pictures is None else served.pictures.shown(tokens)
 
 
 def _tools(body: Body) -> Tools:
@@ -238,17 +248,29 @@ def _variables(served: Served, body: Body) -> dict[str, Any]:
 def _echo(body: Body, messages: Sequence[Mapping[str, Any]]) -> str:
     """The last message, if answers are to be told with it and it is the assistant's."""
     last = messages[-1]
-    return str(last["content"]) if body.flag("echo") and last["role"] == "assistant" else ""
+    return text_of(last["content"]) if body.flag("echo") and last["role"] == "assistant" else ""
 
 
-def _messages(body: Body) -> list[dict[str, Any]]:
+def _read_prompt(
+    served: Served, body: Body, prompt: str, messages: Sequence[Mapping[str, Any]]
+) -> tuple[list[int], np.ndarray | Sequence[int]]:
+    """The tokens of a rendered conversation, and the pixels of its images. Templates write the
+    marks themselves."""
+    marks, tokenizer = body.flag("add_special_tokens"), served.service.tokenizer
+    if served.pictures is not None:
+        return served.pictures.read(tokenizer, prompt, messages, marks=marks)
+    return tokenizer.encode(prompt, marks=marks).tolist(), ()
+
+
+def _messages(served: Served, body: Body) -> list[dict[str, Any]]:
     messages = body.list("messages")
     if not messages:
         raise body.fail("messages", "a list with at least one message")
-    return [_message(place, message) for place, message in enumerate(messages)]
+    sees = served.pictures is not None
+    return [_message(place, message, sees=sees) for place, message in enumerate(messages)]
 
 
-def _message(place: int, value: Any) -> dict[str, Any]:
+def _message(place: int, value: Any, *, sees: bool) -> dict[str, Any]:
     where = f"messages[{place}]"
     if not isinstance(value, dict) or value.get("role") not in ROLES:
         raise RequestError(
@@ -259,17 +281,28 @@ def _message(place: int, value: Any) -> dict[str, Any]:
         raise RequestError(f"{where}.tool_calls must be a list", "messages")
     if content is None and value["role"] != "assistant":
         raise RequestError(f"{where}.content is missing; a string is needed", "messages")
+    if sees and value["role"] == "user" and isinstance(content, list):
+        return {**value, "content": [_image_or_text(where, part) for part in content]}
     if isinstance(content, list):
         content = "".join(_part(where, part) for part in content)
     if content is not None and not isinstance(content, str):
         raise RequestError(f"{where}.content must be a string or a list of texts", "messages")
-    return {**value, "content": content or ""}
+    content = content or ""
+    return {**value, "content": [{"type": "text", "text": content}] if sees else content}
+
+
+def _image_or_text(where: str, part: Any) -> dict[str, Any]:
+    return read_image_part(where, part) or {"type": "text", "text": _part(where, part)}
 
 
 def _part(where: str, part: Any) -> str:
     if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
         return str(part["text"])
-    raise RequestError(f"{where}.content: only parts of the type text are supported", "messages")
+    raise RequestError(
+        f"{where}.content: only parts of the type text are supported here; images stand in what "
+        "the user says to a model that sees them",
+        "messages",
+    )
 
 
 def _logprobs(body: Body) -> int | None:

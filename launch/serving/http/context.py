@@ -12,6 +12,7 @@ from launch.serving.http.bodies import Body
 from launch.serving.http.budgets import Budgets
 from launch.serving.http.errors import no_such_model
 from launch.serving.http.metrics import Metrics, Timer
+from launch.serving.http.pictures import Pictures
 from launch.serving.http.service import Replies, Service, Watch, follow
 from launch.serving.http.store import Store
 from launch.serving.parsers import NO_PARSER, Parser
@@ -99,6 +100,7 @@ class Served:
     stop_tokens: Sequence[int]
     created: int  # Unix time of the start
     opening: Sequence[int] = ()  # of every answer, if the prompt is a source that an encoder reads
+    pictures: Pictures | None = None  # what the model sees in conversations
     budgets: Budgets = field(default_factory=lambda: Budgets(None))
     tool_parser: Parser = NO_PARSER
     reasoning_parser: Parser = NO_PARSER

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.chat_template import BUNDLED, ChatTemplate, read_chat_template
+from launch.images_in_text import ImageReading
 from launch.serving.adapters.registry import Registry
 from launch.serving.http.adapters import adapter_endpoints, refusing_endpoints
 from launch.serving.http.budgets import Budgets
@@ -17,6 +18,7 @@ from launch.serving.http.errors import MESSAGES
 from launch.serving.http.link import Link
 from launch.serving.http.messages_api import Message
 from launch.serving.http.metrics import Metrics
+from launch.serving.http.pictures import Pictures
 from launch.serving.http.responses import Response, response_resources
 from launch.serving.http.service import Service
 from launch.serving.http.site import Endpoint, Site, model_entry
@@ -46,6 +48,8 @@ class LanguageModel:
     adapters: Mapping[str, Path] | None = None  # those that are known from the start
     adapter_folders: Sequence[Path] = ()  # from which clients may have others loaded
     opening: Sequence[int] = ()  # of every answer, if an encoder reads the prompts
+    reading: ImageReading | None = None  # of images in conversations
+    max_images: int = 0  # of one conversation
     tokens_per_minute: int | None = None  # of a client
     tool_call_parser: str = "auto"
     reasoning_parser: str = "auto"
@@ -89,6 +93,9 @@ class LanguageModel:
             stop_tokens=self.stop_tokens,
             created=self.created,
             opening=self.opening,
+            pictures=None
+            if self.reading is None
+            else Pictures(self.reading, self.max_images, self.vocab_size),
             budgets=Budgets(self.tokens_per_minute),
             tool_parser=choose_parser(
                 TOOL_PARSERS, self.tool_call_parser, template.source, TOOL_PARSERS["hermes"]

@@ -65,12 +65,18 @@ def _message(role: str, content: Any, where: str) -> Iterable[dict[str, Any]]:
     text, thought = (
         "".join(made for kind, made in blocks if kind == wanted) for wanted in ("text", "thinking")
     )
-    told: dict[str, Any] = {"role": role, "content": text}
+    parts = [
+        made if kind == "image" else {"type": "text", "text": made}
+        for kind, made in blocks
+        if kind in ("text", "image")
+    ]
+    content = parts if any(kind == "image" for kind, _ in blocks) else text
+    told: dict[str, Any] = {"role": role, "content": content}
     if thought:
         told["reasoning_content"] = thought
     if calls:
         told["tool_calls"] = calls
-    return [*results, told] if text or calls else results
+    return [*results, told] if content or calls else results
 
 
 def _block(block: Any, where: str) -> tuple[str, Any]:
@@ -87,6 +93,19 @@ def _call(block: Mapping[str, Any], where: str) -> dict[str, Any]:
         raise RequestError(f"{where}: a block tool_use has an id and a name", "messages")
     function = {"name": name, "arguments": json.dumps(block.get("input") or {})}
     return {"id": identifier, "type": "function", "function": function}
+
+
+def _image(block: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The same image in a chat."""
+    source = block.get("source")
+    given = source if isinstance(source, dict) else {}
+    if given.get("type") != "base64":
+        raise RequestError(
+            f"{where}: the source of an image is of the type base64, with media_type and data",
+            "messages",
+        )
+    url = f"data:{given.get('media_type')};base64,{given.get('data')}"
+    return {"type": "image_url", "image_url": {"url": url}}
 
 
 def _result(block: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -109,6 +128,7 @@ def _text(value: Any, where: str) -> str:
 
 _BLOCKS: Mapping[str, Callable[[Mapping[str, Any], str], Any]] = {
     "text": lambda block, where: _text([block], where),
+    "image": _image,
     "thinking": lambda block, where: _text([{"text": block.get("thinking")}], where),
     "tool_use": _call,
     "tool_result": _result,

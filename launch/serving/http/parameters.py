@@ -94,7 +94,10 @@ class Wanted:
         self, served: Served, request: Request, scores: Sequence[Logprobs | None] = ()
     ) -> dict[str, Any]:
         """What was asked for of a prompt: its tokens' numbers, and what the model says of them."""
-        told: dict[str, Any] = {"prompt_token_ids": request.prompt} if self.shows_ids else {}
+        told: dict[str, Any] = {}
+        if self.shows_ids:
+            seen, tokens = served.pictures, request.prompt
+            told["prompt_token_ids"] = tokens if seen is None else seen.shown(tokens)
         if self.prompt_logprobs is not None:
             most = self.prompt_logprobs
             told["prompt_logprobs"] = served.describe_scores(request, scores, most)

@@ -24,6 +24,7 @@ _READ_HERE = (
     "previous_response_id",
 )
 _TEXTS = ("input_text", "output_text", "text")
+_IMAGE = "input_image"
 _REFUSED: Mapping[str, str] = {
     "conversation": "conversations are not kept: give all of it as input",
     "prompt": "templates are not kept: give input and instructions",
@@ -80,8 +81,10 @@ def read_input(body: Body, before: Sequence[dict[str, Any]] = ()) -> list[dict[s
 def _message(messages: list[dict[str, Any]], item: Body) -> None:
     content = item.value("content")
     if isinstance(content, list):
-        content = "".join(_part(item, part) for part in content)
-    if not isinstance(content, str):
+        parts = [_part(item, part) for part in content]
+        shows = any(part["type"] == "image_url" for part in parts)
+        content = parts if shows else "".join(part["text"] for part in parts)
+    elif not isinstance(content, str):
         raise item.fail("content", "a string, or a list of texts,")
     if item.value("role") not in ROLES:
         raise item.fail("role", f"one of {', '.join(ROLES)}")
@@ -92,10 +95,14 @@ def _message(messages: list[dict[str, Any]], item: Body) -> None:
         messages.append({"role": role, "content": content})
 
 
-def _part(item: Body, part: Any) -> str:
-    if isinstance(part, dict) and part.get("type") in _TEXTS and isinstance(part.get("text"), str):
-        return str(part["text"])
-    raise item.fail("content", f"a list of parts of the types {', '.join(_TEXTS)}")
+def _part(item: Body, part: Any) -> dict[str, Any]:
+    """The part of a chat that says or shows the same."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind in _TEXTS and isinstance(part.get("text"), str):
+        return {"type": "text", "text": part["text"]}
+    if kind == _IMAGE:
+        return {"type": "image_url", "image_url": {"url": part.get("image_url")}}
+    raise item.fail("content", f"a list of parts of the types {', '.join((*_TEXTS, _IMAGE))}")
 
 
 def _is_thought(message: Mapping[str, Any]) -> bool:

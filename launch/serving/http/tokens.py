@@ -27,14 +27,14 @@ class Tokens(WholeAnswer):
         served.choose(body)
         tokenizer = served.service.tokenizer
         if "messages" in body:
-            text = read_conversation(served, body).text
-            tokens = tokenizer.encode(text, marks=body.flag("add_special_tokens"))
+            tokens = read_conversation(served, body)
         else:
             text = body.text("prompt")
             if text is None:
                 raise body.fail("prompt", "a string, or messages")
-            tokens = tokenizer.encode(text, marks=body.flag("add_special_tokens", True))
-        return cls(served, tokens.tolist(), body.flag("return_token_strs"))
+            marks = body.flag("add_special_tokens", True)
+            tokens = tokenizer.encode(text, marks=marks).tolist()
+        return cls(served, tokens, body.flag("return_token_strs"))
 
     async def whole(self) -> dict[str, Any]:
         """vLLM's object."""

@@ -13,7 +13,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from launch.serving.sampling.draw import logprobs_of
-from models.layers.encoder_decoder import EncoderDecoder, TargetPages
+from models.layers.encoder_decoder import TargetPages
 from models.layers.low_rank import choose_adapters
 from models.layers.paged_cache import Pages, Rows, last_outputs
 from models.parallel.paged_split import PagedSplit
@@ -38,6 +38,26 @@ class PagedDecoder(Protocol):
 
     def init_pages(self, blocks: int, block_size: int, dtype: Any = None) -> list[Pages]:
         """Empty pages, in the model's dtype if none is given."""
+
+
+class Sources(Protocol):
+    """What models have read of sources, in places."""
+
+    def put(self, places: jax.Array, source: Any, lengths: jax.Array) -> Any:
+        """The places with sources of so many positions, int32 [B], in those int32 [B]."""
+
+    def copied(self, begin: jax.Array, end: jax.Array) -> Any:
+        """The places with the source of the place `begin` in the place `end`, too."""
+
+
+class SourceReader(Protocol):
+    """What serving needs of a model that looks at more than its text."""
+
+    def read(self, source: jax.Array, length: jax.Array) -> Any:
+        """What the model looks at of a source of `length` [1] positions [S, …], padded."""
+
+    def init_sources(self, places: int, length: int) -> Sources:
+        """So many places for sources of up to `length` positions."""
 
 
 def forward(
@@ -163,12 +183,9 @@ def make_pages(
     }
 
     def empty() -> Any:
-        model: PagedDecoder = merge(graph, parameters)
+        model = merge(graph, parameters)
         pages = model.init_pages(blocks, block_size, dtype)
-        if sources is None:
-            return pages
-        assert isinstance(model, EncoderDecoder)
-        return TargetPages(pages, model.init_sources(*sources))
+        return pages if sources is None else TargetPages(pages, model.init_sources(*sources))
 
     replicated = NamedSharding(mesh, PartitionSpec())
     shardings = jax.tree.map(lambda leaf: by_axes.get(leaf.ndim, replicated), jax.eval_shape(empty))
@@ -184,7 +201,7 @@ def read_source(
 ) -> TargetPages:
     """The pages with a source in its place. where int32 [2]: the place, and how long the source
     [S, …] is without its padding."""
-    model: EncoderDecoder = merge(graph, parameters)
+    model: SourceReader = merge(graph, parameters)
     place, length = where[:1], where[1:]
     return pages._replace(sources=pages.sources.put(place, model.read(source, length), length))
 

@@ -1,13 +1,29 @@
 """What a scheduler has room for."""
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from launch.serving.cache.windows import WHOLE, KeyWindow, blocks_of_text
 from launch.serving.errors import RequestError, ServingError
 from launch.serving.requests import Request
 from launch.serving.scheduler.buckets import Buckets
+
+
+class Units(NamedTuple):
+    """Runs of tokens that one step computes, as each of them sees all others: from the token
+    `first` of the vocabulary on, so many with neighbouring numbers."""
+
+    first: int
+    size: int
+
+    def count_whole(self, tokens: Sequence[int], start: int, count: int) -> int:
+        """The number of tokens from `start` on, at most `count`, behind which no unit goes on."""
+        end = start + count
+        inside = (tokens[end] - self.first) % self.size if end < len(tokens) else 0
+        return count - inside if inside and tokens[end] >= self.first else count
 
 
 @dataclass(frozen=True)
@@ -25,6 +41,8 @@ class SchedulerLimits:
     windows: tuple[KeyWindow, ...] = (WHOLE,)  # of the groups of layers, each with a block table
     sources: tuple[int, ...] = ()  # lengths of sources that an encoder reads, ascending
     features: int = 0  # numbers of each position of a source; 0 = it is a token
+    needs_source: bool = True  # if there are sources, each text has one
+    units: Units | None = None  # of texts with images that see themselves whole
 
     def __post_init__(self) -> None:
         reach = self.buckets.blocks[-1] * self.block_size
@@ -83,7 +101,7 @@ class SchedulerLimits:
                 "Shorten it.",
                 "prompt",
             )
-        if longest and not length:
+        if longest and self.needs_source and not length:
             raise RequestError("the prompt is empty: give at least one token", "prompt")
 
     def check(self, prompt_length: int, max_tokens: int) -> None:

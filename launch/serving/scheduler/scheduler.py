@@ -345,7 +345,8 @@ class Scheduler:
         if not chosen:
             return None
         where = np.array(chosen if slots.groups == 1 else sorted(chosen))
-        counts = np.minimum(slots.length[where] - slots.computed[where], width)
+        counts = self._counts(where, width)
+        where, counts = where[counts > 0], counts[counts > 0]
         if not self._placement.fill(where, slots.computed[where] + counts):
             left = slots.limit[where] > 0  # some have lost their places
             where, counts = where[left], counts[left]
@@ -354,6 +355,17 @@ class Scheduler:
         self.counters.prefill_steps += 1
         blocks = self._blocks(slots.computed[where] + counts)
         return self._step(buckets.prefill(self._rows_for(where), width, blocks), where, counts)
+
+    def _counts(self, where: np.ndarray, width: int) -> np.ndarray:
+        """How many tokens of prompts a step of that width computes in each of the slots."""
+        slots, units = self.slots, self.limits.units
+        counts = np.minimum(slots.length[where] - slots.computed[where], width)
+        if units is None:
+            return counts
+        starts, sequences = slots.computed[where], slots.sequences(where)
+        texts = zip(sequences, starts.tolist(), counts.tolist(), strict=True)
+        whole = [units.count_whole(text.tokens, start, count) for text, start, count in texts]
+        return np.array(whole, counts.dtype)
 
     def _rows_for(self, slots: np.ndarray) -> int:
         """Counts the rows that a step of these slots needs at least."""
