@@ -18,7 +18,7 @@ class Assistance(NamedTuple):
     def generate(
         self, graph: Any, parameters: Any, prompt: np.ndarray, *, max_new_tokens: int, **others: Any
     ) -> np.ndarray:
-        """See `models.assisted.generate_assisted`."""
+        """The tokens after a prompt, as `models.assisted.generate_assisted` gives them."""
         return generate_assisted(
             graph,
             parameters,

@@ -10,7 +10,7 @@ from flax import nnx
 from models.layers.convolution import LAYOUTS, Conv
 
 CHANNELS = (64, 128, 256, 512, 1024)
-"""At each resolution, from the images' to a sixteenth of it."""
+"""Channels at each resolution, from the images' to a sixteenth of it."""
 
 
 def _convolution(inputs: int, outputs: int, window: int, rngs: nnx.Rngs) -> Conv:

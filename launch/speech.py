@@ -64,7 +64,7 @@ class Listener:
             yield log_mel(sound[begin : begin + self.settings.num_samples], self.settings)
 
     def window_text(self, opened: Sequence[int], made: Iterable[int]) -> WindowText:
-        """What follows such an opening, without what ends it."""
+        """The text that follows an opening, without the tokens that end it."""
         ends = self.instructions.end_tokens
         return WindowText([token for token in made if token not in ends], self._language(opened))
 

@@ -47,7 +47,7 @@ class Scaled(nnx.Module):
         )
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Applies the inner map."""
+        """What the inner map gives, times the scale."""
         return self.inner(x) * self.scale[...].astype(x.dtype)
 
 

@@ -15,7 +15,7 @@ class Draws(nnx.Rngs):
         self.root, self.count = jax.random.key(seed), 0
 
     def params(self) -> jax.Array:
-        """The next key."""
+        """The key of the next random array."""
         key = jax.random.fold_in(self.root, self.count)
         self.count += 1
         return key

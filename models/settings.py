@@ -35,7 +35,7 @@ class Range:
 
 
 class OneOf(tuple[Any, ...]):
-    """Values to choose from."""
+    """The values that a setting may have."""
 
     def __str__(self) -> str:
         return f"one of {', '.join(map(str, self))}"

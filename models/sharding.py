@@ -145,7 +145,7 @@ def _split_vocabulary(
 
 
 def batch_spec(mesh_axes: Sequence[str], rank: int = 2) -> PartitionSpec:
-    """How an array of `rank` axes, rows first and positions second, is split over such a mesh."""
+    """The split of an array of `rank` axes, rows first and positions second, over a mesh's axes."""
     rows = tuple(axis for axis in BATCH_AXES if axis in mesh_axes)
     positions = "context" if "context" in mesh_axes and rank > 1 else None
     return PartitionSpec(rows or None, *([positions] if rank > 1 else []), *[None] * (rank - 2))

@@ -89,7 +89,7 @@ class SlowLink:
     """A link between chips, and with it its axis of the topology, is slower, in simulated time."""
 
     axis: str = "row"
-    """Its name in ``neuronjax ls --topology``."""
+    """The axis' name in ``neuronjax ls --topology``."""
     factor: float = 2.0
     """The factor, at least 1, by which its bandwidth is divided."""
 

@@ -22,7 +22,7 @@ from models.kernels.tiles import loaded, tile
 
 MESH = (2, 2)
 SIZE, ROWS, COLUMNS = 2048, 128, 512
-"""Of a product of square matrices, and of a tile of its result."""
+"""The sides of square matrices to multiply, and the rows and columns of a tile of the result."""
 
 
 @nki.jit

@@ -65,7 +65,7 @@ def write_random(directory: Path, config: DecoderConfig = BILLION) -> int:
 
 @contextmanager
 def random_checkpoint() -> Iterator[Path]:
-    """The directory of such a checkpoint, as long as the context lasts."""
+    """The directory of a random checkpoint, as long as the context lasts."""
     with tempfile.TemporaryDirectory() as name:
         write_random(Path(name))
         yield Path(name)

@@ -20,12 +20,12 @@ from launch.planning.space import Piece, Plan
 from models.errors import ModelsError
 
 MICRO_BATCHES = 8
-"""Those of steps that are measured: with as many, what happens once per step is small, and stages
-of the deepest pipeline that is measured keep as many inputs as with any more."""
+"""Micro-batches of the steps that are measured: with as many, what happens once per step is small,
+and stages of the deepest pipeline that is measured keep as many inputs as with any more."""
 SHARDED = 2
 """Cores that share weights where FSDP is measured: more take longer by their collectives alone."""
 STAGES = (2, 4)
-"""Those of pipelines that are measured: embedding and head are divided among stages."""
+"""Stages of the pipelines that are measured: embedding and head are divided among them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ def measure(asked: Asked) -> Answer:
 
 
 class _Bench:
-    """Steps of one piece."""
+    """The bench that measures steps of one piece."""
 
     def __init__(self, question: Question, piece: Piece) -> None:
         self._question, self._piece = question, piece

@@ -19,8 +19,8 @@ from models.sharding import FULLY_SHARDED
 BLOCKS, BUBBLE, OUTSIDE = "blocks", "pipeline bubble", "embedding and head"
 GATHERS, GRADIENTS, UPDATE = "FSDP", "gradients between cores", "optimizer"
 GATHERS_OF_A_PASS, SCATTERS_OF_A_PASS = 2, 1
-"""With FSDP: weights are gathered for the forward pass and again for the backward pass, and parts
-of gradients' sums are scattered."""
+"""The collectives of a pass with FSDP: weights are gathered for the forward pass and again for the
+backward pass, and parts of gradients' sums are scattered."""
 LAYOUT_NS = 0.12
 """The time in which a gradient's element is laid out for ZeRO-1's scatter, in ns: copies of 0.36e9
 elements of a core take 45 ms on trn1 in the whole estimate of a step of eight wide blocks."""

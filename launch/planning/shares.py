@@ -28,20 +28,20 @@ class Share:
     held: int
     """Elements of masters and moments, which a core holds between steps."""
     used: int
-    """In a step, as gradients and what is rounded for layers: without ZeRO-1."""
+    """Elements in a step, as gradients and what is rounded for layers: without ZeRO-1."""
     axes: frozenset[str]
     """Mesh axes that split it between steps."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes of an element."""
+    """The bytes that one element of a parameter takes."""
 
     weight: int
     optimizer: float
     compute: int
     gradient: int
-    """That of a gradient in the sums over micro-batches."""
+    """Bytes of an element of the gradients' sums over micro-batches."""
 
     @property
     def in_step(self) -> int:

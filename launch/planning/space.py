@@ -53,7 +53,7 @@ class Plan:
     fsdp: int
     stages: int = 1
     micro_batches: int
-    """Those that one group of cores takes in a step."""
+    """Micro-batches that one group of cores takes in a step."""
     zero_1: bool
     schedule: str = "1f1b"
 

@@ -44,7 +44,7 @@ class Accuracy:
 
     @property
     def perplexity_change(self) -> float:
-        """Relative to the reference."""
+        """The change of perplexity relative to the reference."""
         return self.perplexity / self.reference_perplexity - 1
 
     def text(self) -> str:

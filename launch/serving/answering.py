@@ -37,7 +37,7 @@ class Answering(Protocol):
         """Ends; requests that are left get an error."""
 
     def load(self) -> "Load":
-        """How busy it is."""
+        """The load: how busy what answers is."""
 
 
 class Load(NamedTuple):

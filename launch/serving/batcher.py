@@ -66,7 +66,7 @@ class _Body(Generic[Item, Made]):
 
 
 class Load(NamedTuple):
-    """How busy it is."""
+    """The load of a batcher: how busy it is."""
 
     running: int  # items in the group on the device
     waiting: int  # items
@@ -95,7 +95,7 @@ class Batcher(Generic[Item, Made]):
         self.close()
 
     def load(self) -> Load:
-        """How busy it is."""
+        """The batcher's load now."""
         with self._change:
             return Load(self._running, len(self._waiting), self._computed, self._groups)
 

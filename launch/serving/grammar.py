@@ -213,7 +213,7 @@ class _Matcher:
         self._allowed = self._compute()
 
     def mask(self) -> np.ndarray:
-        """uint32 [ceil(V / 32)]."""
+        """The tokens that may follow, as bits uint32 [ceil(V / 32)]."""
         return self._allowed
 
     def try_one(self) -> None:

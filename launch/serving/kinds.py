@@ -38,7 +38,7 @@ RUNNERS: Mapping[str, Open] = {
 }
 
 LOOPING = ("generate", "pooling")
-"""Those whose models can have their layers in one loop."""
+"""The kinds whose models can have their layers in one loop."""
 
 # By the task of the model's architecture.
 KINDS: Mapping[str, str] = {

@@ -86,7 +86,7 @@ class Returned(NamedTuple):
 
 
 class Raised(NamedTuple):
-    """A call failed."""
+    """The error of a call that failed."""
 
     number: int
     error: LaunchError
@@ -105,7 +105,7 @@ class Drain(NamedTuple):
 
 
 class Halt(NamedTuple):
-    """End at once."""
+    """The command to end at once."""
 
 
 Report = Outputs | Refused | Returned | Raised | Stopped | Drain | Halt

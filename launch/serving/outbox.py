@@ -36,7 +36,7 @@ class Outbox:
                 self._change.notify()
 
     def close(self) -> None:
-        """Sends what is left."""
+        """Sends the outputs that are left."""
         with self._change:
             self._closed = True
             self._change.notify()

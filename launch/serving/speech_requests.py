@@ -19,13 +19,13 @@ class OneOf:
     vocab_size: int
 
     def mask(self) -> np.ndarray:
-        """uint32 [ceil(V / 32)]."""
+        """The tokens that may come, as bits uint32 [ceil(V / 32)]."""
         allowed = np.zeros(self.vocab_size, bool)
         allowed[list(self.tokens)] = True
         return as_bits(allowed)
 
     def accept(self, token: int) -> bool:
-        """Nothing follows."""
+        """False: no token may follow the one that was chosen."""
         return False
 
 

@@ -22,7 +22,7 @@ def overlaps(box: jax.Array, boxes: jax.Array) -> jax.Array:
 
 
 def areas(boxes: jax.Array) -> jax.Array:
-    """[..., 4] -> [...]."""
+    """The areas [...] of boxes [..., 4]."""
     return jnp.prod(boxes[..., 2:] - boxes[..., :2], axis=-1)
 
 

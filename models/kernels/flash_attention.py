@@ -19,7 +19,7 @@ from models.kernels.heads import BLOCK, Later, columns_of_head, rows_of_head, sc
 from models.kernels.tiles import ROWS, Ring, extent, in_stages, parts, rows_from, tile
 
 MOST_WIDTH = 128
-"""Of a head: the rows of the Tensor engine, which sums over it."""
+"""The greatest width of a head: the rows of the Tensor engine, which sums over it."""
 
 MOST_BYTES = 8192
 """The bytes of one number of all positions: what the gradients keep of a head must fit in SBUF."""

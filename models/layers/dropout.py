@@ -116,7 +116,7 @@ def share_positions(model: nnx.Module, group: Positions) -> None:
 
 
 def fold(keys: jax.Array, number: Any) -> jax.Array:
-    """Other keys, typed [B]."""
+    """The keys, typed [B], folded with a number."""
     return jax.vmap(lambda key: jax.random.fold_in(key, number))(keys)
 
 

@@ -97,7 +97,7 @@ class Linear(nnx.Module, HasNarrow):
         return dict(sizes[: self.num_in_axes]), dict(sizes[self.num_in_axes :])
 
     def narrow_kernels(self) -> Mapping[str, tuple[int, bool]]:
-        """The kernel."""
+        """The kernel, which may be narrow."""
         return {"kernel": (self.num_in_axes, False)}
 
     def _finished(self, y: jax.Array, x: jax.Array) -> jax.Array:

@@ -177,7 +177,7 @@ def _features(
 def _fill_mask(
     head: TextHead, hidden: jax.Array, real: jax.Array | None, embedding: Embedding
 ) -> Outputs:
-    """logits [B, T, V]."""
+    """The logits [B, T, V] of the tokens in place of masks."""
     x = hidden if head.transform is None else head.transform(hidden)
     if head.vocab_rest is None:
         logits = embedding.logits(x)
@@ -199,7 +199,7 @@ def _classify_text(
 def _classify_tokens(
     head: TextHead, hidden: jax.Array, real: jax.Array | None, embedding: Embedding
 ) -> Outputs:
-    """logits [B, T, num_labels]."""
+    """The logits [B, T, num_labels] of each token's classes."""
     return {"logits": head.scores(hidden)}
 
 

@@ -39,7 +39,7 @@ class CacheSplit:
 
     @property
     def size(self) -> int:
-        """n."""
+        """The number n of cores that share the positions of a cache."""
         return int(self.mesh.shape[AXIS])
 
     def key_slots(self, blocks: int, block_size: int) -> jax.Array:

@@ -38,7 +38,7 @@ class RowSplit:
 
     @property
     def size(self) -> int:
-        """G."""
+        """The number G of groups that share the rows of a batch."""
         return int(self.mesh.shape[AXIS])
 
     def key_slots(self, blocks: int, block_size: int) -> jax.Array:

@@ -51,7 +51,7 @@ class Fields:
         return self._read(name, default, (int,), "an integer")
 
     def positive(self, name: str, default: Any = _REQUIRED) -> int:
-        """An integer above zero."""
+        """The integer above zero in a field."""
         value = self.integer(name, default)
         if value is not None and value < 1:
             raise self._fault(name, value, "a positive integer")
@@ -83,11 +83,11 @@ class Fields:
         return self._read(name, default, (list,), "a list")
 
     def texts(self, name: str, default: Any = _REQUIRED) -> tuple[str, ...]:
-        """A list of texts."""
+        """The texts of a list in a field."""
         return self._tuple(name, default, str, "a list of texts")
 
     def integers(self, name: str, default: Any = _REQUIRED) -> tuple[int, ...]:
-        """A list of integers."""
+        """The integers of a list in a field."""
         return self._tuple(name, default, int, "a list of integers")
 
     def flags(self, name: str, default: Any = _REQUIRED) -> tuple[bool, ...]:

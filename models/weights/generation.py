@@ -31,7 +31,7 @@ NEUTRAL_DRAWS: Mapping[str, Any] = {
     "top_h": 1,
     "typical_p": 1,
 }
-"""The same for fields that count only where tokens are drawn."""
+"""Neutral values of the fields that count only where tokens are drawn."""
 
 
 _IDS = Range(-(2**31), 2**31 - 1)  # of tokens, which are int32

@@ -10,7 +10,7 @@ from models.weights.transforms import CONV_2D, FLAT, KERNEL, OUTPUT_KERNEL, SAME
 def dense_rows(
     key: str, parameter: str, kernel: Transform = KERNEL, bias: Transform = SAME
 ) -> Iterator[Row]:
-    """A linear layer."""
+    """The rows of a linear layer."""
     yield row(f"{key}.weight", f"{parameter}.kernel", kernel)
     yield row(f"{key}.bias", f"{parameter}.bias", bias)
 
@@ -24,7 +24,7 @@ def fused_rows(
 
 
 def norm_rows(key: str, parameter: str) -> Iterator[Row]:
-    """A LayerNorm."""
+    """The rows of a LayerNorm."""
     yield row(f"{key}.weight", f"{parameter}.scale")
     yield row(f"{key}.bias", f"{parameter}.bias")
 
@@ -43,7 +43,7 @@ def conv_norm_rows(key: str, parameter: str, norm: str = "normalization") -> Ite
 
 
 def inverted_rows(key: str, parameter: str) -> Iterator[Row]:
-    """An inverted residual."""
+    """The rows of an inverted residual."""
     for theirs, ours in (("expand_1x1", "expand"), ("conv_3x3", "depthwise")):
         yield from conv_norm_rows(f"{key}.{theirs}", f"{parameter}.{ours}")
     yield from conv_norm_rows(f"{key}.reduce_1x1", f"{parameter}.reduce")
@@ -94,7 +94,7 @@ def attention_rows(
 
 
 def block_rows(layer: str, block: str, names: BlockNames) -> Iterator[Row]:
-    """A block of models/layers/blocks.py."""
+    """The rows of a block of models/layers/blocks.py."""
     yield from attention_rows(layer, f"{block}.attention", names.heads, names.output)
     yield from dense_rows(f"{layer}.{names.up}", f"{block}.mlp.up")
     yield from dense_rows(f"{layer}.{names.down}", f"{block}.mlp.down")

@@ -71,7 +71,7 @@ class NanReport(Displayed):
     """The first op that made NaN, if this one made Inf."""
 
     def to_json(self) -> str:
-        """Everything as JSON text."""
+        """The whole report as JSON text."""
         return json.dumps(asdict(self))
 
     def parts(self) -> Iterator[str | Table]:

@@ -60,7 +60,7 @@ class Check:
 
 
 def versions() -> Iterator[Check]:
-    """Python, jax and jaxlib."""
+    """Checks the versions of Python, jax and jaxlib."""
     yield Check(
         None, f"neuronjax {__version__}, Python {platform.python_version()}, {sys.platform}"
     )

@@ -107,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _nothing(pattern: str, names: list[str]) -> str:
-    """Why nothing is printed."""
+    """The reason why no program is printed."""
     if not names:
         return scripts.NO_PROGRAM
     distinct = ", ".join(dict.fromkeys(names))

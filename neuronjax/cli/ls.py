@@ -97,7 +97,7 @@ _HEADINGS = (
 
 
 def text(machine: Machine) -> str:
-    """The table."""
+    """The table of the machine's chips."""
     rows = [tuple(column[line] for column in _HEADINGS) for line in range(2)]
     body = [_row(record) for record in records(machine)]
     widths = [max(map(len, column)) for column in zip(*rows, *body, strict=True)]

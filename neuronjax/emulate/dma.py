@@ -80,7 +80,7 @@ class _Rows:
         return self._window.view(values)[0][index].reshape(len(index), self.size)
 
     def numbers(self, values: Values, index: Array) -> Array:
-        """Rows as float32."""
+        """The rows of an index as float32."""
         return self._decode(self.read(values, index))
 
     def write(self, values: Values, index: Array, rows: Array) -> None:

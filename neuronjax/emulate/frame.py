@@ -64,7 +64,7 @@ class Frame:
         return lambda values: base + sum(step * values[place] for place, step in terms)
 
     def offset(self, offset: Affine | RegisterOffset) -> Number:
-        """An offset in elements."""
+        """The number of an offset in elements."""
         if isinstance(offset, Affine):
             return self.number(offset)
         base, stride = self.number(offset.base), offset.stride

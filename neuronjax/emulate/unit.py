@@ -177,7 +177,7 @@ class Unit:
         return write
 
     def mover(self, access: Access) -> Write:
-        """Writes all elements, unconverted."""
+        """A function that writes all elements of an access, unconverted."""
         window, watcher = self.window(access), self.watcher
         view, shape = window.view, window.shape
 

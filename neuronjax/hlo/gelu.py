@@ -31,7 +31,7 @@ class Product(Generic[Factor]):
     factors: Counter[Factor]
 
     def times(self, other: Product[Factor]) -> Product[Factor]:
-        """The product of two."""
+        """The product of this one and another."""
         return Product(self.number * other.number, self.factors + other.factors)
 
     def without(self, *values: Factor) -> Counter[Factor] | None:

@@ -82,7 +82,7 @@ class Op:
 
     @property
     def result(self) -> Value:
-        """The only result."""
+        """The only result of the op."""
         (result,) = self.results
         return result
 

@@ -226,7 +226,7 @@ def mesh_of(module: ir.Module) -> tuple[tuple[str, int], ...]:
 
 
 _MESH_AXIS = re.compile(r'"([^"]+)"=(\d+)')
-"""In #sdy.mesh<["data"=2, "model"=4]>."""
+"""An axis and its size in #sdy.mesh<["data"=2, "model"=4]>."""
 
 
 _RESULT_NAME = "jax.result_info"

@@ -17,7 +17,7 @@ from jax._src.interpreters import ad, batching, mlir
 from neuronjax.errors import KernelError
 
 KERNEL_CALL = core.Primitive("nki_kernel")
-"""Its parameters are ``function``, and ``results``, their abstract values."""
+"""The call of a kernel; parameters are ``function``, and ``results``, their abstract values."""
 
 
 def call(

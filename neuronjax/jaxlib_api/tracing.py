@@ -60,7 +60,7 @@ class LoweredFacts:
     """Facts of a ``jax.stages.Lowered``."""
 
     module: Any
-    """Its StableHLO module."""
+    """The lowered StableHLO module."""
     devices: int
     kept_arguments: frozenset[int]
     """Which of all flat arguments, constants first, the program takes."""

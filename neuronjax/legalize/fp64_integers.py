@@ -63,7 +63,7 @@ class Fp64Integers:
         return self._any and (self._computes(op) or any(map(self._serves, op.results)))
 
     def has_value(self, value: ir.Value) -> bool:
-        """Whether a value is such an integer and not a literal."""
+        """Whether a value is a 64-bit integer that belongs to FP64, and not a literal."""
         return is_wide(value) and self._root(value) in self._roots
 
     def _computes(self, op: ir.Operation) -> bool:

@@ -26,7 +26,7 @@ CODE, RINGS, COLLECTIVES, PAGES = KINDS = (
 """Categories, microcode aside. `scratchpad pages`: what pages have beyond the scratch in them."""
 
 DESCRIPTOR_BYTES = 32
-"""For each run of bytes, a descriptor of 16 bytes that reads it and one that writes it."""
+"""Two descriptors of 16 bytes for each run of bytes: one reads it, one writes it."""
 IO_RUN_BYTES = 384
 """The run of an input or output that a pair of descriptors moves: between rows of 256 bytes and the
 512 from which transfers are efficient. Both reports follow from it within a tenth."""

@@ -25,7 +25,7 @@ MOST_IN_A_ROW = 6
 MOST_PLANES_IN_A_ROW = 4
 
 HUES = (212, 158, 38, 335, 262, 6, 190, 90, 300, 20, 130, 240)
-"""Of the cores, by the first mesh coordinate."""
+"""Hues of the cores, by the first mesh coordinate."""
 
 _CORE_COLOUR, _IDLE = "hsl({hue} 55% 52%)", "var(--faint, #8b94a1)"
 _LINK, _BUSY = "var(--faint, #8b94a1)", "var(--collective, #d9493f)"

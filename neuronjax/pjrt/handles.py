@@ -167,7 +167,7 @@ class Numbers:
         self._kept: dict[tuple[int, ...], Any] = {}
 
     def __call__(self, numbers: tuple[int, ...]) -> int:
-        """Address of the numbers."""
+        """The address of the numbers, which are kept there."""
         kept = self._kept.get(numbers)
         if kept is None:
             array = array_type(ctypes.c_int64, max(1, len(numbers)))(*numbers)

@@ -27,7 +27,7 @@ else:
 FALLBACK = "cpu"
 
 COMMON_PRIMITIVES = frozenset({lowering_rules.DOT_GENERAL})
-"""Their rule for ``cpu`` refuses what the chip takes; they keep the rule for all platforms."""
+"""Primitives with the rule for all platforms: that for ``cpu`` refuses what the chip takes."""
 
 CHIP_RULES = {lowering_rules.SCALED_MATMUL: lowering_rules.rule_of(mx.scaled_matmul_of_rows)}
 """Primitives that ``cpu`` lacks: they become plain StableHLO."""

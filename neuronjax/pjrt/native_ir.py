@@ -213,7 +213,7 @@ def _answer(call: str, answer: str, words: dict[str, str]) -> str:
 
 
 def _if_object(words: dict[str, str], callback: str) -> str:
-    """Nothing for NULL."""
+    """The code that answers NULL with nothing, and goes to Python with an object."""
     return (
         _OBJECT_LINE + "  %none = icmp eq ptr %object, null\n"
         "  br i1 %none, label %nothing, label %python\n"

@@ -32,7 +32,7 @@ class Argument:
     """An argument of a program: a leaf of the trees that the function takes."""
 
     path: str
-    """As one would write it, such as ``state.optimizer[0].mu['head.table']``."""
+    """The path as one would write it, such as ``state.optimizer[0].mu['head.table']``."""
     kind: str
     donated: bool
 

@@ -26,7 +26,7 @@ class Purchase:
     """Part of the price on demand that is saved, from 0 to 1. A machine that is not sold on demand
     is not sold in this way either."""
     interruptions_per_day: float = 0.0
-    """Of each instance, on average."""
+    """Interruptions of each instance, on average."""
     restart_hours: float = 0.0
     """The time from an interruption until the work goes on."""
     checkpoint_hours: float = 0.0
@@ -78,9 +78,9 @@ class Offer:
     cores: int | None
     """Logical cores that the work uses, where they are known."""
     all_cores: int | None
-    """Those of the instances, all of which are paid."""
+    """Logical cores of the instances, all of which are paid."""
     usd_per_hour: float
-    """Of all instances, on demand if they are sold so."""
+    """The price of all instances, on demand if they are sold so."""
     bills: tuple[Bill, ...]
 
     @property

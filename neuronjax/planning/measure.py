@@ -85,7 +85,7 @@ class Setting:
     while_trips: int = 1
     """Trips of loops whose number depends on data."""
     flags: str | None = None
-    """Of the compiler, as in NEURON_CC_FLAGS; None: those of the environment."""
+    """Flags of the compiler, as in NEURON_CC_FLAGS; None: those of the environment."""
     mesh: Mapping[str, int] | None = None
     """Sizes of the axes that ranks are counted along, for traffic; None: one axis."""
     tuning: Tuning = DEFAULT
@@ -97,7 +97,7 @@ class Setting:
     known: Known = field(default_factory=Known, repr=False, compare=False)
     """What the programs measured have in common: models of several depths share layers."""
     simulations: Simulations = field(default_factory=Simulations, repr=False, compare=False)
-    """Their kernels that have been simulated."""
+    """Kernels of the programs that have been simulated."""
 
 
 @dataclass(frozen=True)

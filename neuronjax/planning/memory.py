@@ -11,8 +11,8 @@ from neuronjax.planning.argument_kinds import ARGUMENT_KINDS
 
 _TENSORS = (*ARGUMENT_KINDS, "results", "constants")
 KINDS = (*_TENSORS, "scratch", "reserved", *device_memory.KINDS)
-"""In the order of tables. `scratch`: values between kernels, so activations; `reserved`: the
-runtime's microcode; the others: what the runtime takes by rules and reports."""
+"""Kinds of memory in the order of tables. `scratch`: values between kernels, so activations;
+`reserved`: the runtime's microcode; the others: what the runtime takes by rules and reports."""
 
 
 def memory_of(

@@ -91,7 +91,7 @@ def _name(make: Callable[..., Any]) -> str:
 
 
 def load_published(spec: str) -> tuple[PublishedModel, ...]:
-    """The measurements `module:attribute`.
+    """The published measurements in a table that is named `module:attribute`.
 
     ScriptError: there is no such table. ConfigurationError: it has other entries.
     """

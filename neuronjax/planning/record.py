@@ -32,7 +32,7 @@ class Remark:
     """A remark that the Neuron compiler would make about the program."""
 
     label: str
-    """Its code, such as ``NCC_EVRF001``."""
+    """The remark's code, such as ``NCC_EVRF001``."""
     severity: str
     """``note``, ``warning`` or ``error``."""
     problem: str
@@ -82,7 +82,7 @@ class Estimate(Displayed):
     """Part of it that the host takes to call the program, beside the device; 0 where measurements
     do not tell it from the launch."""
     busy_ns: Mapping[str, float]
-    """By engine, ``dma`` and ``collective``: one physical core's time."""
+    """One physical core's time by engine, ``dma`` and ``collective``."""
     model_flops: float
     hardware_flops: float
     hbm_traffic_bytes: float
@@ -113,7 +113,7 @@ class Estimate(Displayed):
     idle_axes: tuple[str, ...] = ()
     """Axes of the mesh that split no argument or result, and along which nothing is sent."""
     remarks: tuple[Remark, ...] = ()
-    """Of the compiler, where they were asked for."""
+    """Remarks of the compiler, where they were asked for."""
 
     @property
     def device_ns(self) -> float:
@@ -232,12 +232,12 @@ class Estimate(Displayed):
 
     @property
     def tokens_per_second_range(self) -> tuple[float, float] | None:
-        """What follows from `range_ns`."""
+        """The tokens per second that follow from `range_ns`."""
         return self.per_second(self.tokens)
 
     @property
     def samples_per_second_range(self) -> tuple[float, float] | None:
-        """What follows from `range_ns`."""
+        """The samples per second that follow from `range_ns`."""
         return self.per_second(self.samples)
 
     @property

@@ -78,7 +78,7 @@ OF_TRUTH_VALUES: Mapping[str, Reduction] = {
     "stablehlo.and": MINIMUM,
     "stablehlo.minimum": MINIMUM,
 }
-"""The same for truth values."""
+"""The operation of a collective's region -> reduction of truth values."""
 
 
 def begin(reduction: Reduction, like: np.ndarray) -> np.ndarray:

@@ -60,7 +60,7 @@ class Description:
 
 @dataclass(frozen=True)
 class Roster:
-    """All processes."""
+    """The processes of a job, and the links to them."""
 
     index: int
     descriptions: Sequence[Description]

@@ -19,7 +19,7 @@ class Interface:
     arrays: tuple[Array, ...] = ()
     """Arguments, then results."""
     splits: tuple[Split, ...] = ()
-    """Those that differ."""
+    """The different splits of the arrays."""
 
     @property
     def names(self) -> dict[str, str]:

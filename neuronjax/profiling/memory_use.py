@@ -21,7 +21,7 @@ from neuronjax.timing.timeline import Timeline
 MEMORIES = ("hbm", "sbuf", "psum")
 
 MOST_TENSORS = 1_500
-"""Of each memory, the largest."""
+"""The largest tensors of each memory that are told."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from neuronjax.timing.links import LinkTraffic
 from neuronjax.timing.network import Op
 
 MOST_CORES = 512
-"""Of the machines that are drawn, together."""
+"""Cores of all machines that are drawn, together."""
 
 _SIZES: Mapping[Op, Callable[[Collective], int]] = {
     Op.ALL_REDUCE: lambda collective: collective.input_size,

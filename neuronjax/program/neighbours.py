@@ -48,8 +48,8 @@ def moment(after: After) -> Moment:
 
 
 Conflicts = dict[tuple[int, bool], dict[str, Moment]]
-"""By number of a buffer, and whether it is written: until when in streams of kernels before others
-touch it."""
+"""The moments in streams of kernels before until which others touch a buffer, by its number and
+whether it is written."""
 _NUMBERS = {memory: number for number, memory in enumerate(Memory)}
 _APART = 1 << 48
 """Bytes between buffers that have no addresses."""

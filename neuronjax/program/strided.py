@@ -30,7 +30,7 @@ class Strided(NamedTuple):
 
     @property
     def last(self) -> int:
-        """The greatest number."""
+        """The greatest of the numbers."""
         last = self.first
         for stride, size in self.terms:
             last += stride * (size - 1)

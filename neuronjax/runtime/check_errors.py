@@ -22,7 +22,7 @@ class Before:
     """What is known about the arguments of a checked run."""
 
     error: BaseException | None
-    """That of an earlier run, which an argument carries."""
+    """The error of an earlier run, which an argument carries."""
     nan: bool
     """Whether an argument has NaN, if that matters."""
 

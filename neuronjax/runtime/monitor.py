@@ -168,7 +168,7 @@ class Monitor:
     # Telling
 
     def snapshot(self) -> Snapshot:
-        """The sums until now."""
+        """The sums of all runs until now."""
         cores = dict.fromkeys(self._core_ids, CoreCounters())
         for program in list(self._programs.values()):
             if program.times is not None:

@@ -48,7 +48,7 @@ class Clocks:
         return self.ends[-1 - overlaps] if len(self.ends) > overlaps else 0
 
     def rest(self) -> None:
-        """All kernels before are over."""
+        """Lets all kernels before be over."""
         self.ends.extend([self.end] * (self.window + 1))
         self.streams.extend([{}] * (self.window + 1))
 
@@ -103,7 +103,7 @@ class Clocks:
         )
 
     def jump(self, time: int) -> None:
-        """Everything is `time` later."""
+        """Makes all that the clocks know `time` later."""
         self.end += time
         self.cores = {core: state.later(time) for core, state in self.cores.items()}
         self.ends = deque((end + time for end in self.ends), self.window + 1)

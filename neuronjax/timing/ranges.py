@@ -138,7 +138,7 @@ def read_measured(results: Mapping[str, object]) -> tuple[Measured, ...]:
 
 @functools.cache
 def measured() -> tuple[Measured, ...]:
-    """The committed results."""
+    """The measurements of the committed results."""
     return read_measured(json.loads(RESULTS.read_text(encoding="utf-8")))
 
 

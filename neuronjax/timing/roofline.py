@@ -46,7 +46,7 @@ class Roofline:
 
     @property
     def bound_ns(self) -> float:
-        """The greatest of them."""
+        """The greatest of the bounds, in ns."""
         return max(self.bounds_ns.values(), default=0.0)
 
     @property

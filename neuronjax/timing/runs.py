@@ -36,7 +36,7 @@ class KernelRuns:
 
     @property
     def known(self) -> Known:
-        """The sums until now."""
+        """The sums over runs until now."""
         return Known(self.count, self.added, len(self.in_time))
 
 

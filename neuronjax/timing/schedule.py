@@ -60,7 +60,7 @@ _ALONE = Program(name="kernel", target=Target("trainium1"), body=())
 
 
 class _Scheduler:
-    """Goes through a program."""
+    """A walk through a program that schedules its kernels."""
 
     def __init__(
         self,

@@ -71,7 +71,7 @@ class _Snapshot(NamedTuple):
 
 
 class _Saved(NamedTuple):
-    """What a jump changes."""
+    """The state that a jump changes."""
 
     times: list[int]
     gaps: list[tuple[int, int]]
@@ -275,7 +275,7 @@ def _step(now: _Snapshot, before: _Snapshot) -> tuple[object, ...] | None:
 
 
 def _period(history: Sequence[_Snapshot]) -> int | None:
-    """Trips after which the same is added as before; None: not yet."""
+    """The trips after which all that is added repeats; None: it does not yet."""
     for period in PERIODS:
         if len(history) <= 2 * period:
             return None

@@ -42,7 +42,7 @@ class Runs(NamedTuple):
 
     @property
     def number(self) -> int:
-        """How many they are."""
+        """The number of the runs."""
         return math.prod(count for count, _ in self.rounds)
 
     def at(self, position: int) -> tuple[float, float]:
@@ -150,7 +150,7 @@ class Timeline:
 
     @property
     def instruction_count(self) -> int:
-        """Runs of instructions."""
+        """The number of runs of instructions."""
         return sum(self.instructions.values())
 
     def share(self, resource: str) -> float:

@@ -93,7 +93,7 @@ class Built(NamedTuple):
 
 
 Build = Callable[[int, int | None, str, int | None], Built]
-"""From rows, tokens of a text, the type of weights and a number of layers."""
+"""Builds a model, given rows, tokens of a text, the type of weights and a number of layers."""
 
 
 def _build_of_diffusers(

@@ -19,7 +19,7 @@ class Site:
     holder: Any
     """The dict or list that has it: of parameters, of buffers, of attributes, or one of these."""
     name: Any
-    """Its key or index there."""
+    """The tensor's key or index there."""
     path: str
     """The path of the first place of this tensor, as a tied one has several."""
     tensor: torch.Tensor

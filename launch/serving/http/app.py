@@ -224,7 +224,7 @@ class Posts:
 
 
 def make_app(site: Site, config: ServerConfig) -> ASGIApp:
-    """The application."""
+    """The ASGI application of a site, with all its paths."""
     site = with_batches(with_invocations(site))
     pages = Pages(site, config)
     get, post = ["GET"], ["POST"]

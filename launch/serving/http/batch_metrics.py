@@ -68,6 +68,6 @@ class BatchMetrics:
         self._seconds.observe(time.perf_counter() - began)
 
     def text(self, load: Load) -> bytes:
-        """The page."""
+        """The page of `/metrics`."""
         self._batcher.load = load
         return generate_latest(self._registry)

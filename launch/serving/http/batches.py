@@ -43,7 +43,7 @@ class Batch:
         self.described |= {"status": status, f"{status}_at": int(time.time())}
 
     def json(self) -> dict[str, Any]:
-        """OpenAI's object."""
+        """The batch as OpenAI's JSON object."""
         return {**self.described, "request_counts": self.counts}
 
 

@@ -101,7 +101,7 @@ class Body:
         return value
 
     def number(self, name: str, default: float) -> float:
-        """A finite number."""
+        """The finite number in a field, or the default."""
         value = self._get(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.fail(name, "a number")
@@ -110,7 +110,7 @@ class Body:
         return float(value)
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """True or false."""
+        """The truth value in a field, or the default."""
         value = self._get(name, default)
         if not isinstance(value, bool):
             raise self.fail(name, "true or false")

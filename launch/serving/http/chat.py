@@ -77,7 +77,7 @@ class Chat:
         )
 
     async def whole(self) -> dict[str, Any]:
-        """The answer at once."""
+        """The chat completion as one JSON object."""
         usage = self.usage()
         replies = await self.served.whole_replies(self.requests, self.wanted.writing, usage)
         return {
@@ -235,7 +235,7 @@ def _render(
 
 
 def _variables(served: Served, body: Body) -> dict[str, Any]:
-    """Fields for templates that have such a variable."""
+    """The body's fields for the template. Raises RequestError for those that it does not read."""
     given = {name: body.value(name) for name in VARIABLES if body.value(name)}
     for name in given:
         if name not in served.template.names:

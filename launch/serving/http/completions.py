@@ -74,7 +74,7 @@ class Completion:
         return cls(served, choice, request_id, wanted, requests, texts)
 
     async def whole(self) -> dict[str, Any]:
-        """The answer at once."""
+        """The completion as one JSON object."""
         usage = self.usage()
         replies = await self.served.whole_replies(self.requests, self.wanted.writing, usage)
         choices = [

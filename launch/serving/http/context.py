@@ -51,7 +51,7 @@ class Reply:
 
 @dataclass
 class Usage:
-    """Tokens of one body."""
+    """The numbers of tokens that one body takes."""
 
     prompt: int = 0
     answer: int = 0

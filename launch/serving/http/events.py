@@ -40,7 +40,7 @@ class Teller(Protocol):
 
 
 class EventSource:
-    """See `Stream`."""
+    """The `Stream` of an answer as server-sent events."""
 
     def __init__(
         self,

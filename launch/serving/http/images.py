@@ -98,7 +98,7 @@ class Images(WholeAnswer):
 
 @dataclass(frozen=True)
 class ImageModel:
-    """See `Recipe`."""
+    """The `Recipe` of a model of images."""
 
     name: str
     sizes: Sequence[Size]  # the first is the default

@@ -32,7 +32,7 @@ class Message:
         return cls(Chat.read(served, as_chat(body)))
 
     async def whole(self) -> dict[str, Any]:
-        """The answer at once."""
+        """The message as one JSON object."""
         chat, usage = self.chat, self.chat.usage()
         (reply,) = await chat.served.whole_replies(chat.requests, chat.wanted.writing, usage)
         thought, text, calls = chat.told(reply)

@@ -167,7 +167,7 @@ class Metrics:
         return Timer(self)
 
     def text(self, load: Load) -> bytes:
-        """The page."""
+        """The page of `/metrics`."""
         self._engine.load = load
         return generate_latest(self.registry)
 
@@ -206,7 +206,7 @@ class Timer:
         self.tokens += count
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Counts the answer, when nothing more comes of it."""
         self.metrics.finished[self.finished or "cancelled"].inc()
         self.metrics.answer_tokens.observe(self.tokens)
         if self.last is None or self.first is None:

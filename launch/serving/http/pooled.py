@@ -93,7 +93,7 @@ def check_count(count: int, parameter: str) -> None:
 
 
 def usage_of(texts: Sequence[Text]) -> dict[str, int]:
-    """OpenAI's object."""
+    """OpenAI's object of the tokens that texts have."""
     tokens = count_tokens(texts)
     return {"prompt_tokens": tokens, "total_tokens": tokens}
 

@@ -21,7 +21,7 @@ RANKINGS = ("/rerank", "/v1/rerank", "/v2/rerank")
 
 @dataclass(frozen=True)
 class PoolingModel:
-    """See `Recipe`."""
+    """The `Recipe` of a model of vectors, or of classes."""
 
     name: str
     files: Path  # directory of the tokenizer, if there is one

@@ -42,7 +42,7 @@ class Response:
         return cls(chat, body, chat.requests[0].id, int(time.time()), messages, is_kept)
 
     async def whole(self) -> dict[str, Any]:
-        """The answer at once."""
+        """The response as one JSON object."""
         chat, usage = self.chat, self.chat.usage()
         (reply,) = await chat.served.whole_replies(chat.requests, chat.wanted.writing, usage)
         thought, text, calls = chat.told(reply)
@@ -141,7 +141,7 @@ class Response:
         }
 
     def part(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> dict[str, Any]:
-        """The content of such an item."""
+        """The content of an item of the output that is text."""
         told = token_entries(logprobs)
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": told}
 

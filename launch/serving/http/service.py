@@ -54,7 +54,7 @@ class Growing(Protocol):
 
     @property
     def are_complete(self) -> bool:
-        """Whether nothing more comes."""
+        """Whether nothing more comes of any answer."""
 
     def listen(self, on_news: Callable[[], None]) -> None:
         """Calls `on_news`, which must not raise, whenever there is something to take."""

@@ -45,7 +45,7 @@ class Stream(Protocol):
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing more comes."""
+        """Whether nothing more comes of the answer."""
 
     def listen(self, on_news: Callable[[], None]) -> None:
         """Calls `on_news`, which must not raise, whenever there is something to take."""

@@ -62,7 +62,7 @@ class EventStream:
 
 
 class _Sender:
-    """Sends what comes."""
+    """The sender of the events that a stream gives."""
 
     def __init__(self, source: Stream, send: Send, path: str) -> None:
         self._source, self._send, self._path = source, send, path

@@ -37,7 +37,7 @@ class Tokens(WholeAnswer):
         return cls(served, tokens, body.flag("return_token_strs"))
 
     async def whole(self) -> dict[str, Any]:
-        """vLLM's object."""
+        """The tokens as vLLM's JSON object."""
         tokenizer = self.served.service.tokenizer
         texts = [_text(tokenizer, [token]) for token in self.tokens] if self.shows_text else None
         return {
@@ -64,12 +64,12 @@ class Text(WholeAnswer):
         return cls(_text(served.service.tokenizer, tokens))
 
     async def whole(self) -> dict[str, Any]:
-        """vLLM's object."""
+        """The text as vLLM's JSON object."""
         return {"prompt": self.text}
 
 
 def token_endpoints(served: Served) -> dict[str, Endpoint]:
-    """The endpoints by path."""
+    """The endpoints of `/tokenize` and `/detokenize`, by path."""
     return {
         "/tokenize": Endpoint(partial(Tokens.read, served)),
         "/detokenize": Endpoint(partial(Text.read, served)),

@@ -55,7 +55,7 @@ class Transcript(NamedTuple):
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """The whole text of the transcript."""
         return " ".join(segment.text for segment in self.segments if segment.text)
 
 
@@ -113,7 +113,7 @@ class Transcription:
         return EventSource(answers, _Events(self, answers))
 
     def transcript(self, texts: Sequence[WindowText]) -> Transcript:
-        """All of it."""
+        """The whole transcript, of the texts of its windows."""
         listener, duration = self.speech.listener, self.duration
         step = listener.settings.seconds
         segments = [

@@ -29,7 +29,7 @@ class PaintingWork:
         self._painter = painter
 
     def group(self, waiting: Sequence[Picture]) -> Sequence[int]:
-        """The first."""
+        """The place of the picture to paint next: the first that waits."""
         return [0]
 
     def compute(self, items: Sequence[Picture]) -> Sequence[np.ndarray]:

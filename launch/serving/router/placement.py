@@ -11,7 +11,7 @@ _BLOCK = 256
 _MOST_BLOCKS = 1 << 16
 """Blocks that are remembered of each server, 16 MiB of text: those last asked for."""
 _CHARACTERS_PER_TOKEN = 4
-"""As English has, by OpenAI's rule of thumb; servers alone know their tokenizers."""
+"""A token's length in English, by OpenAI's rule of thumb; servers alone know their tokenizers."""
 _PROMPTS = ("system", "instructions", "documents", "messages", "prompt", "input", "query", "text_1")
 _LENGTHS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 _USUAL_LENGTH = 16
@@ -43,7 +43,7 @@ def measure_work(body: Mapping[str, Any]) -> Work:
 
 
 NO_WORK = Work((), 0, 0)
-"""That of a request without a prompt."""
+"""The work of a request without a prompt."""
 
 
 def _hashes(text: str) -> Iterator[int]:

@@ -159,7 +159,7 @@ class Replica:
             self._channel = None
 
     async def close(self) -> None:
-        """Closes its connections."""
+        """Closes the connections to the server."""
         if self._session is not None:
             await self._session.close()
             self._session = None

@@ -38,7 +38,7 @@ class Waiting:
         self._members.add(sequence.number)
 
     def first(self) -> Sequence | None:
-        """The next one."""
+        """The sequence whose turn is next; None if none waits."""
         while self._heap and self._heap[0][1].number not in self._members:
             heapq.heappop(self._heap)
         return self._heap[0][1] if self._heap else None

@@ -52,18 +52,18 @@ class DraftModel:
                 yield self._get((bucket, True))
 
     def worth_guessing(self, sequence: Sequence) -> bool:
-        """Always."""
+        """True: a draft model has a guess for every text."""
         return True
 
     def observe(self, step: Step, inputs: np.ndarray, last: jax.Array, outputs: jax.Array) -> None:
-        """Reads the same tokens."""
+        """Reads the tokens of a step with the draft model, too."""
         if step.is_decode and not any(sequence.speculates for sequence in step.sequences):
             return
         program = self._counted((step.bucket, False))
         self._pages = program(self._parameters, self._pages, last, inputs)
 
     def propose(self, step: Step, inputs: np.ndarray, settings: Settings) -> jax.Array:
-        """Guesses on the device."""
+        """The guesses of the draft model, on the device."""
         program = self._counted((step.bucket._replace(tokens=1), True))
         guesses, self._pages = program(self._parameters, self._pages, inputs, settings)
         return guesses

@@ -77,7 +77,7 @@ class EagleProposer:
         return iter(())
 
     def worth_guessing(self, sequence: Sequence) -> bool:
-        """Always."""
+        """True: the head has a guess for every text."""
         return True
 
     def observe(self, step: Step, inputs: np.ndarray, last: jax.Array, outputs: jax.Array) -> None:
@@ -89,7 +89,7 @@ class EagleProposer:
         )
 
     def propose(self, step: Step, inputs: np.ndarray, settings: Settings) -> jax.Array:
-        """Guesses on the device."""
+        """The guesses of the head, on the device."""
         guesses, self._state = self._guess.run(
             self.meter, self._parameters, self._state, inputs, settings
         )

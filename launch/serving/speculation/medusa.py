@@ -90,11 +90,11 @@ class Medusa:
         return iter(())
 
     def worth_guessing(self, sequence: Sequence) -> bool:
-        """Always."""
+        """True: the heads have a guess for every text."""
         return True
 
     def observe(self, step: Step, inputs: np.ndarray, last: jax.Array, outputs: jax.Array) -> None:
-        """Keeps the outputs."""
+        """Keeps the outputs of a step, which the heads guess from."""
         self._outputs = self._remember.run(self.meter, self._outputs, inputs[:, 2], outputs)
 
     def propose(self, step: Step, inputs: np.ndarray, settings: Settings) -> jax.Array:

@@ -22,7 +22,7 @@ class Proposer(Protocol):
 
     @property
     def guesses(self) -> int:
-        """K."""
+        """The number K of tokens that are guessed for a text at a time."""
 
     @property
     def reads_all_outputs(self) -> bool:

@@ -17,7 +17,7 @@ class Shaped:
         self._programs: dict[tuple[Any, ...], Any] = {}
 
     def run(self, meter: Meter, *arguments: Any) -> Any:
-        """The function's results."""
+        """The results of the function, compiled once for each shape of its arguments."""
         key = tuple(leaf.shape for leaf in jax.tree.leaves(arguments[1:]))
         program = self._programs.get(key)
         if program is None:

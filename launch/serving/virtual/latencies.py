@@ -23,7 +23,7 @@ class Latencies:
 
     @property
     def count(self) -> int:
-        """How many were added."""
+        """The number of latencies that were added."""
         return int(self._counts().sum())
 
     def _counts(self) -> np.ndarray:

@@ -105,7 +105,7 @@ class Shapes:
 
     @property
     def guessed(self) -> jax.ShapeDtypeStruct:
-        """The guesses."""
+        """The guessed tokens of each row."""
         return self.array((self.rows, self.guesses), "int32")
 
     @property

@@ -114,7 +114,7 @@ def _following(shapes: Shapes) -> Traced:
 
 
 def _guessing(shapes: Shapes) -> Traced:
-    """A draft model guesses."""
+    """The program by which a draft model guesses."""
     graph, parameters = shapes.model
     settings = settings_shapes(shapes.rows, shapes.replicated)
     guess = partial(draft_model.guess, graph, shapes.guesses)

@@ -200,7 +200,7 @@ _SMALL = "Compute on larger arrays: batch what is alike (jax.vmap), or stack sma
 
 
 def launch(program: ProgramProfile, machine: MachineFacts) -> Cause | None:
-    """Short programs."""
+    """The cause of a short program: starting it takes much of its time."""
     if program.launch_ns <= _LAUNCH_SHARE * program.total_ns:
         return None
     return Cause(

@@ -137,7 +137,7 @@ ALL_GATHER_8_US: Mapping[str, float] = {"1 KiB": 10.0, "512 KiB": 14.83}
 
 
 def _collectives(name: str, ranks: int, times: Mapping[str, float]) -> Iterator[Point]:
-    """Points of one table."""
+    """The points of one table of collectives."""
     for size, time in times.items():
         yield Point(
             f"{name} {size}", Kind.COLLECTIVE, f"{ranks} ranks, {size}", 1e3 * time, _NCCOM,

@@ -26,7 +26,7 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """Predicted over published."""
+        """What is predicted over what is published."""
         return self.predicted / self.point.published
 
     @property
