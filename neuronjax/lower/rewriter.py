@@ -144,6 +144,18 @@ class Writer:
         shape = [size if dim == axis else n for dim, n in enumerate(values[0].shape)]
         return self.add("concatenate", *values, shape=shape, dimension=axis)
 
+    def windows(self, table: Value, starts: Value, length: int) -> Value:
+        """So many elements of each row [rows, …, length] from places in it [rows, …, 1] on."""
+        last = len(starts.shape) - 1
+        numbers = {
+            "offset_dims": (last,), "collapsed_slice_dims": (), "operand_batching_dims": (0,),
+            "start_indices_batching_dims": (0,), "start_index_map": (1,), "index_vector_dim": last,
+        }  # fmt: skip
+        return self.add(
+            "gather", table, starts, shape=(*starts.shape[:-1], length), dtype=table.dtype,
+            dimension_numbers=numbers, slice_sizes=(1, length), indices_are_sorted=False,
+        )  # fmt: skip
+
     def sum(self, value: Value, dimensions: Sequence[int]) -> Value:
         """Added up over dimensions."""
         zero = self.constant(0, Value(TensorSpec((), value.dtype)))
@@ -159,6 +171,13 @@ class Writer:
             "reduce", value, init, shape=shape, dimensions=tuple(dimensions),
             regions=(Graph(parameters, inner.operations, (total,)),),
         )  # fmt: skip
+
+    def made(self, op: Op, value: Value) -> list[Op]:
+        """All operations; the one that makes a value makes the result of another one instead."""
+        last = value.producer
+        assert last is not None
+        last.results, op.result.producer = (op.result,), last
+        return self.operations
 
 
 def is_finite(writer: Writer, value: Value) -> Value:
@@ -188,9 +207,8 @@ def _rewritten(op: Op, rules: Mapping[str, Rewrite], context: Context) -> list[O
     if values is None:
         return [op]
     if len(values) == 1 and writer.operations and _is_last(writer, values[0], op.result):
-        last = writer.operations[-1]
-        last.results, op.result.producer = (op.result,), last
-        return [op for made in writer.operations for op in _rewritten(made, rules, context)]
+        operations = writer.made(op, values[0])
+        return [op for made in operations for op in _rewritten(made, rules, context)]
     for result, value in zip(op.results, values, strict=True):
         same = writer.add("reshape", value, shape=result.shape)
         producer = same.producer

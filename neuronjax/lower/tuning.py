@@ -78,6 +78,15 @@ class Tuning:
         "products have latencies of their own", "counts of classes, sums of segments")
     worthwhile_elements: int = choice(32 * KIB, "from elements of a tensor",
         "a pass through SBUF takes some microseconds", "transposes, strided copies, pairs")
+    touched_row_bytes: int = choice(22, "bytes that move for each number of an update",
+        "sums are filled, gathered, rounded, and take the places of old rows",
+        "gradients of embeddings in short types")
+    touched_row_kernels: int = choice(8, "kernels that the whole table does not need",
+        "each begins with transfers that wait for the one before",
+        "gradients of embeddings in short types")
+    touched_row_transfers: int = choice(3, "transfers of 128 rows that wait for each other",
+        "numbers of updates are left and taken, and rows replaced",
+        "gradients of embeddings in short types")
     unrolled_operations: int = choice(256, "to operations of all trips of a loop",
         "each is an instruction of its own in every tile", "random numbers")
     # chain/: tiles of what is computed element by element.

@@ -30,7 +30,6 @@ ALLOWED = {
     "memory/allocate.py": {"_FOREVER", "_SHOWN"},
     "product/loading.py": {"_INT16"},
     "product/pair.py": {"_SUMS"},
-    "rewrite/touched_rows.py": {"_KERNELS", "_MOVED", "_TRANSFERS"},
     "schedule/arrange.py": {"_ALIGNMENT"},
     "schedule/clocks.py": {"_NEVER"},
     "sort/sort.py": {"_COPIES", "_INSTRUCTIONS", "_TILES"},

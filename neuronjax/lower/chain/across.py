@@ -14,11 +14,12 @@ from functools import partial
 
 from neuronjax.formats import FLOAT32
 from neuronjax.lower.chain.box_values import Values
-from neuronjax.lower.chain.boxes import Axis, Box, Chunk, boxes, pieces, size_of
+from neuronjax.lower.chain.boxes import Axis, Box, Chunk, boxes, greatest_divisor, pieces, size_of
 from neuronjax.lower.chain.positions import nest, origin, shifted
 from neuronjax.lower.chain.tile_program import Input, Node, Reference, TileProgram
 from neuronjax.lower.chain.tiles import TileEmitter, needed
 from neuronjax.lower.tuning import Tuning
+from neuronjax.lower.values.view import dense_strides
 from neuronjax.lower.write.builder import tile_access
 from neuronjax.machine.specs import PARTITIONS
 from neuronjax.program.affine import Affine
@@ -98,7 +99,7 @@ def _width(program: TileProgram, most: int) -> int:
     size = program.domain[max(program.reduced)]
     total = math.prod(program.domain[dim] for dim in program.reduced)
     most = min(most, max(1, total // PARTITIONS))
-    return max((n for n in range(1, most + 1) if size % n == 0), default=1)
+    return greatest_divisor(size, most)
 
 
 @dataclass
@@ -219,7 +220,8 @@ class Across:
             self.builder.emit(Matmul(dst=dst, stationary=ones, moving=moving))
             part = tile_access(row, [count], [1], offset=first)
             self.builder.emit(TensorCopy(dst=part, src=dst))
-        return tile_access(row, [axis.size for axis in columns], _dense(columns))
+        sizes = [axis.size for axis in columns]
+        return tile_access(row, sizes, dense_strides(sizes))
 
 
 def _group(rows: Sequence[Axis], most: int) -> Axis:
@@ -227,9 +229,4 @@ def _group(rows: Sequence[Axis], most: int) -> Axis:
     last = rows[-1]
     total = size_of(rows)
     most = min(most, total // PARTITIONS) if last.step == 1 else 1
-    size = max((n for n in range(1, most + 1) if last.size % n == 0), default=1)
-    return Axis(last.dim, size, last.step)
-
-
-def _dense(axes: Sequence[Axis]) -> list[int]:
-    return [math.prod(axis.size for axis in axes[n + 1 :]) for n in range(len(axes))]
+    return Axis(last.dim, greatest_divisor(last.size, most), last.step)

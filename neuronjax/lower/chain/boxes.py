@@ -182,6 +182,11 @@ def boxes(
     yield Region(tuple(a for a in rest if a.size > 1), tuple(partitions), tuple(free), base, ())
 
 
+def greatest_divisor(number: int, most: int) -> int:
+    """The greatest divisor of a number up to `most`; 1 if that is less."""
+    return max((n for n in range(1, most + 1) if number % n == 0), default=1)
+
+
 def _good_part(size: int, most: int) -> int:
     """A divisor near `most` if there is one, so that nothing remains."""
     for part in range(most, max(1, most // 2), -1):

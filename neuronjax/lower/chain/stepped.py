@@ -68,7 +68,7 @@ def _rows(source: View, target: View, most: int, least: int, apart: int) -> list
             rows = _rows(main[0], main[1], most, least, apart)
             return rows and [*rows, *_rows(rest[0], rest[1], most, 1, apart)]
         if part < size:
-            source, target = (_split(view, within - 1, part) for view in (source, target))
+            source, target = (view.split(within - 1, size // part) for view in (source, target))
             elements *= part
             break
         elements *= size
@@ -87,16 +87,6 @@ def _between(view: View, axis: int, first: int, last: int) -> View:
     starts = [first if dim == axis else 0 for dim in range(len(view.shape))]
     limits = [last if dim == axis else size for dim, size in enumerate(view.shape)]
     return view.sliced(starts, limits, [1] * len(starts))
-
-
-def _split(view: View, axis: int, part: int) -> View:
-    """The same with a dimension as two."""
-    size, stride = view.shape[axis], view.strides[axis]
-    return replace(
-        view,
-        shape=(*view.shape[:axis], size // part, part, *view.shape[axis + 1 :]),
-        strides=(*view.strides[:axis], stride * part, stride, *view.strides[axis + 1 :]),
-    )
 
 
 def _steps(source: View, target: View, within: int, apart: int) -> Steps | None:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from neuronjax.lower.chain.boxes import Axis, size_of
+from neuronjax.lower.chain.boxes import Axis, greatest_divisor, size_of
 from neuronjax.lower.chain.positions import Position, nest, origin, shifted
 from neuronjax.lower.product.blocking import WIDTH
 from neuronjax.lower.product.panels import Block, Extent, Operand, Panel, blocks, extents, scaled
@@ -134,7 +134,7 @@ class Loader:
             *around, last = block.loops or (Axis(0, 1),)
             at_once = tuning.in_flight_bytes // 2 // block.size
             most = min(tuning.chunk_bytes, at_once) // nbytes
-            many = max((n for n in range(1, most + 1) if last.size % n == 0), default=1)
+            many = greatest_divisor(last.size, most)
             neighbours = Axis(last.dim, many, last.step)
             loops = [*around, Axis(last.dim, last.size // many, last.step * many)]
             rest = functools.partial(self._load_rows, panel, sub, deep, block, neighbours, at)

@@ -91,22 +91,10 @@ def _find_in_parts(
     start = writer.add("multiply", part, writer.constant(length, part))
     start = writer.add("minimum", start, writer.constant(size - length, start))
     at = writer.reshape(writer.convert(start, np.int32), (count, 1))
-    _, is_nan, place = _find_in_rows(writer, name, windows(writer, flat, at, length), 1, init)
+    _, is_nan, place = _find_in_rows(writer, name, writer.windows(flat, at, length), 1, init)
     answers = (best, is_nan, writer.add("add", start, place))
     first, second, third = (writer.reshape(value, rows) for value in answers)
     return first, second, third
-
-
-def windows(writer: Writer, table: Value, starts: Value, length: int) -> Value:
-    """So many elements of each row [rows, length] from a place in it [rows, 1] on."""
-    numbers = {
-        "offset_dims": (1,), "collapsed_slice_dims": (), "operand_batching_dims": (0,),
-        "start_indices_batching_dims": (0,), "start_index_map": (1,), "index_vector_dim": 1,
-    }  # fmt: skip
-    return writer.add(
-        "gather", table, starts, shape=(starts.shape[0], length), dtype=table.dtype,
-        dimension_numbers=numbers, slice_sizes=(1, length), indices_are_sorted=False,
-    )  # fmt: skip
 
 
 def _direction(region: Graph) -> str | None:

@@ -16,6 +16,7 @@ from neuronjax.formats import FLOAT32
 from neuronjax.hlo.graph import Op, Value
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.lower.chain import elementwise
+from neuronjax.lower.operations import padding_of
 from neuronjax.lower.rates import Rates
 from neuronjax.lower.rewriter import Writer
 from neuronjax.lower.tuning import Tuning
@@ -35,7 +36,7 @@ def convolution(writer: Writer, op: Op) -> Sequence[Value] | None:
     spatial = tuple(numbers["input_spatial_dimensions"])
     taps = tuple(numbers["kernel_spatial_dimensions"])
     sizes = [kernel.shape[axis] for axis in taps]
-    source = _padded(writer, op, source, spatial)
+    source = _padded(writer, op, source)
     shape = op.result.shape
     total = None
     for place in itertools.product(*map(range, sizes)):
@@ -93,11 +94,9 @@ def time(op: Op, results: int, taps: int, rates: Rates, tuning: Tuning) -> float
     return results / (PARTITIONS * rates.cores) * taps * weight * begun
 
 
-def _padded(writer: Writer, op: Op, source: Value, spatial: Sequence[int]) -> Value:
+def _padded(writer: Writer, op: Op, source: Value) -> Value:
     """The input with its edges; edges may also cut."""
-    low, high = [0] * len(source.shape), [0] * len(source.shape)
-    for axis, (before, after) in zip(spatial, op.attributes["padding"], strict=True):
-        low[axis], high[axis] = int(before), int(after)
+    low, high = padding_of(op)
     if not any((*low, *high)):
         return source
     shape = [a + size + b for a, size, b in zip(low, source.shape, high, strict=True)]

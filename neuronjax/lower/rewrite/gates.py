@@ -166,9 +166,7 @@ def _part_of_product(op: Op, part: _Part) -> list[Op]:
             value if operand is main else _cut(writer, operand, part) for operand in step.operands
         ]
         value = _add_like(writer, step, others, part)
-    last = writer.operations[-1]
-    last.results, op.result.producer = (op.result,), last
-    return writer.operations
+    return writer.made(op, value)
 
 
 def _add_like(writer: Writer, op: Op, operands: Sequence[Value], part: _Part) -> Value:

@@ -15,6 +15,7 @@ import numpy as np
 
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.chain import elementwise
+from neuronjax.lower.chain.boxes import greatest_divisor
 from neuronjax.lower.rates import Rates
 from neuronjax.lower.rewrite import depthwise
 from neuronjax.lower.rewriter import IS_USUAL, Writer, is_finite
@@ -63,7 +64,7 @@ def _sizes(op: Op, groups: int) -> tuple[int, int]:
 def _merged(op: Op, groups: int) -> int:
     """How many groups fill the array."""
     most = min(groups, PARTITIONS // max(_sizes(op, groups)))
-    return max((n for n in range(1, most + 1) if groups % n == 0), default=1)
+    return greatest_divisor(groups, most)
 
 
 def _taps(op: Op) -> int:

@@ -90,9 +90,7 @@ def _exchanged(op: Op, number: int, chain: Sequence[Op]) -> list[Op] | None:
         value = writer.add(
             step.name, value, *fill, shape=step.result.shape, dtype=dtype, **step.attributes
         )
-    last = writer.operations[-1]
-    last.results, op.result.producer = (op.result,), last
-    return writer.operations
+    return writer.made(op, value)
 
 
 def _seen_before(writer: Writer, value: Value, shape: Sequence[int], axes: _Axes) -> Value | None:

@@ -18,7 +18,6 @@ import numpy as np
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.hlo.module import TensorSpec
 from neuronjax.lower.operations import is_widening, number_of, reducer
-from neuronjax.lower.rates import Rates
 from neuronjax.lower.rewrite.scatters import is_of_rows
 from neuronjax.lower.rewriter import Context, Writer
 from neuronjax.lower.trips import uses_of
@@ -26,14 +25,6 @@ from neuronjax.machine.specs import PARTITIONS
 
 _INT32 = np.dtype(np.int32)
 _FLOAT32 = np.dtype(np.float32)
-_MOVED = 22
-"""Bytes that move for each number of an update: sums are filled, gathered, rounded, and take the
-places of old rows."""
-_KERNELS = 8
-"""The kernels that are not needed for the whole table."""
-_TRANSFERS = 3
-"""The transfers of 128 rows or numbers that begin after each other: numbers of updates are left and
-taken, and rows replaced."""
 
 
 def with_touched_rows(graph: Graph, context: Context) -> None:
@@ -56,23 +47,22 @@ def _rounded(op: Op, uses: Counter[Value], context: Context) -> list[Op] | None:
     wide = made.operands[0].producer
     if wide is None or not is_widening(wide) or wide.operands[0].dtype != op.result.dtype:
         return None
-    if made.result.dtype != _FLOAT32 or not _pays(made, context.rates):
+    if made.result.dtype != _FLOAT32 or not _pays(made, context):
         return None
     writer = Writer(op.source, op.scope, context)
-    result = _replaced(writer, made, wide.operands[0])
-    last = result.producer
-    assert last is not None
-    last.results, op.result.producer = (op.result,), last
-    return writer.operations
+    return writer.made(op, _replaced(writer, made, wide.operands[0]))
 
 
-def _pays(scatter: Op, rates: Rates) -> bool:
+def _pays(scatter: Op, context: Context) -> bool:
     """Whether widening the table, eight bytes for each number, takes longer than another one."""
     table, _, updates = scatter.operands
     rows = math.prod(updates.shape) // math.prod(table.shape[1:])
-    saved = 2 * table.dtype.itemsize * math.prod(table.shape) - _MOVED * math.prod(updates.shape)
-    begun = (_KERNELS + _TRANSFERS * -(-rows // PARTITIONS)) * rates.transfer_ns
-    return saved / rates.bytes_per_ns > begun
+    tuning, rates = context.tuning, context.rates
+    saved = 2 * table.dtype.itemsize * math.prod(table.shape)
+    saved -= tuning.touched_row_bytes * math.prod(updates.shape)
+    turns = -(-rows // PARTITIONS)
+    begun = tuning.touched_row_kernels + tuning.touched_row_transfers * turns
+    return saved / rates.bytes_per_ns > begun * rates.transfer_ns
 
 
 def _replaced(writer: Writer, scatter: Op, table: Value) -> Value:

@@ -100,10 +100,7 @@ def _chosen(writer: Writer, flat: Value, numbers: Value, length: int) -> tuple[V
     )  # fmt: skip
     starts = writer.add("multiply", descending, writer.constant(-length, descending))
     at = writer.reshape(writer.convert(starts, np.int32), (count, kept, 1))
-    candidates = writer.add(
-        "gather", flat, at, shape=(count, kept, length), dtype=flat.dtype,
-        dimension_numbers=_WINDOWS, slice_sizes=(1, length), indices_are_sorted=False,
-    )  # fmt: skip
+    candidates = writer.windows(flat, at, length)
     shape = (count, kept, length)
     line = writer.add("iota", shape=shape, dtype=_FLOAT32, iota_dimension=2)
     places = writer.add("add", line, writer.broadcast(starts, shape, (0, 1)))
@@ -116,12 +113,6 @@ def _chosen(writer: Writer, flat: Value, numbers: Value, length: int) -> tuple[V
         both[1] = writer.concatenate([both[1], rest], 1)
     values, chosen = top(writer, both[0], kept)
     return values, of_rows(writer, writer.convert(both[1], np.int32), chosen)
-
-
-_WINDOWS = {
-    "offset_dims": (2,), "collapsed_slice_dims": (), "operand_batching_dims": (0,),
-    "start_indices_batching_dims": (0,), "start_index_map": (1,), "index_vector_dim": 2,
-}  # fmt: skip
 
 
 def of_rows(writer: Writer, table: Value, places: Value) -> Value:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from neuronjax.formats import FLOAT32
 from neuronjax.hlo.graph import Graph
 from neuronjax.lower.chain import elementwise
+from neuronjax.lower.chain.boxes import greatest_divisor
 from neuronjax.lower.region import apply, scratch
 from neuronjax.lower.values.view import walk
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
@@ -86,7 +87,7 @@ class Network:
         """
         count = self.rows * self.width // (2 * half)
         within = max(1, half // self.piece)
-        blocks = 1 if within > 1 else _greatest_divisor(count, max(1, self.piece // half))
+        blocks = 1 if within > 1 else greatest_divisor(count, max(1, self.piece // half))
         loop = self.builder.loop
         with self.builder.recycling(), loop(count // blocks) as block, loop(within) as part:
             pairs = _Pairs(half, mirrored, blocks, half // within, block, part)
@@ -238,11 +239,6 @@ def _powers_of_two(first: int, end: int) -> Iterator[int]:
     while first < end:
         yield first
         first *= 2
-
-
-def _greatest_divisor(number: int, most: int) -> int:
-    """The greatest divisor up to `most`."""
-    return max(divisor for divisor in range(1, most + 1) if number % divisor == 0)
 
 
 def _exchange(builder: KernelBuilder, left: Access, other: Access, where: Access) -> None:
