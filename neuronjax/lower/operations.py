@@ -143,6 +143,15 @@ def reducer(op: Op) -> str | None:
     return inner.name if plain else None
 
 
+def padding_of(convolution: Op) -> tuple[list[int], list[int]]:
+    """The elements before and behind the input of a convolution, along all its dimensions."""
+    low, high = ([0] * len(convolution.operands[0].shape) for _ in range(2))
+    spatial = convolution.attributes["dimension_numbers"]["input_spatial_dimensions"]
+    for axis, (before, after) in zip(spatial, convolution.attributes["padding"], strict=True):
+        low[axis], high[axis] = int(before), int(after)
+    return low, high
+
+
 def is_row_reduction(op: Op) -> bool:
     """Whether `tensor_reduce` does it: one operand, a plain operator, no wrapping integers."""
     if op.name != "reduce" or len(op.results) != 1:

@@ -103,7 +103,7 @@ def all_to_all(scope: Scope, op: Op) -> None:
     a, groups = op.attributes, groups_of(scope, op)
     count, split, joined = a["split_count"], a["split_dimension"], a["concat_dimension"]
     for operand, result in zip(op.operands, op.results, strict=True):
-        view = _split(scope.view(operand), split, count)
+        view = scope.view(operand).split(split, count)
         # `split` is now the number of a share; the joined dimension may have moved behind it.
         inner = joined + (joined >= split)
         rest = [d for d in range(len(view.shape)) if d not in (split, inner)]
@@ -195,17 +195,6 @@ def _target(scope: Scope, result: Value, axis: int) -> Buffer:
     back = [order.index(d) for d in range(len(order))]
     scope.views[result] = whole_view(buffer, shape).along(back)
     return buffer
-
-
-def _split(view: View, axis: int, count: int) -> View:
-    """Dimension `axis` as two, the first of size `count`."""
-    size, stride = view.shape[axis] // count, view.strides[axis]
-    return View(
-        view.buffer,
-        (*view.shape[:axis], count, size, *view.shape[axis + 1 :]),
-        (*view.strides[:axis], stride * size, stride, *view.strides[axis + 1 :]),
-        view.offset,
-    )
 
 
 def _gathered(scope: Scope, op: Op, source: Buffer, groups: Groups) -> Buffer:

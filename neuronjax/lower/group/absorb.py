@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from neuronjax.hlo.graph import Value
 from neuronjax.lower.chain.boxes import is_resident
 from neuronjax.lower.group.fuse import Fusion, Group
-from neuronjax.lower.operations import Map, peel, root_of
+from neuronjax.lower.operations import Map, root_of
 from neuronjax.lower.tuning import Tuning
 
 Readers = dict[int, set[int]]
@@ -104,21 +104,11 @@ def _rows_agree(older: Group, group: Group, translation: Mapping[int, int], tuni
 def _walked_alike(
     fusion: Fusion, older: Group, group: Group, translation: Mapping[int, int]
 ) -> bool:
-    """Whether the newer group sees every value of the older one in place, not through a view.
-
-    A product reads its operands from memory, before the rest of its group begins.
-    """
-    read = () if group.takes_reductions else group.root.operands
-    if any(fusion.of.get(root_of(operand)) is older for operand in read):
-        return False
+    """Whether the newer group walks over every value of the older one as that does."""
     for value, way in group.inputs:
         if fusion.of.get(value) is older and way != _translated(older.maps[value], translation):
             return False
-    return all(
-        fusion.of.get(root_of(operand)) is not older or peel(operand)[0] in older.maps
-        for operation in group.operations
-        for operand in operation.operands
-    )
+    return fusion.sees_in_place(group, older)
 
 
 def _translated(way: Map, translation: Mapping[int, int]) -> Map:

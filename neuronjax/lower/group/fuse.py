@@ -96,6 +96,18 @@ class Fusion:
                 self._alone(op)
         return [group for group in self.groups if group.operations]
 
+    def sees_in_place(self, group: Group, older: Group) -> bool:
+        """Whether a group sees every value of an older one in place, not through a view.
+
+        A product reads its operands from memory, before the rest of its group begins.
+        """
+        read = () if group.takes_reductions else group.root.operands
+        return not any(self.of.get(root_of(value)) is older for value in read) and all(
+            self.of.get(root_of(value)) is not older or peel(value)[0] in older.maps
+            for op in group.operations
+            for value in op.operands
+        )
+
     def _would_wait(self, op: Op, users: Mapping[Value, Sequence[Op | None]]) -> int:
         """Counts the operations that join an operation's only user with it; 0: it is not to wait.
 

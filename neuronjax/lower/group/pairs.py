@@ -13,7 +13,7 @@ from dataclasses import replace
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.group.attention_groups import is_product, translation
 from neuronjax.lower.group.fuse import Fusion, Group
-from neuronjax.lower.operations import peel, root_of
+from neuronjax.lower.operations import root_of
 from neuronjax.lower.tuning import Tuning
 from neuronjax.machine.specs import MOVING_COLUMNS, PARTITIONS
 
@@ -53,7 +53,7 @@ def _older(newer: Group, groups: Sequence[Group], fusion: Fusion) -> Group | Non
             or not _may_pair(older, fusion.tuning)
         ):
             continue
-        if not _alike(older, newer) or not _reads_in_place(newer, older, fusion):
+        if not _alike(older, newer) or not fusion.sees_in_place(newer, older):
             continue
         if not _sources(newer, fusion) & set(_readers(older, newer, groups, fusion)):
             return older
@@ -79,18 +79,6 @@ def _readers(older: Group, newer: Group, groups: Sequence[Group], fusion: Fusion
         if not _sources(group, fusion).isdisjoint([older, *readers]):
             readers.append(group)
     return readers
-
-
-def _reads_in_place(newer: Group, older: Group, fusion: Fusion) -> bool:
-    """Whether what follows the newer product, but not that itself, sees values of the older group,
-    all of them in place, not through a view."""
-    if any(fusion.of.get(root_of(value)) is older for value in newer.root.operands):
-        return False
-    return all(
-        fusion.of.get(root_of(value)) is not older or peel(value)[0] in older.maps
-        for op in newer.operations
-        for value in op.operands
-    )
 
 
 def _alike(older: Group, newer: Group) -> bool:

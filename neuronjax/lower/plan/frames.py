@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from neuronjax.hlo.graph import Graph, Op, Value
 from neuronjax.lower.group.fuse import Group
-from neuronjax.lower.operations import is_splat, root_of
+from neuronjax.lower.operations import is_splat, padding_of, root_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def _frame(op: Op, value: Value) -> Frame | None:
     if op.operands[0] is not value:
         return None
     if op.name == "convolution":
-        return _of_convolution(op, len(value.shape))
+        return _of_convolution(op)
     if op.name != "pad" or any(op.attributes["interior_padding"]):
         return None
     known = root_of(op.operands[1])
@@ -61,14 +61,10 @@ def _frame(op: Op, value: Value) -> Frame | None:
     return _plain(op.attributes["edge_padding_low"], op.attributes["edge_padding_high"], number)
 
 
-def _of_convolution(op: Op, rank: int) -> Frame | None:
+def _of_convolution(op: Op) -> Frame | None:
     if any(int(step) != 1 for step in op.attributes["lhs_dilation"]):
         return None
-    low, high = [0] * rank, [0] * rank
-    spatial = op.attributes["dimension_numbers"]["input_spatial_dimensions"]
-    for axis, (before, after) in zip(spatial, op.attributes["padding"], strict=True):
-        low[axis], high[axis] = int(before), int(after)
-    return _plain(low, high, 0.0)
+    return _plain(*padding_of(op), 0.0)
 
 
 def _plain(low: Sequence[int], high: Sequence[int], number: float) -> Frame | None:

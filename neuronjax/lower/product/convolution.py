@@ -13,6 +13,7 @@ from dataclasses import replace
 from neuronjax.hlo.graph import Op
 from neuronjax.lower.epilogue import Epilogue
 from neuronjax.lower.filling import spread
+from neuronjax.lower.operations import padding_of
 from neuronjax.lower.product.matmul import Sides, write_product
 from neuronjax.lower.product.panels import blocks
 from neuronjax.lower.product.steps import Batch, Product
@@ -120,11 +121,8 @@ def padded(scope: Scope, op: Op, spatial: Sequence[int]) -> View:
     view, value = scope.view(op.operands[0]), op.operands[0]
     if value in scope.framed:
         return scope.framed[value]
-    low, high, step = [[0] * len(value.shape) for _ in range(3)]
-    for axis in range(len(value.shape)):
-        step[axis] = 1
+    (low, high), step = padding_of(op), [1] * len(value.shape)
     for index, axis in enumerate(spatial):
-        low[axis], high[axis] = (int(attribute) for attribute in op.attributes["padding"][index])
         step[axis] = int(op.attributes["lhs_dilation"][index])
     starts, limits, targets, sizes = [], [], [], []
     for axis, size in enumerate(value.shape):

@@ -59,7 +59,7 @@ def reduce_views(
     split = _split(views[0].shape, dimensions, scope.tuning)
     if split:
         axis, parts = split
-        views = [_parted(view, axis, parts) for view in views]
+        views = [view.split(axis, parts) for view in views]
         dims = [dim + (dim > axis) for dim in dimensions if dim != axis] + [axis + 1]
         kept = [size for dim, size in enumerate(views[0].shape) if dim not in dims]
         middle = [
@@ -89,17 +89,6 @@ def _split(
     if not fitting:
         return None
     return axis, min(fitting, key=lambda parts: abs(parts - room))
-
-
-def _parted(view: View, axis: int, parts: int) -> View:
-    """A dimension as two."""
-    size = view.shape[axis] // parts
-    stride = view.strides[axis]
-    return replace(
-        view,
-        shape=(*view.shape[:axis], parts, size, *view.shape[axis + 1 :]),
-        strides=(*view.strides[:axis], stride * size, stride, *view.strides[axis + 1 :]),
-    )
 
 
 def _pass(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from neuronjax.lower.memory.lifetimes import Life, lives
 from neuronjax.lower.schedule.clocks import Timer
-from neuronjax.lower.schedule.greedy import Room, Tile, ages, paths, plan
+from neuronjax.lower.schedule.greedy import Planner, Room, Tile, ages, paths
 from neuronjax.lower.schedule.in_place import in_place
 from neuronjax.lower.schedule.renaming import Renamed, renamed
 from neuronjax.lower.write.rebuild import with_body, with_tiles
@@ -147,7 +147,7 @@ class Arranger:
         for urge in (paths, ages):
             urgency = urge(self.timer, jobs, before)
             ways = (
-                plan(self.timer, jobs, before, users, room, urgency, in_order=in_order)
+                Planner(self.timer, jobs, before, users, room, urgency, in_order=in_order).run()
                 for in_order in (False, True)
             )
             chosen = next((way for way in ways if way is not None), None)

@@ -49,24 +49,6 @@ class Plan:
     queues: dict[int, int]
 
 
-def plan(
-    timer: Timer,
-    jobs: Sequence[Job],
-    before: Before,
-    tiles: Sequence[Tile],
-    room: Room,
-    urgency: Sequence[float],
-    *,
-    in_order: bool,
-) -> Plan | None:
-    """The order that urgency gives, higher first; None: tiles hold room that others wait for.
-
-    If `in_order`, tiles get room in the order of the list, which keeps that from happening if it
-    does not happen to the list itself.
-    """
-    return _Planner(timer, jobs, before, tiles, room, urgency, in_order).run()
-
-
 @dataclass(slots=True)
 class _Held:
     """A tile in the order of first uses, how many nodes will still use it, the end of others."""
@@ -86,7 +68,13 @@ class _Line:
     now: list[tuple[float, int]] = field(default_factory=list)
 
 
-class _Planner:
+class Planner:
+    """Finds the order that urgency gives, higher first.
+
+    If `in_order`, tiles get room in the order of the list, which keeps nodes from holding room that
+    others wait for if the list itself does not.
+    """
+
     def __init__(
         self,
         timer: Timer,
@@ -95,6 +83,7 @@ class _Planner:
         tiles: Sequence[Tile],
         room: Room,
         urgency: Sequence[float],
+        *,
         in_order: bool,
     ) -> None:
         self.timer, self.jobs, self.urgency, self.in_order = timer, list(jobs), urgency, in_order
@@ -120,6 +109,7 @@ class _Planner:
         self.place: dict[str, int] = {}
 
     def run(self) -> Plan | None:
+        """The order; None: tiles hold room that others wait for."""
         order: list[int] = []
         queues: dict[int, int] = {}
         for node, count in enumerate(self.missing):

@@ -50,6 +50,15 @@ class View:
             strides=tuple(self.strides[axis] for axis in axes),
         )
 
+    def split(self, axis: int, count: int) -> View:
+        """The same with a dimension as two, the first of `count` elements."""
+        size, stride = self.shape[axis] // count, self.strides[axis]
+        return replace(
+            self,
+            shape=(*self.shape[:axis], count, size, *self.shape[axis + 1 :]),
+            strides=(*self.strides[:axis], stride * size, stride, *self.strides[axis + 1 :]),
+        )
+
     def sliced(self, starts: Sequence[int], limits: Sequence[int], steps: Sequence[int]) -> View:
         bounds = zip(starts, limits, steps, strict=True)
         return View(
