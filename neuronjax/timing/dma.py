@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from neuronjax.machine.specs import Engine
 from neuronjax.machine.timings import DMA_BEAT_BYTES
@@ -92,95 +91,78 @@ def _start(mode: DescriptorMode, platform: Platform) -> tuple[float, float]:
     return timings.start_ns, 0.0
 
 
-def _software(descriptors: int, platform: Platform) -> Cost:
-    """Descriptors that GpSimd writes."""
-    return extra(platform, Engine.GPSIMD, descriptors * _SOFTWARE_CYCLES)
-
-
-def _copy_cost(
-    instruction: Any,
+def _cost(
     platform: Platform,
-    dst: Access,
-    src: Access,
-    share: float,
-    mode: DescriptorMode,
+    engine: Engine,
+    nbytes: int,
+    hbm_accesses: int,
+    descriptors: tuple[int, float],
+    share: float = 1.0,
+    mode: DescriptorMode = DescriptorMode.STATIC,
 ) -> Cost:
-    descriptors, size = _descriptors(dst, src, platform)
-    cost = sequencer(platform, instruction.engine) + Cost(
+    """A transfer that an engine starts, of so many descriptors of so many bytes each; GpSimd writes
+    those that software makes."""
+    count, size = descriptors
+    cost = sequencer(platform, engine) + Cost(
         transfer=transfer(
             platform,
-            nbytes=max(dst.nbytes, src.nbytes),
-            hbm_accesses=_touches_hbm(dst, src),
-            descriptors=descriptors,
+            nbytes=nbytes,
+            hbm_accesses=hbm_accesses,
+            descriptors=count,
             descriptor_bytes=size,
             share=share,
             mode=mode,
         )
     )
-    return cost + _software(descriptors, platform) if mode is DescriptorMode.SOFTWARE else cost
+    if mode is not DescriptorMode.SOFTWARE:
+        return cost
+    return cost + extra(platform, Engine.GPSIMD, count * _SOFTWARE_CYCLES)
+
+
+def _copied(
+    platform: Platform, engine: Engine, dst: Access, src: Access,
+    mode: DescriptorMode = DescriptorMode.STATIC,
+) -> Cost:  # fmt: skip
+    nbytes, touched = max(dst.nbytes, src.nbytes), _touches_hbm(dst, src)
+    return _cost(platform, engine, nbytes, touched, _descriptors(dst, src, platform), mode=mode)
 
 
 def _copy(instruction: program.DmaCopy, platform: Platform) -> Cost:
-    return _copy_cost(
-        instruction, platform, instruction.dst, instruction.src, 1.0, instruction.descriptors
-    )
+    dst, src = instruction.dst, instruction.src
+    return _copied(platform, instruction.engine, dst, src, instruction.descriptors)
 
 
 def _rows(
-    instruction: Any, platform: Platform, row: Access, table: Access, share: float, traffic: int
+    instruction: program.DmaGather | program.DmaScatter,
+    platform: Platform,
+    row: Access,
+    reads_table: bool,
 ) -> Cost:
-    """The cost of a row of `table` for each index; `row` is the side that is dense in rows."""
-    rows = instruction.index.elements
+    """The cost of a row of the table for each index; `row` is the side that is dense in rows."""
+    table, rows = instruction.table, instruction.index.elements
     per_row = max(1, row.elements // rows)
     inner = run_elements(table) if len(table.dims) != 1 else 1
     run = max(1, min(per_row, inner, run_elements(row)))
     size = bytes_of(table.element_type)
     pieces = math.ceil(run * size / platform.timings.dma.packet_bytes)
-    descriptors = rows * math.ceil(per_row / run) * pieces
-    return (
-        sequencer(platform, Engine.GPSIMD)
-        + _software(descriptors, platform)
-        + Cost(
-            transfer=transfer(
-                platform,
-                nbytes=rows * per_row * size,
-                hbm_accesses=traffic,
-                descriptors=descriptors,
-                descriptor_bytes=run * size / pieces,
-                share=share,
-                mode=DescriptorMode.SOFTWARE,
-            )
-        )
+    return _cost(
+        platform,
+        Engine.GPSIMD,
+        nbytes=rows * per_row * size,
+        hbm_accesses=max(1, _touches_hbm(row, table)) + reads_table,
+        descriptors=(rows * math.ceil(per_row / run) * pieces, run * size / pieces),
+        share=platform.timings.dma.compute_share if instruction.accumulate else 1.0,
+        mode=DescriptorMode.SOFTWARE,
     )
-
-
-def _compute_share(is_accumulating: bool, platform: Platform) -> float:
-    return platform.timings.dma.compute_share if is_accumulating else 1.0
 
 
 def _gather(instruction: program.DmaGather, platform: Platform) -> Cost:
-    traffic = max(1, _touches_hbm(instruction.dst, instruction.table))
-    return _rows(
-        instruction,
-        platform,
-        instruction.dst,
-        instruction.table,
-        _compute_share(instruction.accumulate, platform),
-        traffic,
-    )
+    return _rows(instruction, platform, instruction.dst, reads_table=False)
 
 
 def _scatter(instruction: program.DmaScatter, platform: Platform) -> Cost:
     """Adding reads the table as well."""
-    traffic = max(1, _touches_hbm(instruction.src, instruction.table)) + instruction.accumulate
-    return _rows(
-        instruction,
-        platform,
-        instruction.src,
-        instruction.table,
-        _compute_share(instruction.accumulate, platform),
-        traffic,
-    )
+    return _rows(instruction, platform, instruction.src, reads_table=instruction.accumulate)
 
 
 def _transpose_share(src: Access, platform: Platform) -> float:
@@ -194,73 +176,54 @@ def _transpose(instruction: program.DmaTranspose, platform: Platform) -> Cost:
 
     Wider elements go one by one.
     """
-    share = _transpose_share(instruction.src, platform)
-    if bytes_of(instruction.src.element_type) > 2:
-        descriptors, size = instruction.src.elements, float(bytes_of(instruction.src.element_type))
-    else:
-        descriptors, size = _descriptors(instruction.src, instruction.src, platform)
-    return sequencer(platform, instruction.engine) + Cost(
-        transfer=transfer(
-            platform,
-            nbytes=instruction.src.nbytes,
-            hbm_accesses=_touches_hbm(instruction.dst, instruction.src),
-            descriptors=descriptors,
-            descriptor_bytes=size,
-            share=share,
-            mode=instruction.descriptors,
-        )
+    src, size = instruction.src, bytes_of(instruction.src.element_type)
+    return _cost(
+        platform,
+        instruction.engine,
+        src.nbytes,
+        _touches_hbm(instruction.dst, src),
+        (src.elements, float(size)) if size > 2 else _descriptors(src, src, platform),
+        _transpose_share(src, platform),
+        instruction.descriptors,
     )
 
 
 def _gather_transpose(instruction: program.DmaGatherTranspose, platform: Platform) -> Cost:
     """Rows of the table are read as they lie; the turned side is dense in none."""
-    rows = instruction.index.elements
-    per_row = max(1, instruction.dst.elements // rows)
-    size = bytes_of(instruction.table.element_type)
-    return (
-        sequencer(platform, Engine.GPSIMD)
-        + _software(rows, platform)
-        + Cost(
-            transfer=transfer(
-                platform,
-                nbytes=instruction.dst.nbytes,
-                hbm_accesses=max(1, _touches_hbm(instruction.dst, instruction.table)),
-                descriptors=rows,
-                descriptor_bytes=per_row * size,
-                share=_transpose_share(instruction.table, platform),
-                mode=DescriptorMode.SOFTWARE,
-            )
-        )
+    dst, table, rows = instruction.dst, instruction.table, instruction.index.elements
+    row_bytes = max(1, dst.elements // rows) * bytes_of(table.element_type)
+    return _cost(
+        platform,
+        Engine.GPSIMD,
+        dst.nbytes,
+        max(1, _touches_hbm(dst, table)),
+        (rows, row_bytes),
+        _transpose_share(table, platform),
+        DescriptorMode.SOFTWARE,
     )
 
 
 def _compute(instruction: program.DmaCompute, platform: Platform) -> Cost:
     """Every source is read; sums run at a share of the bandwidth."""
     sources = instruction.srcs or (instruction.dst,)
-    descriptors, size = _descriptors(instruction.dst, sources[0], platform)
-    hbm = math.ceil((_touches_hbm(instruction.dst) + _touches_hbm(*sources)) / len(sources))
-    return sequencer(platform, instruction.engine) + Cost(
-        transfer=transfer(
-            platform,
-            nbytes=sum(src.nbytes for src in sources),
-            hbm_accesses=hbm,
-            descriptors=descriptors * len(sources),
-            descriptor_bytes=size,
-            share=platform.timings.dma.compute_share,
-        )
+    count, size = _descriptors(instruction.dst, sources[0], platform)
+    return _cost(
+        platform,
+        instruction.engine,
+        sum(src.nbytes for src in sources),
+        math.ceil((_touches_hbm(instruction.dst) + _touches_hbm(*sources)) / len(sources)),
+        (count * len(sources), size),
+        platform.timings.dma.compute_share,
     )
 
 
 def _exchange(instruction: program.SendReceive, platform: Platform) -> Cost:
-    return _copy_cost(
-        instruction, platform, instruction.dst, instruction.src, 1.0, DescriptorMode.STATIC
-    )
+    return _copied(platform, instruction.engine, instruction.dst, instruction.src)
 
 
 def _print(instruction: program.DevicePrint, platform: Platform) -> Cost:
     """A copy to HBM, where the runtime takes it from."""
-    src = instruction.src
-    return _copy_cost(instruction, platform, src, src, 1.0, DescriptorMode.STATIC)
+    return _copied(platform, instruction.engine, instruction.src, instruction.src)
 
 
 COSTS: Mapping[type[Instruction], Rule] = {
