@@ -5,7 +5,8 @@ Calls are replaced by the bodies of their functions, bound to the buffers that t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -90,6 +91,10 @@ class LoopCode:
         values[self.place], values[self.place + 1] = index, count
         return True
 
+    def indices(self, values: Values) -> Iterator[int]:
+        """The indices of its trips, each while the values say that it runs."""
+        return itertools.takewhile(lambda index: self.goes_on(index, values), itertools.count())
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WhileCode:
@@ -163,13 +168,15 @@ class Builder:
         return self._nodes(self.program.body, place, frame, self.memories.locations)
 
     def _nodes(
-        self, nodes: tuple[Node, ...], place: Place, frame: Frame, locations: Locations
-    ) -> tuple[Code, ...]:
+        self, nodes: tuple[Node, ...], place: Place, frame: Frame, locations: Locations,
+        first: int = 0,
+    ) -> tuple[Code, ...]:  # fmt: skip
+        """Nodes whose positions in paths begin at `first`, as `walk` counts them."""
         return tuple(
             _BUILDERS.get(type(node), Builder._step)(
                 self, node, within(place, node, position), frame, locations
             )
-            for position, node in enumerate(nodes)
+            for position, node in enumerate(nodes, first)
         )
 
     def _step(self, node: Instruction, place: Place, frame: Frame, locations: Locations) -> Step:
@@ -198,29 +205,13 @@ class Builder:
 
     def _while(self, node: While, place: Place, frame: Frame, locations: Locations) -> WhileCode:
         condition = self._nodes(node.condition, place, frame, locations)
-        body = self._numbered(node.body, len(node.condition), place, frame, locations)
+        body = self._nodes(node.body, place, frame, locations, len(node.condition))
         return WhileCode(condition, frame.registers[node.register.name], body)
 
     def _if(self, node: If, place: Place, frame: Frame, locations: Locations) -> IfCode:
         then = self._nodes(node.then, place, frame, locations)
-        otherwise = self._numbered(node.otherwise, len(node.then), place, frame, locations)
+        otherwise = self._nodes(node.otherwise, place, frame, locations, len(node.then))
         return IfCode(frame.registers[node.register.name], then, otherwise)
-
-    def _numbered(
-        self,
-        nodes: tuple[Node, ...],
-        first: int,
-        place: Place,
-        frame: Frame,
-        locations: Locations,
-    ) -> tuple[Code, ...]:
-        """Nodes whose positions in paths begin at `first`, as `walk` counts them."""
-        return tuple(
-            _BUILDERS.get(type(node), Builder._step)(
-                self, node, within(place, node, position), frame, locations
-            )
-            for position, node in enumerate(nodes, first)
-        )
 
     def _split(self, node: Split, place: Place, frame: Frame, locations: Locations) -> SplitCode:
         if len(node.kernels) > 1:

@@ -9,6 +9,7 @@ import dataclasses
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 import numpy as np
 
@@ -81,6 +82,19 @@ class Core:
     hooks: Hooks
     code: tuple[Code, ...]
     values: Values
+
+
+class RunOptions(TypedDict, total=False):
+    """How a program runs."""
+
+    #: The order in which instructions execute; None: program order.
+    order: Order | None
+    #: Executes `Host` instructions: (instruction, sources) -> results.
+    host: HostFunction | None
+    #: The checks to make; None: all of them, and the first finding ends the run.
+    checks: Checks | None
+    #: How FP32 values are rounded to narrower formats.
+    rounding: Rounding
 
 
 class _Stop(Exception):
@@ -267,11 +281,7 @@ class Emulation:
 def run(
     program: Program,
     arguments: Sequence[Arguments],
-    *,
-    order: Order | None = None,
-    host: HostFunction | None = None,
-    checks: Checks | None = None,
-    rounding: Rounding = PLAIN,
+    **options: Unpack[RunOptions],
 ) -> list[Results]:
     """Runs a program on all its ranks.
 
@@ -280,18 +290,13 @@ def run(
       arguments: for each rank, argument buffer name -> array of the buffer's shape, in the dtype
         that numpy or ml_dtypes has for its element type (float32 for tfloat32, words for packed
         types).
-      order: the order in which instructions execute; None: program order.
-      host: executes `Host` instructions: (instruction, sources) -> results.
-      checks: the checks to make; None: all of them, and the first finding ends the run.
-      rounding: how FP32 values are rounded to narrower formats.
+      options: see `RunOptions`.
 
     Returns:
       For each rank, result buffer name -> array.
 
     Raises: as `Emulation` and `Emulation.run`.
     """
-    emulation = Emulation(
-        program, arguments, order=order, host=host, checks=checks, rounding=rounding
-    )
+    emulation = Emulation(program, arguments, **options)
     emulation.run()
     return emulation.results()

@@ -8,7 +8,6 @@ sides.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 
@@ -94,44 +93,18 @@ class ProgramRunner:
         return generate
 
     def _loop(self, loop: LoopCode) -> Runner:
-        body, place, trips = self.block(loop.body), loop.place, loop.trips
-        if loop.register is not None:
-            return self._register_loop(loop, body)
+        body = self.block(loop.body)
         if body.run is not None:
             run = body.run
 
             def looped(values: Values) -> None:
-                values[place + 1] = count = trips(values)
-                for index in range(count):
-                    values[place] = index
+                for _ in loop.indices(values):
                     run(values)
 
             return Runner(looped)
 
         def generate(values: Values) -> Generator[None, None, None]:
-            values[place + 1] = count = trips(values)
-            for index in range(count):
-                values[place] = index
-                yield from body.running(values)
-
-        return Runner(None, generate)
-
-    def _register_loop(self, loop: LoopCode, body: Runner) -> Runner:
-        if body.run is not None:
-            run = body.run
-
-            def looped(values: Values) -> None:
-                for index in itertools.count():
-                    if not loop.goes_on(index, values):
-                        return
-                    run(values)
-
-            return Runner(looped)
-
-        def generate(values: Values) -> Generator[None, None, None]:
-            for index in itertools.count():
-                if not loop.goes_on(index, values):
-                    return
+            for _ in loop.indices(values):
                 yield from body.running(values)
 
         return Runner(None, generate)

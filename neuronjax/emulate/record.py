@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, Unpack, get_args, get_type_hints
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from neuronjax.emulate.core import (
     Order,
     ProgramOrder,
     Results,
+    RunOptions,
 )
 from neuronjax.emulate.element_types import PLAIN, Rounding, numpy_dtype
 from neuronjax.emulate.unit import HostFunction
@@ -48,17 +49,13 @@ def record(
     path: Path | str,
     program: Program,
     arguments: Sequence[Arguments],
-    *,
-    order: Order | None = None,
-    host: HostFunction | None = None,
-    checks: Checks | None = None,
-    rounding: Rounding = PLAIN,
+    **options: Unpack[RunOptions],
 ) -> list[Results]:
     """Runs a program as `core.run` does, and writes a record of the run to `path`.
 
     If the run fails, the record is written without a digest of results.
     """
-    order = order or ProgramOrder()
+    order, host = options.get("order") or ProgramOrder(), options.get("host")
     answers: list[list[np.ndarray]] = []
 
     def answering(instruction: Host, sources: list[np.ndarray]) -> list[np.ndarray]:
@@ -66,16 +63,16 @@ def record(
         answers.append(host(instruction, sources))
         return answers[-1]
 
-    emulation = Emulation(
-        program, arguments, order=order, host=answering if host else None, checks=checks,
-        rounding=rounding,
-    )  # fmt: skip
+    options |= {"order": order, "host": answering if host else None}
+    emulation = Emulation(program, arguments, **options)
     results: list[Results] | None = None
     try:
         emulation.run()
         results = emulation.results()
     finally:
-        _save(Path(path), program, arguments, order, rounding, answers, results)
+        _save(
+            Path(path), program, arguments, order, options.get("rounding", PLAIN), answers, results
+        )
     return results
 
 

@@ -30,29 +30,18 @@ def _scaled(unit: Unit, data: Read, scale: Scalar, bias: Scalar | None) -> Read:
     return scaled if steps else data
 
 
-def activate(instruction: Activate, unit: Unit) -> Run:
-    """dst = op(data * scale + bias)."""
-    inner = _scaled(unit, unit.numbers(instruction.data), instruction.scale, instruction.bias)
-    return _run(unit, instruction, inner, unit.scalar(None))
-
-
-def activate_reduce(instruction: ActivateReduce, unit: Unit) -> Run:
-    """dst = op(data * scale + bias), reduced by the accumulator, which is reset first."""
+def activate(instruction: Activate | ActivateReduce, unit: Unit) -> Run:
+    """dst = op(data * scale + bias), which an `ActivateReduce` has the accumulator reduce, too."""
     inner = _scaled(unit, unit.numbers(instruction.data), instruction.scale, instruction.bias)
     return _run(unit, instruction, inner, unit.scalar(None))
 
 
 def activate2(instruction: Activate2, unit: Unit) -> Run:
     """dst = op((data op0 imm0) op1 imm1)."""
-    data, imm0, imm1 = (
-        unit.numbers(instruction.data),
-        unit.scalar(instruction.imm0),
-        unit.scalar(instruction.imm1),
-    )
-    op0, op1 = (
-        applied(instruction.op0, instruction.reverse0),
-        applied(instruction.op1, instruction.reverse1),
-    )
+    data = unit.numbers(instruction.data)
+    imm0, imm1 = unit.scalar(instruction.imm0), unit.scalar(instruction.imm1)
+    op0 = applied(instruction.op0, instruction.reverse0)
+    op1 = applied(instruction.op1, instruction.reverse1)
 
     def inner(values: Values) -> Array:
         return op1(op0(data(values), imm0(values)), imm1(values))
@@ -75,5 +64,5 @@ def _run(
     )
 
 
-RULES: Rules = {Activate: activate, ActivateReduce: activate_reduce, Activate2: activate2}
+RULES: Rules = {Activate: activate, ActivateReduce: activate, Activate2: activate2}
 """Instruction -> rule that turns it into a function."""

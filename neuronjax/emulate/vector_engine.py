@@ -55,24 +55,17 @@ def mapped(unit: Unit, dst: Access, compute: Read) -> Run:
 
 def tensor_tensor(instruction: TensorTensor, unit: Unit) -> Run:
     """dst = data1 op data2."""
+    both = (instruction.data1, instruction.data2)
     if is_bitwise(instruction.op):
         dtype = unit.dtype(instruction.data1)
-        data1, data2 = (
-            unit.integers(access, dtype) for access in (instruction.data1, instruction.data2)
-        )
+        data1, data2 = (unit.integers(access, dtype) for access in both)
         operator = applied_to_bits(instruction.op, False)
-    elif (
-        instruction.engine is Engine.GPSIMD
-        and _is_word(instruction.data1)
-        and _is_word(instruction.data2)
-    ):
+    elif instruction.engine is Engine.GPSIMD and all(map(_is_word, both)):
         wide = np.dtype(np.int64)
-        data1, data2 = (
-            unit.integers(access, wide) for access in (instruction.data1, instruction.data2)
-        )
+        data1, data2 = (unit.integers(access, wide) for access in both)
         operator = EXACT[instruction.op]
     else:
-        data1, data2 = unit.numbers(instruction.data1), unit.numbers(instruction.data2)
+        data1, data2 = map(unit.numbers, both)
         operator = ARITHMETIC[instruction.op]
     return mapped(unit, instruction.dst, lambda values: operator(data1(values), data2(values)))
 
@@ -114,10 +107,8 @@ def scalar_tensor_tensor(instruction: ScalarTensorTensor, unit: Unit) -> Run:
     """dst = (data op0 operand0) op1 operand1."""
     data, scalar = unit.numbers(instruction.data), unit.scalar(instruction.operand0)
     tensor = unit.numbers(instruction.operand1)
-    op0, op1 = (
-        applied(instruction.op0, instruction.reverse0),
-        applied(instruction.op1, instruction.reverse1),
-    )
+    op0 = applied(instruction.op0, instruction.reverse0)
+    op1 = applied(instruction.op1, instruction.reverse1)
     return mapped(
         unit, instruction.dst, lambda values: op1(op0(data(values), scalar(values)), tensor(values))
     )
@@ -176,11 +167,8 @@ def running(op: AluOp, first: Array, x: Array) -> Array:
 
 def tensor_scalar_cumulative(instruction: TensorScalarCumulative, unit: Unit) -> Run:
     """dst[i] = op1(op0(src[i], imm0), dst[i - 1])."""
-    src, imm0, imm1 = (
-        unit.numbers(instruction.src),
-        unit.scalar(instruction.imm0),
-        unit.scalar(instruction.imm1),
-    )
+    src = unit.numbers(instruction.src)
+    imm0, imm1 = unit.scalar(instruction.imm0), unit.scalar(instruction.imm1)
     write, operator = unit.output(instruction.dst), ARITHMETIC[instruction.op0]
     registers = Accumulator(unit, instruction.src)
     identity = np.full((1, 1), IDENTITIES.get(instruction.op1, 0.0), np.float32)
@@ -202,10 +190,8 @@ def tensor_tensor_scan(instruction: TensorTensorScan, unit: Unit) -> Run:
     """dst[i] = (data0[i] op0 dst[i - 1]) op1 data1[i]."""
     data0, data1 = unit.numbers(instruction.data0), unit.numbers(instruction.data1)
     initial = unit.scalar(instruction.initial)
-    op0, op1 = (
-        applied(instruction.op0, instruction.reverse0),
-        applied(instruction.op1, instruction.reverse1),
-    )
+    op0 = applied(instruction.op0, instruction.reverse0)
+    op1 = applied(instruction.op1, instruction.reverse1)
 
     def compute(values: Values) -> Array:
         x, y = data0(values), data1(values)
