@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from neuronjax.hlo.custom_calls import custom_call_target
-from neuronjax.hlo.structure import blocks
+from neuronjax.hlo.structure import blocks, move_regions
 from neuronjax.jaxlib_api.mlir import ir
 from neuronjax.legalize.emit import after, convert, element_type, with_element_type
 from neuronjax.legalize.op_kinds import SHARDING_MARKS
@@ -75,9 +75,7 @@ class Widening:
 
     def _take_regions(self, op: Any, new: Any) -> None:
         copy = op.clone()
-        for source, target in zip(copy.regions, new.regions, strict=True):
-            for block in list(source.blocks):
-                block.append_to(target)
+        move_regions(copy, new)
         copy.erase()
         for block in blocks(new):
             self._retype(block)

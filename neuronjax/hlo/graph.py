@@ -306,13 +306,7 @@ def _attribute(operation: ir.Operation, name: str) -> AttributeValue:
 
 def _complex(text: str, spec: TensorSpec) -> np.ndarray:
     """The array of a constant of complex numbers: pairs, or all bytes as one string."""
-    body = text[text.index("dense<") + len("dense<") : text.rindex("> : ")]
-    if body.startswith('"0x'):
-        return np.frombuffer(bytes.fromhex(body[3:-1]), spec.dtype).reshape(spec.shape)
-    part = np.dtype(f"f{spec.dtype.itemsize // 2}")
-    numbers = np.array([_number(token, part) for token in _TOKEN.findall(body)], part)
-    array = numbers.view(spec.dtype)
-    return np.broadcast_to(array[0], spec.shape) if array.size == 1 else array.reshape(spec.shape)
+    return _parsed(text[text.index("dense<") :], spec, np.dtype(f"f{spec.dtype.itemsize // 2}"))
 
 
 def attribute_value(attribute: ir.Attribute) -> Any:
@@ -337,23 +331,22 @@ def _elements(attribute: ir.DenseElementsAttr) -> np.ndarray:
     try:
         array = np.asarray(attribute)
     except TypeError:  # numpy lacks the type
-        array = _parsed(str(attribute), spec)
+        array = _parsed(str(attribute), spec, spec.dtype)
     if attribute.is_splat and spec.shape and array.size:
         element = np.array(array[(0,) * array.ndim])
         return np.broadcast_to(element.view(spec.dtype), spec.shape)
     return np.array(array).view(spec.dtype)
 
 
-def _parsed(text: str, spec: TensorSpec) -> np.ndarray:
-    """The array in ``dense<…>``: numbers, bit patterns (``0x7FC0``), or all bytes as one string."""
+def _parsed(text: str, spec: TensorSpec, part: np.dtype) -> np.ndarray:
+    """The array in ``dense<…>``: numbers whose parts are of a type, bit patterns (``0x7FC0``), or
+    all bytes as one string."""
     body = text[len("dense<") : text.rindex("> : ")]
     if body.startswith('"0x'):
         return np.frombuffer(bytes.fromhex(body[3:-1]), spec.dtype).reshape(spec.shape)
-    numbers = [_number(token, spec.dtype) for token in _TOKEN.findall(body)]
-    array = np.array(numbers).astype(spec.dtype)
-    if len(numbers) == 1:
-        return np.broadcast_to(array.reshape(()), spec.shape)
-    return array.reshape(spec.shape)
+    numbers = [_number(token, part) for token in _TOKEN.findall(body)]
+    array = np.array(numbers).astype(part).view(spec.dtype)
+    return np.broadcast_to(array[0], spec.shape) if array.size == 1 else array.reshape(spec.shape)
 
 
 _TOKEN = re.compile(r"[-+.\w]+")

@@ -150,6 +150,13 @@ def prepend_operand(op: OpOrView, value: ir.Value) -> ir.Operation:
     return _replaced(op, [value, *op.operands], ())
 
 
+def move_regions(op: OpOrView, new: OpOrView) -> None:
+    """Gives the blocks of an operation to another one with as many regions."""
+    for source, target in zip(op.regions, new.regions, strict=True):
+        for block in list(source.blocks):
+            block.append_to(target)
+
+
 def _replaced(
     op: OpOrView, operands: list[ir.Value], more_results: Sequence[ir.Type]
 ) -> ir.Operation:
@@ -163,9 +170,7 @@ def _replaced(
         loc=op.location,
         ip=ir.InsertionPoint(op),
     )
-    for source, target in zip(op.regions, new.regions, strict=True):
-        for block in list(source.blocks):
-            block.append_to(target)
+    move_regions(op, new)
     for old, result in zip(op.results, list(new.results)[: len(types)], strict=True):
         old.replace_all_uses_with(result)
     op.erase()

@@ -24,6 +24,7 @@ from neuronjax import formats
 from neuronjax.formats import Format
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.module import CONVERSION
+from neuronjax.hlo.structure import move_regions
 from neuronjax.jaxlib_api.mlir import func, ir, stablehlo
 from neuronjax.legalize.emit import (
     LANES,
@@ -298,9 +299,7 @@ class _Threading:
             attributes = {name: op.attributes[name] for name in op.attributes}
             operands = [*op.operands, derived]
             twin = ir.Operation.create(op.name, types, operands, attributes, regions=2)
-        for source, target in zip(op.regions, twin.regions, strict=True):
-            for block in list(source.blocks):
-                block.append_to(target)
+        move_regions(op, twin)
         condition, body = (region.blocks[0] for region in twin.regions)
         for block in (condition, body):
             self._run_block(block, block.add_argument(derived.type, op.location))

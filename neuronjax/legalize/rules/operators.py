@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax.numpy as jnp
 
 from neuronjax.hlo.calls import terminator
@@ -88,6 +90,8 @@ def _comparator(site: Site) -> str | None:
     return "the comparator is more than one comparison LE, GE, LT or GT"
 
 
+_unsupported = partial(Rule, code="EVRF001", message=MESSAGE)
+
 RULES = (
     Rule(
         code="EMOD025",
@@ -101,59 +105,47 @@ RULES = (
         remedy="Give every dimension a size; pad inputs of varying length to a few fixed lengths.",
         source="Neuron compiler error codes, NCC_EMOD025",
     ),
-    Rule(
-        code="EVRF001",
+    _unsupported(
         also=("EUOC002",),
         what="linear algebra (cholesky, triangular solve, LAPACK routines)",
         ops=stablehlo("cholesky", "triangular_solve", "custom_call"),
         check=_is_lapack,
-        message=MESSAGE,
         remedy=(
             "Compute it on the host (jax.default_device(jax.devices('cpu')[0])), or from matrix "
             "products."
         ),
         source=_PAGES,
     ),
-    Rule(
-        code="EVRF001",
+    _unsupported(
         what="FFT",
         ops=stablehlo("fft"),
-        message=MESSAGE,
         remedy="Compute it on the host, or as a matrix product with a DFT matrix.",
         source=_PAGES,
     ),
-    Rule(
-        code="EVRF001",
+    _unsupported(
         what="infeed, outfeed and host transfers",
         ops=stablehlo("infeed", "outfeed", "send", "recv"),
-        message=MESSAGE,
         remedy="Pass the data as arguments and results of the program.",
         source=KNOWN_ISSUES,
     ),
-    Rule(
-        code="EVRF001",
+    _unsupported(
         what="reduce_precision",
         ops=stablehlo("reduce_precision"),
         check=_rounding,
-        message=MESSAGE,
         remedy="Convert to the narrow type and back (astype).",
         source=KNOWN_ISSUES,
     ),
-    Rule(
-        code="EVRF001",
+    _unsupported(
         what="reductions of several operands",
         ops=stablehlo("reduce"),
         check=_several_operands,
-        message=MESSAGE,
         remedy="Reduce each operand on its own; argmax and argmin are supported.",
         source=f"{KNOWN_ISSUES} (variadic reductions); NCC_EVRF015 lists AwsNeuronArgMax, -ArgMin",
     ),
-    Rule(
-        code="EVRF001",
+    _unsupported(
         what="sort comparators other than LE, GE, LT and GT",
         ops=stablehlo("sort"),
         check=_comparator,
-        message=MESSAGE,
         remedy="Sort by one key; for several keys, sort stably by the last key first.",
         source=KNOWN_ISSUES,
     ),
