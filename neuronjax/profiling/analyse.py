@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 
 from neuronjax.machine.machine import Machine
 from neuronjax.profiling.arrays import NO_INTERFACE, Interface
@@ -92,35 +92,10 @@ def analyse(
     nodes = dict(placed(program))
     memory = memories(program, [nodes[kernel.path].kernel for kernel in timed.kernels], timed)
     names = interface.names
-    inspect = _Inspector(platform)
     whole = sum(kernel.added_ns * kernel.runs for kernel in timed.kernels) or 1.0
-    kernels: list[KernelProfile] = []
-    collectives: list[Collective] = []
-    account = Account()
-    work: Counter[str] = Counter()
+    kernels = _Kernels(platform, whole)
     for timed_kernel in timed.kernels:
-        place = nodes[timed_kernel.path]
-        first = inspect(place.kernel)
-        own: Counter[str] = Counter()
-        sharing = (place.kernel, *place.others)
-        for kernel in sharing:
-            inspection = inspect(kernel)
-            own += inspection.work + queues(inspection.touched, place.kinds)
-            account.add(
-                kernel,
-                inspection.whole,
-                place.scopes if kernel is place.kernel else kernel.scopes,
-                runs=timed_kernel.runs,
-                cores=len(sharing),
-                critical=timed_kernel.critical,
-            )
-        share = timed_kernel.added_ns * timed_kernel.runs / whole
-        most = min(MOST_SPANS_OF_KERNEL, max(FEWEST_SPANS_OF_KERNEL, int(MOST_SPANS * share)))
-        detail = spans(timed_kernel.first_run, platform, most)
-        kernels.append(_kernel(timed_kernel, place, detail, own))
-        collectives += _collectives(timed_kernel, first.whole, len(collectives))
-        for name, value in own.items():
-            work[name] += value * timed_kernel.runs
+        kernels.add(timed_kernel, nodes[timed_kernel.path])
     return ProgramProfile(
         name=program.name,
         fingerprint=fingerprint,
@@ -133,11 +108,11 @@ def analyse(
         launch_ns=timed.launch_ns,
         busy_ns=dict(timed.busy_ns),
         instruction_counts=dict(timed.hardware_instructions),
-        work=dict(work),
+        work=dict(kernels.work),
         model_flops=model_flops,
-        kernels=tuple(kernels),
-        instructions=account.rows(),
-        collectives=tuple(collectives),
+        kernels=tuple(kernels.profiles),
+        instructions=kernels.account.rows(),
+        collectives=tuple(kernels.collectives),
         hbm_bytes={kind.value: nbytes for kind, nbytes in memory.use.hbm_by_kind.items()},
         held=tuple(
             tensor._replace(name=names.get(tensor.name, tensor.name)) for tensor in memory.tensors
@@ -156,19 +131,47 @@ class _Inspection:
         self.work, self.touched = work_of(whole, platform)
 
 
-class _Inspector:
-    """Inspects each kernel once, however often it is called."""
+@dataclass
+class _Kernels:
+    """What the kernels of a program do; each is inspected once, however often it is called."""
 
-    def __init__(self, platform: Platform) -> None:
-        self._platform = platform
-        self._known: dict[int, _Inspection] = {}
+    platform: Platform
+    whole_ns: float
+    profiles: list[KernelProfile] = field(default_factory=list)
+    collectives: list[Collective] = field(default_factory=list)
+    account: Account = field(default_factory=Account)
+    work: Counter[str] = field(default_factory=Counter)
+    _known: dict[int, _Inspection] = field(default_factory=dict)
 
-    def __call__(self, kernel: Kernel) -> _Inspection:
-        known = self._known.get(id(kernel))
-        if known is None:
-            whole = compile_kernel(kernel, self._platform, ASSUMPTIONS)
-            known = self._known[id(kernel)] = _Inspection(whole, self._platform)
-        return known
+    def add(self, timed: KernelTime, place: Placed) -> None:
+        """Takes up a kernel, and those that run beside it on other cores."""
+        own: Counter[str] = Counter()
+        sharing = (place.kernel, *place.others)
+        for kernel in sharing:
+            inspection = self._inspection(kernel)
+            own += inspection.work + queues(inspection.touched, place.kinds)
+            self.account.add(
+                kernel,
+                inspection.whole,
+                place.scopes if kernel is place.kernel else kernel.scopes,
+                runs=timed.runs,
+                cores=len(sharing),
+                critical=timed.critical,
+            )
+        share = timed.added_ns * timed.runs / self.whole_ns
+        most = min(MOST_SPANS_OF_KERNEL, max(FEWEST_SPANS_OF_KERNEL, int(MOST_SPANS * share)))
+        detail = spans(timed.first_run, self.platform, most)
+        self.profiles.append(_kernel(timed, place, detail, own))
+        first = self._inspection(place.kernel)
+        self.collectives += _collectives(timed, first.whole, len(self.collectives))
+        for name, value in own.items():
+            self.work[name] += value * timed.runs
+
+    def _inspection(self, kernel: Kernel) -> _Inspection:
+        if id(kernel) not in self._known:
+            whole = compile_kernel(kernel, self.platform, ASSUMPTIONS)
+            self._known[id(kernel)] = _Inspection(whole, self.platform)
+        return self._known[id(kernel)]
 
 
 def _kernel(
