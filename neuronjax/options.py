@@ -14,15 +14,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from neuronjax.errors import (
-    ConfigurationError,
-    ConfigurationWarning,
-    VisibleCoresError,
-    quoted,
-)
+from neuronjax.errors import ConfigurationError, ConfigurationWarning, quoted
 from neuronjax.faults import Fault, format_fault, parse_faults
 from neuronjax.notices import warned
-from neuronjax.parsing import parse_whole
+from neuronjax.option_values import (
+    address_of,
+    choice,
+    counts_of,
+    logical_cores,
+    names_of,
+    nonempty,
+    parse_core_list,
+    port_number,
+    positive,
+    process_number,
+    refused,
+    seed,
+    switch,
+)
 
 logger = logging.getLogger("neuronjax")
 
@@ -134,66 +143,6 @@ class Options:
     with the runtime's variable."""
 
 
-def _choice(*allowed: str) -> Callable[[str, str], str]:
-    def parse(variable: str, text: str) -> str:
-        if text not in allowed:
-            raise _refused(variable, text, f"one of {', '.join(allowed)}")
-        return text
-
-    return parse
-
-
-def _refused(variable: str, text: object, allowed: str) -> ConfigurationError:
-    return ConfigurationError(f"{variable}={quoted(text)} is not allowed; it must be {allowed}.")
-
-
-def _text(variable: str, text: str) -> str:
-    if not text.strip():
-        raise _refused(variable, text, "a name, not empty")
-    return text.strip()
-
-
-def _names(variable: str, text: str) -> tuple[str, ...]:
-    return tuple(_text(variable, part) for part in text.split(",")) if text else ()
-
-
-def _whole(least: int, most: int, allowed: str) -> Callable[[str, str], int]:
-    def parse(variable: str, text: str) -> int:
-        number = parse_whole(text.strip())
-        if number is None or not least <= number <= most:
-            raise _refused(variable, text, allowed)
-        return number
-
-    return parse
-
-
-_positive = _whole(1, (1 << 31) - 1, "a whole number of at least 1")
-_port = _whole(1, (1 << 16) - 1, "a port from 1 to 65535")
-_logical_cores = _whole(1, 2, "1 or 2 (physical cores per logical core)")
-_seed = _whole(0, (1 << 32) - 1, "a whole number below 2^32")
-
-
-def _switch(variable: str, text: str) -> bool:
-    if text not in ("0", "1"):
-        raise _refused(variable, text, "0 or 1")
-    return text == "1"
-
-
-_index = _whole(0, (1 << 16) - 1, "the number of a process, from 0 on")
-
-
-def _address(variable: str, text: str) -> str:
-    host, _, port = text.rpartition(":")
-    if not host:
-        raise _refused(variable, text, "an address and a port, such as 10.0.0.1:46820")
-    _port(variable, port)
-    return text
-
-
-def _counts(variable: str, text: str) -> tuple[int, ...]:
-    return tuple(_positive(variable, part.strip()) for part in text.split(","))
-
-
 def version(text: str) -> Version:
     """``"2.32"`` as numbers, which compare. Raises ``ValueError`` if malformed."""
     return tuple(int(part) for part in text.split("."))
@@ -205,52 +154,14 @@ def _sdk(variable: str, text: str) -> str:
     except ValueError:
         known = False
     if not known:
-        raise _refused(variable, text, f"a version from {OLDEST_SDK} to {LATEST_SDK}")
+        raise refused(variable, text, f"a version from {OLDEST_SDK} to {LATEST_SDK}")
     return text
 
 
 def _critical(variable: str, text: str) -> bool:
     if text not in ("none", "info", "critical"):
-        raise _refused(variable, text, "none, info or critical")
+        raise refused(variable, text, "none, info or critical")
     return text == "critical"
-
-
-MOST_CORES = 1 << 16
-"""More logical cores than any machine has; longer lists are refused before they are expanded."""
-
-
-def parse_core_list(variable: str, text: str) -> tuple[int, ...]:
-    """``"0-3"`` or ``"0,2,5-6"`` as core ids.
-
-    Raises:
-      VisibleCoresError: malformed, repeated, or more than any machine has.
-    """
-    cores: dict[int, None] = {}
-    for part in text.split(","):
-        for core in _core_range(variable, text, part.strip()):
-            if core in cores:
-                raise VisibleCoresError(
-                    f"{variable}={quoted(text)} overlaps: core {core} occurs twice."
-                )
-            cores[core] = None
-    return tuple(cores)
-
-
-def _core_range(variable: str, text: str, part: str) -> range:
-    first, dash, last = part.partition("-")
-    begin, end = parse_whole(first), parse_whole(last if dash else first)
-    if begin is None or end is None:
-        raise VisibleCoresError(
-            f"{variable}={quoted(text)} is malformed at {quoted(part)}; write core ids and "
-            'ranges such as "0-3" or "0,2,5-6".'
-        )
-    if end < begin:
-        raise VisibleCoresError(f"{variable}={quoted(text)}: the range {part!r} runs backwards.")
-    if end >= MOST_CORES:
-        raise VisibleCoresError(
-            f"{variable}={quoted(text)} names core {end}; no machine has more than {MOST_CORES}."
-        )
-    return range(begin, end + 1)
 
 
 CC_FLAGS = frozenset({
@@ -272,7 +183,7 @@ def parse_cc_flags(variable: str, text: str) -> tuple[tuple[str, str], ...]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise _refused(variable, text, f"flags quoted as in a shell ({error})") from None
+        raise refused(variable, text, f"flags quoted as in a shell ({error})") from None
     pairs: list[tuple[str, str]] = []
     for word in words:
         if word.startswith("-"):
@@ -281,51 +192,54 @@ def parse_cc_flags(variable: str, text: str) -> tuple[tuple[str, str], ...]:
         elif pairs and not pairs[-1][1]:
             pairs[-1] = (pairs[-1][0], word)
         else:
-            raise _refused(variable, text, f"flags that begin with '-'; found {quoted(word)}")
+            raise refused(variable, text, f"flags that begin with '-'; found {quoted(word)}")
     for flag in sorted({flag for flag, _ in pairs} - CC_FLAGS):
         _warn_unknown(f"{variable}: unknown compiler flag {quoted(flag)} is ignored.")
     return tuple(pairs)
 
 
 VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
-    "NEURONJAX_TARGET": ("target", _text),
-    "NEURON_LOGICAL_NC_CONFIG": ("lnc", _logical_cores),
-    "NEURON_RT_VIRTUAL_CORE_SIZE": ("lnc", _logical_cores),
+    "NEURONJAX_TARGET": ("target", nonempty),
+    "NEURON_LOGICAL_NC_CONFIG": ("lnc", logical_cores),
+    "NEURON_RT_VIRTUAL_CORE_SIZE": ("lnc", logical_cores),
     "NEURON_RT_VISIBLE_CORES": ("visible_cores", parse_core_list),
-    "NEURON_RT_NUM_CORES": ("num_cores", _positive),
-    "NEURONJAX_EXECUTOR": ("executor", _choice("host", "engine", "none")),
-    "NEURONJAX_ENGINE_ORDER": ("engine_order", _choice("program", "dataflow", "adversarial")),
-    "NEURONJAX_ENGINE_SEED": ("engine_seed", _seed),
-    "NEURONJAX_RECORD_TO": ("record_to", _text),
-    "NEURONJAX_SIMULATE": ("simulate", _switch),
-    "NEURONJAX_DUMP_TO": ("dump_to", _text),
-    "NEURONJAX_DUMP_PASSES": ("dump_passes", _names),
-    "NEURONJAX_VERIFY_PASSES": ("verify_passes", _switch),
-    "NEURONJAX_PROFILE_TO": ("profile_to", _text),
-    "NEURONJAX_MONITOR_PORT": ("monitor_port", _port),
-    "NEURONJAX_NUMERICS": ("numerics", _choice("chip", "ieee")),
-    "NEURON_RT_STOCHASTIC_ROUNDING_EN": ("stochastic_rounding", _switch),
-    "NEURON_RT_STOCHASTIC_ROUNDING_SEED": ("stochastic_rounding_seed", _seed),
-    "NEURONJAX_FIRST_RUN": ("first_run", _seed),
-    "NEURONJAX_FLUSH_SUBNORMALS": ("flush_subnormals", _switch),
-    "NEURONJAX_LEGALITY": ("legality", _choice("off", "log", "warn", "strict")),
+    "NEURON_RT_NUM_CORES": ("num_cores", positive),
+    "NEURONJAX_EXECUTOR": ("executor", choice("host", "engine", "none")),
+    "NEURONJAX_ENGINE_ORDER": (
+        "engine_order",
+        choice("program", "dataflow", "adversarial"),
+    ),
+    "NEURONJAX_ENGINE_SEED": ("engine_seed", seed),
+    "NEURONJAX_RECORD_TO": ("record_to", nonempty),
+    "NEURONJAX_SIMULATE": ("simulate", switch),
+    "NEURONJAX_DUMP_TO": ("dump_to", nonempty),
+    "NEURONJAX_DUMP_PASSES": ("dump_passes", names_of),
+    "NEURONJAX_VERIFY_PASSES": ("verify_passes", switch),
+    "NEURONJAX_PROFILE_TO": ("profile_to", nonempty),
+    "NEURONJAX_MONITOR_PORT": ("monitor_port", port_number),
+    "NEURONJAX_NUMERICS": ("numerics", choice("chip", "ieee")),
+    "NEURON_RT_STOCHASTIC_ROUNDING_EN": ("stochastic_rounding", switch),
+    "NEURON_RT_STOCHASTIC_ROUNDING_SEED": ("stochastic_rounding_seed", seed),
+    "NEURONJAX_FIRST_RUN": ("first_run", seed),
+    "NEURONJAX_FLUSH_SUBNORMALS": ("flush_subnormals", switch),
+    "NEURONJAX_LEGALITY": ("legality", choice("off", "log", "warn", "strict")),
     "NEURONJAX_SDK": ("sdk", _sdk),
-    "NEURON_FAIL_ON_NAN": ("fail_on_nan", _switch),
+    "NEURON_FAIL_ON_NAN": ("fail_on_nan", switch),
     "NEURON_RT_NUMERICAL_ERRORS_VERBOSITY": ("fail_on_nan", _critical),
-    "NEURONJAX_FAIL_ON_OUT_OF_BOUNDS": ("fail_on_out_of_bounds", _switch),
+    "NEURONJAX_FAIL_ON_OUT_OF_BOUNDS": ("fail_on_out_of_bounds", switch),
     "NEURONJAX_FAULTS": ("faults", parse_faults),
-    "NEURON_RT_EXEC_TIMEOUT": ("exec_timeout", _positive),
-    "NEURON_PLATFORM_TARGET_OVERRIDE": ("kernel_target", _choice(*GENERATIONS)),
-    "NKI_PRECISE_FP": ("precise_fp", _switch),
-    "NEURONJAX_LOG_LEVEL": ("log_level", _choice("debug", "info", "warning", "error")),
-    "NEURON_PJRT_PROCESSES_NUM_DEVICES": ("process_devices", _counts),
-    "NEURON_PJRT_PROCESS_INDEX": ("process_index", _index),
-    "NEURON_RT_ROOT_COMM_ID": ("root_address", _address),
-    "NEURONJAX_PEER_TIMEOUT": ("peer_timeout", _positive),
-    "NEURONJAX_LATE_PEER_TIMEOUT": ("late_peer_timeout", _positive),
-    "NEURONJAX_EMULATE": ("emulate", _switch),
-    "NEURONJAX_NATIVE_STUBS": ("native_stubs", _switch),
-    "NEURONJAX_STRESS": ("stress", _seed),
+    "NEURON_RT_EXEC_TIMEOUT": ("exec_timeout", positive),
+    "NEURON_PLATFORM_TARGET_OVERRIDE": ("kernel_target", choice(*GENERATIONS)),
+    "NKI_PRECISE_FP": ("precise_fp", switch),
+    "NEURONJAX_LOG_LEVEL": ("log_level", choice("debug", "info", "warning", "error")),
+    "NEURON_PJRT_PROCESSES_NUM_DEVICES": ("process_devices", counts_of),
+    "NEURON_PJRT_PROCESS_INDEX": ("process_index", process_number),
+    "NEURON_RT_ROOT_COMM_ID": ("root_address", address_of),
+    "NEURONJAX_PEER_TIMEOUT": ("peer_timeout", positive),
+    "NEURONJAX_LATE_PEER_TIMEOUT": ("late_peer_timeout", positive),
+    "NEURONJAX_EMULATE": ("emulate", switch),
+    "NEURONJAX_NATIVE_STUBS": ("native_stubs", switch),
+    "NEURONJAX_STRESS": ("stress", seed),
     "NEURON_CC_FLAGS": ("cc_flags", parse_cc_flags),
 }
 """Environment variable -> (field, parser). If two rows set the same field, the earlier one wins."""
@@ -395,7 +309,7 @@ def _with_compiler_lnc(options: Options) -> Options:
     """The runtime's and the compiler's logical core size must agree (unsupported otherwise)."""
     for flag, value in options.cc_flags:
         if flag in ("--logical-nc-config", "--lnc", "-lnc"):
-            lnc = _logical_cores(f"NEURON_CC_FLAGS {flag}", value)
+            lnc = logical_cores(f"NEURON_CC_FLAGS {flag}", value)
             if options.lnc not in (None, lnc):
                 raise ConfigurationError(
                     f"NEURON_CC_FLAGS asks for {flag}={lnc} but NEURON_LOGICAL_NC_CONFIG is "

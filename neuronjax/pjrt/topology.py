@@ -14,7 +14,7 @@ from neuronjax.jaxlib_api import PLATFORM, compile_options
 from neuronjax.legalize.policy import policy_of
 from neuronjax.machine.hosts import core_of
 from neuronjax.machine.machine import LogicalCore, Machine
-from neuronjax.options import MOST_CORES
+from neuronjax.option_values import MOST_CORES
 from neuronjax.pjrt import abi
 from neuronjax.pjrt.client_state import TopologyState, platform_version
 from neuronjax.pjrt.executable import ExecutableState

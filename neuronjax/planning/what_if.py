@@ -30,7 +30,7 @@ from typing import Any
 
 from neuronjax.errors import ConfigurationError, quoted
 from neuronjax.machine.machine import Machine
-from neuronjax.options import MOST_CORES
+from neuronjax.option_values import MOST_CORES
 from neuronjax.planning.documents import parse_toml, read_toml
 from neuronjax.planning.quantity import replacement
 from neuronjax.timing.calibration import CALIBRATION, Calibration

@@ -7,16 +7,12 @@ and by a few units of FP32 at the largest value that occurs, since all before is
 from __future__ import annotations
 
 import contextlib
-import inspect
-import json
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 import pytest
 from jax.extend.core import Primitive
@@ -27,7 +23,6 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo as hlo_dialect
 from scipy import special, stats
 
-from neuronjax.errors import UnsupportedProgramError
 from neuronjax.hlo import module as hlo
 from neuronjax.hlo.custom_calls import NATIVE_KERNEL, custom_calls
 from neuronjax.hlo.module import TensorSpec
@@ -36,26 +31,22 @@ from neuronjax.legalize import merge
 from neuronjax.legalize.policy import Policy
 from neuronjax.legalize.rules.custom_calls import KNOWN_TARGETS
 from tests.legalize.chip import lowered, run, run_text
-
-BF16, F16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(np.float32)
-U32 = np.dtype(np.uint32)
-FP32_UNITS = 8
-GENERATOR = np.random.default_rng(0)
-ROWS = GENERATOR.standard_normal((8, 32)) * 3
-LINE = np.concatenate([np.linspace(-12, 12, 97), [0.0, -0.0, 1e-6, -30.0, 30.0]])
-EQUALS = np.floor(np.abs(ROWS) / 2)
-WEIGHT = GENERATOR.standard_normal(32)
-IMAGES = GENERATOR.standard_normal((2, 3, 5, 2))
-
-
-def call(
-    target: str, results: Sequence[tuple[tuple[int, ...], Any]], config: str | None, *operands: Any
-) -> Any:
-    """A custom call as JAX programs write it; a tuple if it has several results."""
-    types = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in results]
-    legacy: dict[str, Any] = {"custom_call_api_version": 2, "legacy_backend_config": config}
-    options = {} if config is None else legacy
-    return jax.ffi.ffi_call(target, types if len(types) > 1 else types[0], **options)(*operands)
+from tests.legalize.custom_call import (
+    ALONE,
+    BF16,
+    EQUALS,
+    F16,
+    F32,
+    GENERATOR,
+    IMAGES,
+    LINE,
+    ROWS,
+    U32,
+    WEIGHT,
+    assert_rounded,
+    call,
+    half_units,
+)
 
 
 @dataclass(frozen=True)
@@ -163,7 +154,6 @@ def product(lhs: np.ndarray, rhs: np.ndarray) -> np.ndarray:
     return lhs @ rhs
 
 
-ALONE = "rhs_contracting_dim=0,tp_degree=1,num_groups=1,use_sb_to_sb=0"
 TRANSPOSED = "rhs_contracting_dim=1,tp_degree=1,num_groups=1,use_sb_to_sb=1"
 SMALL = np.float64(1e-5)
 
@@ -211,25 +201,6 @@ CASES = {
     )
     for mode in ("00", "01", "10") for size in [(2, 4)]
 }  # fmt: skip
-
-
-def half_units(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Half a unit in the last place of a type at these values."""
-    info = ml_dtypes.finfo(dtype)
-    exponents = np.floor(np.log2(np.maximum(np.abs(values), float(info.smallest_normal))))
-    return np.exp2(exponents) * float(info.eps) / 2
-
-
-def assert_rounded(found: Any, expected: np.ndarray, largest: float) -> None:
-    found = np.asarray(found)
-    assert found.shape == expected.shape
-    if expected.dtype != np.float64:
-        np.testing.assert_array_equal(found, expected)
-        return
-    bound = half_units(expected, found.dtype)
-    bound = bound + FP32_UNITS * 2 * half_units(np.float64(largest), F32)
-    error = np.abs(found.astype(np.float64) - expected)
-    assert np.all(error <= bound), f"{np.max(error / bound)} times the bound"
 
 
 def typed(case: Case, dtype: np.dtype) -> tuple[list[np.ndarray], tuple[np.ndarray, ...], float]:
@@ -479,275 +450,6 @@ def test_one_function_for_equal_calls() -> None:
         assert ".py" not in meaning.operation.get_asm(enable_debug_info=True)
         assert [str(op.attributes["callee"]) for op in calls] == [first, first, second]
         assert [str(op.location) for op in calls] == lines
-
-
-def error_of(target: str, results: Any, config: str | None, operands: Any, **environ: str) -> str:
-    """What compiling a program with that call says."""
-
-    def program(*operands: Any) -> Any:
-        return call(target, results, config, *operands)
-
-    with pytest.raises(UnsupportedProgramError) as raised:
-        run(program, *operands, **environ)
-    return str(raised.value)
-
-
-def line_of_call() -> str:
-    lines, first = inspect.getsourcelines(call)
-    inside = next(i for i, line in enumerate(lines) if "ffi_call" in line)
-    return f"{__file__}:{first + inside}"
-
-
-@pytest.mark.parametrize("target", [*ours.REFUSED, "AwsNeuronNobody", "nobody"])
-def test_refused(target: str) -> None:
-    text = error_of(target, [((3,), F32)], None, [np.ones(3, F32)])
-    assert text.startswith(f"custom call {target} at {line_of_call()} ")
-    assert re.search("use |compute |write |let ", text), "no remedy"
-
-
-def test_refused_by_the_platform(neuron_devices: list[jax.Device]) -> None:
-    x = jax.device_put(np.ones(3, F32), neuron_devices[0])
-    with pytest.raises(jax.errors.JaxRuntimeError, match=r"UNIMPLEMENTED: .*AwsNeuronCustomOp at"):
-        jax.jit(lambda x: call("AwsNeuronCustomOp", [((3,), F32)], None, x))(x)
-    np.testing.assert_array_equal(x + 1, [2, 2, 2])
-
-
-VECTOR, MATRIX, IMAGE = np.ones(3, F32), np.ones((4, 6), F32), np.ones((1, 2, 2, 1), F32)
-TRN3 = {"NEURONJAX_TARGET": "trn3-gen1-ultraserver", "NEURON_RT_NUM_CORES": "1"}
-MX_INPUT = np.ones((4, 64), BF16)
-MX_RESULTS = [((4, 16), U32), ((4, 2), np.uint8)]
-WORDS, SCALES = np.ones((4, 16), U32), np.ones((4, 2), np.uint8)
-
-
-def mx_config(**fields: Any) -> str:
-    return json.dumps({"dtype": "float8_e5m2", "dim": -1, "block_size": 32} | fields)
-
-
-def dot_config(**fields: Any) -> str:
-    return json.dumps({"scaled_dot_backend_config": {"element_dtype": "float8_e5m2"} | fields})
-
-
-BAD: dict[str, tuple[str, Any, str | None, list[Any], str]] = {
-    "integers": ("AwsNeuronGelu", [((3,), np.int32)], None, [np.ones(3, np.int32)], "type int32"),
-    "operands": ("AwsNeuronErf", [((3,), F32)], None, [VECTOR, VECTOR], "2 operands .* takes 1"),
-    "result": ("AwsNeuronSilu", [((4,), F32)], None, [VECTOR], r"\(4,\).* give .*\(3,\)"),
-    "results": ("AwsNeuronTopK", [((2,), F32)], "2", [VECTOR], "declares results of shapes"),
-    "no axis": ("AwsNeuronSoftmax", [((3,), F32)], None, [VECTOR], "decimal number .* has ''"),
-    "axis": ("AwsNeuronArgMax", [((4,), U32)], "2", [MATRIX], "0 to 1, .* has '2'"),
-    "negative axis": ("AwsNeuronSoftmax", [((3,), F32)], "-1", [VECTOR], "has '-1'"),
-    "scalar": ("AwsNeuronArgMin", [((), U32)], "0", [np.float32(1)], "has '0'"),
-    "no elements": ("AwsNeuronArgMin", [((), U32)], "0", [VECTOR[:0]], "no elements"),
-    "many k": ("AwsNeuronTopK", [((4,), F32), ((4,), U32)], "4", [VECTOR], "takes 4 elements"),
-    "shapes": (
-        "AwsNeuronSoftmaxBackward", [((4, 6), F32)], "1", [MATRIX, VECTOR], "must be the same"
-    ),
-    "int matmul": ("AwsNeuronIntMatmult", [((4, 4), F32)], None, [MATRIX, MATRIX], "than integers"),
-    "contraction": (
-        "AwsNeuronIntMatmult", [((1, 1), np.int32)], None, [np.ones((2, 3), int)] * 2, "must be"
-    ),
-    "dropout types": ("AwsNeuronDropoutMaskV1", [((3,), F32)], None, [VECTOR, VECTOR], "the seed"),
-    "dropout shapes": (
-        "AwsNeuronDropoutMaskV1", [((3,), F32)], None, [VECTOR, np.int32(1)], "make them scalars"
-    ),
-    "weight": (
-        "AwsNeuronRmsNorm", [((4, 6), F32)], "1", [MATRIX, VECTOR, np.float32(0)], r"be \(6,\)"
-    ),
-    "epsilon": (
-        "AwsNeuronRmsNorm", [((3,), F32)], "0", [VECTOR, VECTOR, VECTOR], "not a scalar"
-    ),
-    "both corners and centers": ("ResizeNearest", [((1, 4, 4, 1), F32)], "11", [IMAGE], "00, 01"),
-    "no image": ("ResizeBilinear", [((6,), F32)], "00", [VECTOR], "batch, height, width"),
-    "marker": ("NeuronBoundaryMarker-End", [((4,), F32)], None, [VECTOR], "operands' types"),
-    "groups": (
-        "AwsNeuronCollectiveMatmul", [((4, 4), F32)], ALONE.replace("groups=1", "groups=2"),
-        [MATRIX, MATRIX.T], "2 groups.*all_gather",
-    ),
-    "cores": (
-        "AwsNeuronCollectiveMatmul", [((32, 4), F32)], ALONE.replace("degree=1", "degree=8"),
-        [MATRIX, MATRIX.T], "8 of 1 cores",
-    ),
-    "matmul": (
-        "AwsNeuronCollectiveMatmul", [((4, 6), F32)], ALONE, [MATRIX, MATRIX], "equal there"
-    ),
-    "matmul config": (
-        "AwsNeuronCollectiveMatmul", [((4, 6), F32)], "0", [MATRIX, MATRIX.T], "tp_degree=<number>"
-    ),
-    "no JSON": ("QuantizeMX", MX_RESULTS, "{", [MX_INPUT], "a JSON object"),
-    "JSON list": ("QuantizeMX", MX_RESULTS, "[]", [MX_INPUT], "a JSON object"),
-    "MX element": ("QuantizeMX", MX_RESULTS, mx_config(dtype="int8"), [MX_INPUT], "float8_e5m2"),
-    "MX dim": ("QuantizeMX", MX_RESULTS, mx_config(dim=[1]), [MX_INPUT], "last dimension"),
-    "MX fraction": ("QuantizeMX", MX_RESULTS, mx_config(dim=1.0), [MX_INPUT], "last dimension"),
-    "MX block": ("QuantizeMX", MX_RESULTS, mx_config(block_size=16), [MX_INPUT], "block_size 32"),
-    "MX scale": ("QuantizeMX", MX_RESULTS, mx_config(scale_method="MAX"), [MX_INPUT], "EMAX"),
-    "MX input": ("QuantizeMX", MX_RESULTS, mx_config(), [MATRIX], "convert to bfloat16"),
-    "MX size": ("QuantizeMX", MX_RESULTS, mx_config(), [MX_INPUT[:, :40]], "40 .* multiple of 32"),
-    "MX one result": ("QuantizeMX", MX_RESULTS[:1], mx_config(), [MX_INPUT], "two results"),
-    "MX words": (
-        "QuantizeMX", [((4, 64), np.uint8), MX_RESULTS[1]], mx_config(), [MX_INPUT], "uint32"
-    ),
-    "three operands": (
-        "ScaledMatmul", [((4, 4), F32)], dot_config(), [WORDS, WORDS, SCALES], "takes 4: lhs"
-    ),
-    "dot of int": (
-        "ScaledMatmul", [((4, 4), np.int32)], dot_config(), [WORDS, WORDS, SCALES, SCALES], "int32"
-    ),
-    "no element type": (
-        "ScaledMatmul", [((4, 4), F32)], None, [WORDS, WORDS, SCALES, SCALES], "element_dtype ''"
-    ),
-    "dot config": (
-        "ScaledMatmul", [((4, 4), F32)], '{"scaled_dot_backend_config": 1}',
-        [WORDS, WORDS, SCALES, SCALES], "JSON object",
-    ),
-    "dot dimension": (
-        "ScaledMatmul", [((4, 4), F32)], dot_config(lhs_contracting_dimensions=[2]),
-        [WORDS, WORDS, SCALES, SCALES], "0 to 1",
-    ),
-    "dot overlap": (
-        "ScaledMatmul", [((4, 4), F32)], dot_config(rhs_batch_dimensions=[1]),
-        [WORDS, WORDS, SCALES, SCALES], "not among the batch",
-    ),
-    "dot sizes": (
-        "ScaledMatmul", [((4, 4), F32)], dot_config(),
-        [WORDS, WORDS[:, :8], SCALES, SCALES[:, :1]], "sizes must be equal",
-    ),
-    "dot batch": (
-        "ScaledMatmul", [((4,), F32)], dot_config(lhs_batch_dimensions=[0]),
-        [WORDS, WORDS, SCALES, SCALES], "sizes must be equal",
-    ),
-    "dot scale": (
-        "ScaledMatmul", [((4, 4), F32)], dot_config(),
-        [WORDS, WORDS, SCALES, SCALES[:, :1]], r"scales of the rhs .* shape \(4, 2\)",
-    ),
-    "dot of odd blocks": (
-        "ScaledMatmul", [((4, 4), F32)], dot_config(),
-        [WORDS[:, :5], WORDS[:, :5], SCALES, SCALES], "20 elements .* multiple of 32",
-    ),
-    "dot of vectors": (
-        "ScaledMatmul", [((), F32)], dot_config(),
-        [WORDS[0], WORDS[0], SCALES[0], SCALES[0]], "two dimensions or more",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_calls(name: str) -> None:
-    target, results, config, operands, message = BAD[name]
-    text = error_of(target, results, config, operands, **TRN3)
-    assert re.search(f"^custom call {re.escape(target)} at {line_of_call()} .*{message}", text)
-
-
-def test_typed_attributes() -> None:
-    """The compiler reads a text, JAX's typed calls have a dictionary."""
-
-    def program(x: jax.Array) -> jax.Array:
-        return jax.ffi.ffi_call("AwsNeuronSoftmax", jax.ShapeDtypeStruct((3,), F32))(x, dim=0)
-
-    with pytest.raises(
-        UnsupportedProgramError, match=r"attributes {dim = 0.*legacy_backend_config"
-    ):
-        run(program, VECTOR)
-
-
-@pytest.mark.parametrize("target", ["QuantizeMX", "ScaledMatmul", "__op$block_scaled_dot"])
-def test_mx_needs_trn3(target: str) -> None:
-    text = error_of(target, [((3,), F32)], None, [VECTOR])
-    assert "needs NeuronCore-v4, and trainium2 has NeuronCore-v3; choose a trn3 target" in text
-
-
-def mx_reference(
-    x: np.ndarray, element: str, headroom: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(words, scale codes, values in FP64) of MX along the last dimension, by ml_dtypes."""
-    info = ml_dtypes.finfo(element)
-    emax = int(np.floor(np.log2(float(info.max))))
-    blocks = x.astype(np.float64).reshape(*x.shape[:-1], -1, 32)
-    largest = np.max(np.abs(blocks), -1, keepdims=True)
-    exponents = np.where(largest == 0, -127, np.floor(np.log2(np.where(largest == 0, 1, largest))))
-    exponents = np.maximum(exponents - np.where(largest == 0, 0, emax - headroom), -127)
-    limit = float(info.max)
-    elements = np.clip(blocks / 2.0**exponents, -limit, limit).astype(element)
-    values = (elements.astype(np.float64) * 2.0**exponents).reshape(x.shape)
-    fours = elements.reshape(*x.shape[:-1], -1, 4).view(np.uint8).astype(U32)
-    words = (fours << (8 * np.arange(4, dtype=U32))).sum(-1, dtype=U32)
-    return words, (exponents.squeeze(-1) + 127).astype(np.uint8), values
-
-
-MX_DATA = np.concatenate(
-    [GENERATOR.standard_normal((6, 64)) * np.exp2(GENERATOR.integers(-20, 9, (6, 64))),
-     np.zeros((1, 64)), np.full((1, 64), 60000.0)]
-)  # fmt: skip
-
-
-def mx_words(shape: tuple[int, ...], dim: int) -> list[tuple[tuple[int, ...], Any]]:
-    sizes = list(shape), list(shape)
-    sizes[0][dim] //= 4
-    sizes[1][dim] //= 32
-    return [(tuple(sizes[0]), U32), (tuple(sizes[1]), np.uint8)]
-
-
-@pytest.mark.parametrize(("sdk", "headroom"), [("2.32", 1), ("2.30", 0)])
-@pytest.mark.parametrize("element", ["float8_e4m3fn", "float8_e5m2"])
-@pytest.mark.parametrize("dim", [-1, 0])
-def test_quantize(element: str, dim: int, sdk: str, headroom: int) -> None:
-    data = MX_DATA.astype([BF16, F16][dim])
-    words, scales, _ = mx_reference(data, element, headroom)
-    if dim == 0:
-        data, words, scales = data.T, words.T, scales.T
-
-    def program(x: jax.Array) -> Any:
-        config = mx_config(dtype=element, dim=dim, scale_method="EMAX")
-        return call("QuantizeMX", mx_words(data.shape, dim), config, x)
-
-    found = run(program, data, NEURONJAX_SDK=sdk, **TRN3)
-    np.testing.assert_array_equal(found[0], words)
-    np.testing.assert_array_equal(found[1], scales)
-
-
-LHS, RHS = GENERATOR.standard_normal((2, 3, 64)), GENERATOR.standard_normal((2, 5, 64))
-BATCHED = dot_config(lhs_batch_dimensions=[0], rhs_batch_dimensions=[0])
-CONFIGURED = dot_config(
-    lhs_batch_dimensions=[0], rhs_batch_dimensions=[0],
-    lhs_contracting_dimensions=[2], rhs_contracting_dimensions=[1],
-)  # fmt: skip
-CAST = {
-    "NEURONJAX_NUMERICS": "chip",
-    "NEURON_CC_FLAGS": "--auto-cast=matmult --auto-cast-type=fp8_e4m3",
-}
-
-
-@pytest.mark.parametrize(
-    ("target", "config", "result", "environ"),
-    [
-        ("__op$block_scaled_dot", BATCHED, F32, {}),
-        ("ScaledMatmul", CONFIGURED, BF16, {}),
-        ("ScaledMatmul", BATCHED, F32, CAST),
-    ],
-)
-def test_scaled_matmul(target: str, config: str, result: np.dtype, environ: dict[str, str]) -> None:
-    lhs, lhs_scale, lhs_values = mx_reference(LHS, "float8_e5m2", 1)
-    rhs, rhs_scale, rhs_values = mx_reference(RHS, "float8_e5m2", 0)
-    if config == CONFIGURED:
-        rhs, rhs_scale = np.swapaxes(rhs, 1, 2), np.swapaxes(rhs_scale, 1, 2)
-
-    def program(*operands: jax.Array) -> jax.Array:
-        return call(target, [((2, 3, 5), result)], config, *operands)
-
-    found = run(program, lhs, rhs, lhs_scale, rhs_scale, **TRN3, **environ)
-    expected = np.einsum("bmk,bnk->bmn", lhs_values, rhs_values)
-    magnitudes = np.einsum("bmk,bnk->bmn", np.abs(lhs_values), np.abs(rhs_values))
-    assert_rounded(found, expected, largest=np.max(magnitudes))
-
-
-def test_scaled_matmul_of_unpacked_elements() -> None:
-    """The form that JAX writes for other platforms."""
-    x, scale = LHS[0].astype("float8_e4m3fn"), np.full((3, 2), 128, np.uint8)
-    scale = scale.view("float8_e8m0fnu")
-
-    def program(x: jax.Array, scale: jax.Array) -> jax.Array:
-        return call("__op$block_scaled_dot", [((3, 3), F32)], "{}", x, x, scale, scale)
-
-    exact = 2 * x.astype(np.float64)
-    assert_rounded(run(program, x, scale, **TRN3), exact @ exact.T, largest=np.max(exact) ** 2)
 
 
 def test_numerics_of_the_chip() -> None:

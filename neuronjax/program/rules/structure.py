@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from neuronjax.options import MOST_CORES
+from neuronjax.option_values import MOST_CORES
 from neuronjax.program.instruction import Instruction
 from neuronjax.program.operand import Buffer, Memory, Register
 from neuronjax.program.program import Call, Function, Kernel, Loop, Node, Program, Split
