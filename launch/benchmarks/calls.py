@@ -28,7 +28,7 @@ def tiny(devices: Sequence[jax.Device]) -> Thunk:
 
 
 def unwaited(devices: Sequence[jax.Device]) -> Thunk:
-    """TINY_CALLS of the same calls, of which only the last is waited for."""
+    """A tiny function called TINY_CALLS times, of which only the last call is waited for."""
     x = jax.device_put(jnp.arange(4.0), devices[0])
     add_one = jax.jit(lambda x: x + 1)
 

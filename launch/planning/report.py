@@ -102,7 +102,7 @@ def _row(name: str, row: Row, first: Predicted) -> tuple[str, ...]:
 
 
 def settings(plan: Plan) -> str:
-    """All that is no degree, in short."""
+    """The settings of a plan that are no degrees, in short."""
     piece = plan.piece
     words = [f"{plan.micro_batches} micro-batches of {piece.rows}", f"recompute {piece.recompute}"]
     words += ["ZeRO-1"] if plan.zero_1 else []

@@ -45,7 +45,7 @@ class Recipe:
 
     @property
     def is_tiny(self) -> bool:
-        """Whether it is a twin."""
+        """Whether the recipe is a small twin of what was published."""
         return self.twin_cores is not None
 
     def settings(self) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class Channel:
             self._connection.sendall(data)
 
     def messages(self) -> Iterator[Any]:
-        """What comes, until the other end has gone."""
+        """Yields the messages that come, until the other end has gone."""
         unpacker = Unpacker()
         while data := self._received():
             yield from unpacker.feed(data)

@@ -26,7 +26,7 @@ class Outbox:
         self._thread.start()
 
     def put(self, outputs: Sequence[Output]) -> None:
-        """What a step brought; from any thread."""
+        """Takes what a step brought, from any thread."""
         with self._change:
             self._held.append(outputs)
             now = time.monotonic()

@@ -89,12 +89,12 @@ class Bart(nnx.Module, TextToText):
         where: Slots,
         start: ArrayLike,
     ) -> tuple[jax.Array, list[CacheType]]:
-        """See `EncoderDecoder`."""
+        """The decoder's output and the caches, as `EncoderDecoder.decode` tells."""
         x = self.decoder.begin(self._words(tokens), where.places)
         return run_blocks(self.decoder.blocks, x, source, caches, where.mask, start=start)
 
     def logits(self, x: jax.Array) -> jax.Array:
-        """See `EncoderDecoder`."""
+        """The logits FP32 [B, T, V] of x [B, T, D]."""
         logits = self.embedding.logits(x)
         if self.head_bias is None:
             return logits

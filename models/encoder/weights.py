@@ -79,7 +79,7 @@ class BlockKeys:
 
 
 def _bottleneck_rows(key: Callable[[str], str], parameter: str) -> Iterator[Row]:
-    """What MobileBERT's blocks have besides."""
+    """The rows that MobileBERT's blocks have besides."""
     for theirs, ours in (
         ("bottleneck.input", "narrow"),
         ("bottleneck.attention", "look"),
@@ -94,7 +94,7 @@ def _bottleneck_rows(key: Callable[[str], str], parameter: str) -> Iterator[Row]
 
 
 def _span_rows(key: Callable[[str], str], span: str) -> Iterator[Row]:
-    """What ConvBERT's attention has besides."""
+    """The rows that ConvBERT's attention has besides."""
     theirs = "attention.self.key_conv_attn_layer"
     for part in ("depthwise", "pointwise"):
         yield row(key(f"{theirs}.{part}.weight"), f"{span}_{part}.kernel", CONV_1D)

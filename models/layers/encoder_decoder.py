@@ -143,7 +143,7 @@ class EncoderDecoder(ABC):
 
     @abstractmethod
     def logits(self, x: jax.Array) -> jax.Array:
-        """x [B, T, D] -> FP32 [B, T, V]."""
+        """The logits FP32 [B, T, V] of x [B, T, D]."""
 
     def init_cache(self, batch: int, length: int, **inputs: jax.Array) -> TargetCache:
         """A cache of `length` slots for the targets of `batch` sources, inputs as of `look_at`."""

@@ -93,7 +93,7 @@ Visit = Callable[[jax.Array, jax.Array | None], jax.Array]
 
 
 class Mix(Protocol):
-    """`mix`, or the same where several cores share the experts."""
+    """A mixture of experts, as `mix` computes it or as several cores that share the experts do."""
 
     def __call__(
         self,

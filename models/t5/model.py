@@ -130,7 +130,7 @@ class T5(Reader, TextToText):
         where: Slots,
         start: ArrayLike,
     ) -> tuple[jax.Array, list[CacheType]]:
-        """See `EncoderDecoder`."""
+        """The decoder's output and the caches, as `EncoderDecoder.decode` tells."""
         mask = where.mask
         bias = self.decoder.relative(where.slots, jnp.arange(mask.shape[-1]))
         x = self.embedding(tokens, self.config.dtype)
@@ -139,7 +139,7 @@ class T5(Reader, TextToText):
         return self.decoder.norm(x), caches
 
     def logits(self, x: jax.Array) -> jax.Array:
-        """See `EncoderDecoder`."""
+        """The logits FP32 [B, T, V] of x [B, T, D]."""
         if self.config.scale_logits:
             x = x * jnp.asarray(self.config.dim**-0.5, x.dtype)
         return (self.embedding if self.head is None else self.head).logits(x)

@@ -57,7 +57,7 @@ class VisionLanguageConfig(ModelConfig):
 
     @property
     def boundaries(self) -> tuple[int, ...]:
-        """See `DecoderConfig`."""
+        """The boundaries of the text's config: see `DecoderConfig`."""
         return self.text.boundaries
 
 

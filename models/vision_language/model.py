@@ -110,16 +110,16 @@ class VisionLanguage(nnx.Module):
         return self.text.init_pages(blocks, block_size, dtype)
 
     def init_sources(self, places: int, length: int) -> ImagePlaces:
-        """So many places for images of `length` rows of pixels in all."""
+        """Empty places, as many as asked for, of images of `length` rows of pixels in all."""
         tokens = length // self.config.vision.image_size * self.config.image_tokens
         return ImagePlaces(jnp.zeros((places, tokens, self.config.text.dim), self.config.dtype))
 
     def extend_pages(
         self, tokens: jax.Array, pages: TargetPages, rows: Rows, *, whole: bool = False
     ) -> tuple[jax.Array, TargetPages]:
-        """As `Decoder.extend_pages`, of texts that see the images in their places, `rows.places`.
-        Token `vocab_size + n` stands for the n-th token of these images. Where an image sees itself
-        whole, all of its tokens must be new ones of one call."""
+        """The results of `Decoder.extend_pages` for texts that see the images in their places,
+        `rows.places`. Token `vocab_size + n` stands for the n-th token of these images. Where an
+        image sees itself whole, all of its tokens must be new ones of one call."""
         assert rows.places is not None
         numbers = tokens - self.config.vocab_size
         there = numbers >= 0

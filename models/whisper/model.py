@@ -118,11 +118,11 @@ class Whisper(nnx.Module, EncoderDecoder):
         where: Slots,
         start: ArrayLike,
     ) -> tuple[jax.Array, list[CacheType]]:
-        """See `EncoderDecoder`."""
+        """The decoder's output and the caches, as `EncoderDecoder.decode` tells."""
         return self.decoder(tokens, source, caches, where, start)
 
     def logits(self, x: jax.Array) -> jax.Array:
-        """See `EncoderDecoder`."""
+        """The logits FP32 [B, T, V] of x [B, T, D]."""
         return self.decoder.embedding.logits(x)
 
     def read(self, source: jax.Array, length: jax.Array) -> Source:

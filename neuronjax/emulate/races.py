@@ -151,7 +151,7 @@ class Races:
         log.add(touch, event.at, event.number, writes=writes, keep=self._events.__contains__)
 
     def settle(self) -> None:
-        """What an instruction has written is there now."""
+        """Looks at what an instruction has written, which is there now."""
         for doubt in self._doubts:
             changed = doubt.before != doubt.touch.contents()
             for other, is_write, place in doubt.others:

@@ -24,12 +24,12 @@ class Settled:
         self._areas = _Areas()
 
     def add_whole(self, buffer: Buffer, location: Location) -> None:
-        """All of a buffer is settled."""
+        """Notes that all of a buffer is settled."""
         self._whole[location.owner] = location.area(buffer)
         self._areas.add(location.owner, self._whole[location.owner])
 
     def add(self, window: Window, span: Span) -> None:
-        """What a window touches is settled."""
+        """Notes that what a window touches is settled."""
         self._areas.add(window.owner, window.area)
         spans = self._spans[window.owner]
         if len(spans) >= _MOST_SPANS:
@@ -44,7 +44,7 @@ class Settled:
         return owner in self._whole and self._whole[owner] == window.area
 
     def unsettle_others(self, window: Window) -> None:
-        """The buffer of a window is written: what it meets in others is settled no longer."""
+        """Notes that a window's buffer is written: what it meets is settled no longer."""
         self._areas.add(window.owner, window.area)
         for owner in self._areas.neighbours[window.owner]:
             self._spans.pop(owner, None)
@@ -62,7 +62,7 @@ class _Areas:
         self._table: Array = np.zeros((5, 16), np.int64)
 
     def add(self, owner: int, area: Area) -> None:
-        """A buffer lies in an area, perhaps in others as well."""
+        """Notes that a buffer lies in an area, perhaps in others as well."""
         if (owner, area) in self._known:
             return
         count = len(self._known)

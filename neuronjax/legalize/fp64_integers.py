@@ -59,7 +59,7 @@ class Fp64Integers:
         self._roots = {self._root(seed) for seed in self._seeds}
 
     def has(self, op: ir.Operation) -> bool:
-        """Whether an op makes or takes such integers."""
+        """Whether an op makes or takes 64-bit integers that belong to FP64."""
         return self._any and (self._computes(op) or any(map(self._serves, op.results)))
 
     def has_value(self, value: ir.Value) -> bool:

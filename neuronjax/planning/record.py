@@ -242,7 +242,7 @@ class Estimate(Displayed):
 
     @property
     def usd_per_step(self) -> float | None:
-        """All instances for the time of a step."""
+        """The price of all instances for the time of a step, in USD."""
         if self.price is None:
             return None
         return self.price.usd_per_hour * self.instances * self.step_seconds / 3600

@@ -90,7 +90,7 @@ def by_buffer(touches: Iterable[Touch]) -> list[Touched]:
 
 
 def conflicts(first: Iterable[Touch], second: Iterable[Touch], same: Same) -> bool | None:
-    """Whether both touch the same element and one of them writes it; None if unknown."""
+    """Whether two sets of touches share an element that one writes; None if unknown."""
     return meet(by_buffer(first), by_buffer(second), same)
 
 

@@ -33,7 +33,7 @@ class Range(NamedTuple):
         return Range(self.low + further, self.high + further, self.standing)
 
     def is_apart(self, other: Range) -> bool:
-        """Whether both have surely nothing in common."""
+        """Whether this range and another have surely nothing in common."""
         if self.standing != other.standing:
             return False
         return self.low > other.high or other.low > self.high
@@ -69,7 +69,7 @@ class Footprint(NamedTuple):
         return Footprint(self.slots, slot, partitions, elements, self.standing, self.bits)
 
     def meets(self, other: Footprint) -> bool:
-        """Whether both may touch the same element of buffers that begin at one place."""
+        """Whether two footprints may share an element of buffers that begin at one place."""
         if self.bits != other.bits:
             return True
         if self._is_in_other_slot(other) or self.partitions.is_apart(other.partitions):

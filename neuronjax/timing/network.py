@@ -154,7 +154,7 @@ def _doubling(nbytes: float, fabric: Fabric, reduces: bool) -> Steps | None:
 
 
 def _mesh(nbytes: float, fabric: Fabric, reduces: bool) -> Steps | None:
-    """Everybody to everybody: between chips, then within them."""
+    """The steps of everybody sending to everybody: between chips, then within them."""
     group = fabric.group
     if group.chips > MOST_MESH_CHIPS or not group.is_meshed:
         return None

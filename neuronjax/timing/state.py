@@ -62,7 +62,7 @@ class State:
         )
 
     def later(self, time: int) -> State:
-        """All of it `time` later."""
+        """The state with all of it `time` later."""
         return replace(
             self,
             engines=tuple(end + time for end in self.engines),

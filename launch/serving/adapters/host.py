@@ -127,7 +127,7 @@ class AdapterHost:
             return place
 
     def _check_laid(self, request: Request, refuse: Refuse, done: "Future[None]") -> None:
-        """Nobody gets an answer without the adapter."""
+        """Refuses a request whose adapter could not be laid down."""
         error = done.exception()
         if isinstance(error, Exception):
             self._engine.cancel(request.id)

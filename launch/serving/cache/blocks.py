@@ -18,7 +18,7 @@ class Prefix(NamedTuple):
 
     @property
     def blocks(self) -> list[int]:
-        """All of them but scratch."""
+        """All blocks of the prefix but scratch."""
         return [block for table in self.tables for block in table if block != SCRATCH]
 
 

@@ -146,7 +146,7 @@ class Upload(WholeAnswer):
         return cls(archive, body.client, file, body.text("purpose", "batch"))
 
     async def whole(self) -> dict[str, Any]:
-        """What is told of the file."""
+        """Keeps the file, and returns it as OpenAI's JSON object."""
         return self.archive.keep(self.client, self.file.data, self.file.name, self.purpose)
 
 

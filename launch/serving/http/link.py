@@ -53,7 +53,7 @@ class Mailbox:
         self._on_news()
 
     def fail(self, error: LaunchError) -> None:
-        """Nothing more comes: the reader gets the error."""
+        """Gives the reader an error, after which nothing more comes."""
         self._error = error
         self._on_news()
 
@@ -127,7 +127,7 @@ class Link(asyncio.Protocol):
         self._mailboxes[request_id] = mailbox
 
     def forget(self, request_id: str) -> None:
-        """Nobody waits for the request any more."""
+        """Forgets a request that nobody waits for any more."""
         self._mailboxes.pop(request_id, None)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

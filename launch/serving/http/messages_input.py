@@ -96,7 +96,7 @@ def _call(block: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _image(block: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The same image in a chat."""
+    """The image of a block as chats have it. Raises RequestError for one that is not base64."""
     source = block.get("source")
     given = source if isinstance(source, dict) else {}
     if given.get("type") != "base64":

@@ -136,7 +136,7 @@ class Replies:
             act(index, piece)
 
     def _end(self, output: Output, piece: Piece) -> None:
-        """Nothing more comes for a request."""
+        """Ends a request of which nothing more comes. Raises HTTPError if it ends with an error."""
         del self._left[output.id]
         if output.finished is None:  # a stop string: the engine knows nothing of it
             self._cancel(output.id, "stop")

@@ -57,7 +57,7 @@ class SourceReader(Protocol):
         """What the model looks at of a source of `length` [1] positions [S, …], padded."""
 
     def init_sources(self, places: int, length: int) -> Sources:
-        """So many places for sources of up to `length` positions."""
+        """Empty places, as many as asked for, of sources of up to `length` positions."""
 
 
 def forward(

@@ -37,7 +37,7 @@ class Compiled(Generic[Key]):
         return program.result()
 
     def is_ready(self, key: Key) -> bool:
-        """Whether it can be had at once."""
+        """Whether the program of a key can be had at once."""
         program = self._programs.get(key)
         return program is not None and program.done()
 

@@ -15,11 +15,11 @@ class Meter:
         self.seconds: float | None = None
 
     def start(self) -> None:
-        """A step begins."""
+        """Begins to add up the programs of a step."""
         self.seconds = 0.0 if self._timed else None
 
     def count(self, name: object, program: Any) -> None:
-        """A program is run. Raises ServingError if the platform does not simulate it."""
+        """Adds a program that runs. Raises ServingError if the platform does not simulate it."""
         if self.seconds is None:
             return
         seconds = self._known.get(program)
@@ -29,8 +29,8 @@ class Meter:
 
 
 def seconds_of(name: object, program: Any) -> float:
-    """What a program takes on the device. Raises ServingError if the platform does not simulate
-    it."""
+    """The seconds that a program takes on the device. Raises ServingError if the platform does not
+    simulate it."""
     time = device_time(program)
     if time is None:
         raise ServingError(

@@ -81,7 +81,7 @@ class EagleProposer:
         return True
 
     def observe(self, step: Step, inputs: np.ndarray, last: jax.Array, outputs: jax.Array) -> None:
-        """Reads the same tokens with the outputs before them."""
+        """Reads the tokens of a step with the outputs before them."""
         if step.is_decode and not any(sequence.speculates for sequence in step.sequences):
             return
         self._state = self._read.run(

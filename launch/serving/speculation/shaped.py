@@ -9,7 +9,7 @@ from launch.serving.runner.meter import Meter
 
 
 class Shaped:
-    """The first argument always has the same shapes, such as parameters."""
+    """A function whose first argument always has the same shapes, such as parameters."""
 
     def __init__(self, name: str, function: Callable[..., Any], **options: Any) -> None:
         """`options` are those of jax.jit."""
