@@ -13,7 +13,9 @@ from jax import lax
 
 from neuronjax.lower.memory.allocate import allocate
 from neuronjax.program.operand import Kind
+from neuronjax.program.vector_engine import TensorCopy
 from neuronjax.program.verify import verify
+from neuronjax.program.walk import instructions
 from tests.lower.differential import EXACT, FUNCTION, SUM, Tolerance, check, lowered, sent
 
 RNG = np.random.default_rng(0)
@@ -174,6 +176,30 @@ def test_engines_compute_what_the_host_computes(name: str) -> None:
     case = CASES[name]
     program = check(case.function, *case.arguments, tolerance=case.tolerance)
     assert verify(program) == ()
+
+
+WORDS = RNG.integers(0, 40, 13, np.int32)
+TRUTHS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "words": (lambda x, i: jax.nn.one_hot(i, 40) * x, (floats(13, 40), WORDS)),
+    "great words": (
+        lambda i, j: (i == j).astype(jnp.float32) + 1,
+        (WORDS + (1 << 29), WORDS + (1 << 29) + np.arange(13, dtype=np.int32) % 2),
+    ),
+    "numbers, NaN among them": (
+        lambda x, y: (x <= y).astype(jnp.float32) - y,
+        (np.where(floats(13, 40) > 1, np.float32(np.nan), 0), floats(13, 40)),
+    ),
+    "short numbers": (lambda i: (i > 2).astype(jnp.bfloat16) * 3, (INTEGERS.astype(np.int16),)),
+    "results": (lambda x: (x > 0.3).astype(jnp.float16), (floats(13, 40),)),
+}
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+def test_comparisons_write_numbers(name: str) -> None:
+    """What is compared and converted takes one instruction."""
+    function, arguments = TRUTHS[name]
+    program = check(function, *arguments)
+    assert not any(isinstance(each, TensorCopy) for _, each in instructions(program))
 
 
 def test_a_mask_of_a_product_finds_its_indices() -> None:

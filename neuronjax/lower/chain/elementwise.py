@@ -382,6 +382,15 @@ _COMPARISONS = {
 }  # fmt: skip
 
 
+def writes_truth(attributes: Mapping[str, Any], operand: np.dtype, tensors: int) -> bool:
+    """Whether a comparison of so many tensors is an instruction that writes 0 and 1 in any type."""
+    if attributes.get("compare_type") == "TOTALORDER" and is_float(operand):
+        return False
+    if operand.name in _SMALL or _is_native_float(operand):
+        return tensors > 0
+    return operand.name in _WORDS and tensors == 2
+
+
 def _compare(work: Work) -> None:
     direction = work.attributes["comparison_direction"]
     exact = CustomFunction(f"compare_{direction.lower()}")
@@ -390,16 +399,14 @@ def _compare(work: Work) -> None:
         work.custom(exact, *keys)
         return
     tensors = [src for src in work.srcs if isinstance(src, Access)]
-    if work.operand.name in _SMALL or _is_native_float(work.operand):
-        if tensors:
-            arithmetic(work, _COMPARISONS[direction])
-            return
-    elif work.operand.name in _WORDS and len(tensors) == 2:
+    if not writes_truth(work.attributes, work.operand, len(tensors)):
+        work.custom(exact, *work.srcs)
+    elif work.operand.name in _WORDS:
         left, right = tensors
         op = _COMPARISONS[direction]
         work.emit(TensorTensor(dst=work.dst, data1=left, data2=right, op=op, engine=Engine.GPSIMD))
-        return
-    work.custom(exact, *work.srcs)
+    else:
+        arithmetic(work, _COMPARISONS[direction])
 
 
 def _ordered(work: Work, src: Scalar) -> Access:

@@ -1,7 +1,8 @@
 """Operations of a chain that need no instruction of their own. All of them are exact.
 
 Engines compute in float32 and cast when they read and write: a conversion from or to a narrower
-type is part of the instruction before or after it. The Scalar engine subtracts, takes the
+type is part of the instruction before or after it, and so is one of truth values to numbers, as a
+comparison writes 0 and 1. The Scalar engine subtracts, takes the
 exponential and adds up in one go; so it does with squares.
 """
 
@@ -12,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from neuronjax.lower.chain.elementwise import FUNCTIONS
+from neuronjax.lower.chain.elementwise import FUNCTIONS, writes_truth
 from neuronjax.lower.chain.tile_program import Node, Reference, TileProgram
 from neuronjax.lower.values.storage import NARROW_FLOATS
 from neuronjax.program.operand import Immediate
@@ -73,7 +74,7 @@ def shortcuts(program: TileProgram, wanted: frozenset[Reference]) -> Shortcuts:
         source = _widened(program, node)
         if source is not None and all(reader.name in _READERS for reader in readers):
             widened[number] = source
-        elif len(readers) == 1 and _is_written_narrow(node, readers[0]):
+        elif len(readers) == 1 and _is_written_as_read(node, readers[0]):
             narrowed[number] = users[Reference(number)][0]
     for number, node in enumerate(program.nodes):
         difference = _difference(program, node)
@@ -96,7 +97,7 @@ def shortcuts(program: TileProgram, wanted: frozenset[Reference]) -> Shortcuts:
         for convert in users[Reference(number)]
         if sorted(users[Reference(number)]) == sorted((total, convert))
         and Reference(number) not in stored
-        and _is_written_narrow(program.nodes[number], program.nodes[convert])
+        and _is_written_as_read(program.nodes[number], program.nodes[convert])
     }
     taken = {*differences.values(), *widened, *narrowed, *squares.values()}
     before: dict[int, int] = {}
@@ -153,15 +154,16 @@ def _widened(program: TileProgram, node: Node) -> Reference | None:
     return operand if program.axes_of(operand) == node.axes else None
 
 
-def _is_written_narrow(node: Node, reader: Node) -> bool:
+def _is_written_as_read(node: Node, reader: Node) -> bool:
     """Whether an operation can write what its only reader converts it to."""
-    return (
-        node.name in _VECTOR | _SCALAR
-        and node.dtype.name == "float32"
-        and reader.name == "convert"
-        and reader.dtype.name in NARROW_FLOATS
-        and reader.axes == node.axes
-    )
+    if reader.name != "convert" or reader.axes != node.axes:
+        return False
+    if node.name == "compare":
+        tensors = sum(isinstance(operand, Reference) for operand in node.operands)
+        is_cast = reader.dtype.name in NARROW_FLOATS | {"float32"}
+        return is_cast and writes_truth(dict(node.attributes), node.operand_dtype, tensors)
+    is_float32 = node.name in _VECTOR | _SCALAR and node.dtype.name == "float32"
+    return is_float32 and reader.dtype.name in NARROW_FLOATS
 
 
 def _difference(program: TileProgram, node: Node) -> Reference | None:
