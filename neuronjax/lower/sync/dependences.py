@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heapify, heappop, heapreplace
@@ -119,19 +119,38 @@ def uses_of(items: Sequence[Item], overlap: Overlap) -> Uses:
             line.positions.append(item.position)
     ranked = sorted(by_place)
     ranks = {place: 2 * number for number, place in enumerate(ranked)}  # odd: it is vague
-    shared = {place: [ranks[place]] for place in by_place}
-    for place, other in _near(buffers):
+    alike = _alike(by_place, buffers, overlap)
+    shared = {place: [ranks[tile] for tile in tiles] for place, tiles in alike.items()}
+    for place, other in _near({place: buffers[place] for place in alike if place in buffers}):
         answer = overlap(buffers[place], buffers[other])
         if answer is not False:
-            shared[place].append(ranks[other] + (answer is None))
-            shared[other].append(ranks[place] + (answer is None))
+            shared[place] += [ranks[tile] + (answer is None) for tile in alike[other]]
+            shared[other] += [ranks[tile] + (answer is None) for tile in alike[place]]
     chains: dict[frozenset[int], list[Chain]] = {}
     for place, near in shared.items():
-        others = frozenset(near)  # tiles at one place share with the same ones
+        others = frozenset(near)
         if others not in chains:
             chains[others] = _chains([(by_place[ranked[n // 2]], n % 2 == 1) for n in sorted(near)])
-        uses.chains[place] = chains[others]
+        uses.chains.update(dict.fromkeys(alike[place], chains[others]))
     return uses
+
+
+def _alike(
+    places: Iterable[Place], buffers: Mapping[Place, Buffer], overlap: Overlap
+) -> dict[Place, list[Place]]:
+    """The first of those places that share memory with the same ones, and all of them: tiles that
+    lie at one place, as many as a loop declares that is written out. A buffer that calls give, so
+    that its own place does not decide, is like no other."""
+    by_spot: dict[tuple[object, ...], list[Place]] = {}
+    for place in places:
+        spot: tuple[object, ...] = (place,)
+        buffer = buffers.get(place)
+        is_placed = buffer is not None and buffer.on_chip and buffer.address is not None
+        if buffer is not None and is_placed and overlap(buffer, buffer):
+            rows = (buffer.partition, buffer.partitions)
+            spot = (buffer.memory, buffer.address, buffer.extent, *rows)
+        by_spot.setdefault(spot, []).append(place)
+    return {tiles[0]: tiles for tiles in by_spot.values()}
 
 
 _Key = tuple[Stream, Stream, bool, tuple[Turn, ...]]

@@ -129,16 +129,45 @@ def _overlapping(
         if not any(_end(a) > _start(b) for a, b in pairwise(here)):
             continue
         lives = lives_of() if lives is None else lives
-        open_: list[tuple[int, Life, Buffer]] = []
+        ranges: dict[tuple[int, int], list[_Lived]] = {}
         for buffer in here:
             if buffer in lives:
-                life = lives[buffer]
-                open_ = [entry for entry in open_ if entry[0] > _start(buffer)]
-                pairs += [(earlier, buffer) for _, other, earlier in open_ if _meet(other, life)]
-                open_.append((_end(buffer), life, buffer))
+                lived = (lives[buffer], buffer)
+                ranges.setdefault((_start(buffer), _end(buffer)), []).append(lived)
+        open_: list[tuple[int, list[_Lived]]] = []
+        for (start, end), lived_there in ranges.items():
+            open_ = [entry for entry in open_ if entry[0] > start]
+            pairs += _meeting([lived_there])
+            for _, others in open_:
+                pairs += _meeting([others, lived_there])
+            open_.append((end, lived_there))
     order = {buffer: number for number, buffer in enumerate(buffers)}
     ordered = [(a, b) if order[a] < order[b] else (b, a) for a, b in pairs]
     yield from sorted(ordered, key=lambda pair: (order[pair[0]], order[pair[1]]))
+
+
+_Lived = tuple[Life, Buffer]
+
+
+def _meeting(groups: Sequence[Sequence[_Lived]]) -> Iterator[tuple[Buffer, Buffer]]:
+    """Pairs of buffers of one group, or of two different groups, whose lives meet. Lives are gone
+    through in the order of their beginnings, so that buffers which follow each other at one place
+    are not all compared."""
+    ordered = [
+        (life[0][0], side, life, b) for side, group in enumerate(groups) for life, b in group
+    ]
+    ordered.sort(key=_begin)
+    open_: list[list[_Lived]] = [[] for _ in groups]
+    for begin, side, life, buffer in ordered:
+        open_[-1 - side] = others = [
+            entry for entry in open_[-1 - side] if entry[0][-1][1] >= begin
+        ]
+        yield from ((earlier, buffer) for other, earlier in others if _meet(other, life))
+        open_[side].append((life, buffer))
+
+
+def _begin(entry: tuple[int, int, Life, Buffer]) -> int:
+    return entry[0]
 
 
 def _meet(a: Life, b: Life) -> bool:
