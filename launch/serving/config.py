@@ -258,6 +258,11 @@ class ServerConfig:
         600.0, "Seconds that an answer may take which is not streamed.", lowest=0
     )
     access_log: bool = setting(False, "Print a line for each answer.")
+    otlp_traces_endpoint: str | None = setting(
+        None,
+        "URL of an OpenTelemetry collector that gets a trace of each request, such as "
+        "http://localhost:4318/v1/traces.",
+    )
     grace_period: float = setting(
         30.0, "Seconds that running answers have to finish after SIGTERM.", lowest=0
     )

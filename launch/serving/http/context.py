@@ -15,6 +15,7 @@ from launch.serving.http.metrics import Metrics, Timer
 from launch.serving.http.pictures import Pictures
 from launch.serving.http.service import Replies, Service, Watch, follow
 from launch.serving.http.store import Store
+from launch.serving.http.tracing import traced_answers
 from launch.serving.parsers import NO_PARSER, Parser
 from launch.serving.requests import Adapter, Logprobs, Request
 
@@ -189,8 +190,9 @@ def measured(
         timer.piece(piece)
         spend(len(piece.tokens))
 
-    try:
-        yield [partial(watch, timer) for timer in timers]
-    finally:
-        for timer in timers:
-            timer.close()
+    with traced_answers(requests, timers):
+        try:
+            yield [partial(watch, timer) for timer in timers]
+        finally:
+            for timer in timers:
+                timer.close()

@@ -15,6 +15,7 @@ from launch.serving.http.app import make_app
 from launch.serving.http.link import Link
 from launch.serving.http.server import Server
 from launch.serving.http.site import Recipe, Site
+from launch.serving.http.tracing import traced
 from launch.serving.listener import address
 
 
@@ -35,8 +36,12 @@ class Serve:
 
     async def run(self, site: Site, link: Link) -> None:
         """Serves as `Task.run`, until it is told to end."""
-        with socket.socket(fileno=self.listener) as listener:
-            server = Server(make_app(site, self.config), link, self.config)
+        app = make_app(site, self.config)
+        with (
+            socket.socket(fileno=self.listener) as listener,
+            traced(app, self.config.otlp_traces_endpoint, site.name) as app,
+        ):
+            server = Server(app, link, self.config)
             where = address(listener, self.config)
             say(f"{site.name} at {where} on {self.platform}; Ctrl-C ends it")
             await server.serve([listener])
