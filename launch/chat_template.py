@@ -89,7 +89,7 @@ class ChatTemplate:
             if add_generation_prompt:
                 raise DataError("a final message that goes on needs add_generation_prompt=false")
             *before, last = messages
-            messages = [*before, {**last, "content": _extended(last.get("content"), self._end)}]
+            messages = [*before, {**last, "content": _append_text(last.get("content"), self._end)}]
         given = {"tools": None, "documents": None, **self._variables, **variables}
         try:
             text = self._template.render(
@@ -132,7 +132,7 @@ def text_of(content: Any) -> str:
     return "".join(part["text"] for part in content if part["type"] == "text")
 
 
-def _extended(content: Any, more: str) -> Any:
+def _append_text(content: Any, more: str) -> Any:
     """The content of a message with more text at its end."""
     if isinstance(content, list):
         return [*content, {"type": "text", "text": more}]

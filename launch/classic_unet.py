@@ -66,13 +66,13 @@ class ClassicUNet(nnx.Module):
         x, skipped = self.down[0](pixels), []
         for block in list(self.down)[1:]:
             skipped.append(x)
-            x = block(_halved(x))
+            x = block(_max_pool(x))
         for up in self.up:
             x = up(x, skipped.pop())
         return self.head(x)
 
 
-def _halved(x: jax.Array) -> jax.Array:
+def _max_pool(x: jax.Array) -> jax.Array:
     """The largest of each 2x2 pixels."""
     window = (1, 2, 2, 1)
     return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, window, window, "VALID")

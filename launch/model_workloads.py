@@ -77,7 +77,7 @@ def phases(model: str, length: int | None = None) -> list[Phase]:
     described = describe(Path(model))
     depths = layer_depths(described.config) or _ALIKE
     steps = STEPS[described.architecture.task]
-    return [Phase(name, partial(_made, model, name, length), depths) for name in steps]
+    return [Phase(name, partial(_make_phase, model, name, length), depths) for name in steps]
 
 
 def layer_depths(config: Any) -> tuple[int, int] | None:
@@ -103,7 +103,7 @@ _LAYER_SETS = ("sliding_layers", "no_rotary_layers", "dense_layers", "local_laye
 """Fields of configs that name some of the layers."""
 
 
-def _made(
+def _make_phase(
     model: str,
     phase: str,
     length: int | None,
@@ -146,7 +146,7 @@ def _made(
     }
     made = {
         "fn": jax.jit(run, donate_argnums=1 if step.kept else ()),
-        "arguments": (weights, *(_placed(tree, mesh) for tree in step.inputs)),
+        "arguments": (weights, *(_shard_tree(tree, mesh) for tree in step.inputs)),
         "assumed": assumed,
         "kinds": {
             "params": "weights",
@@ -175,7 +175,7 @@ def _usual_length(described: Described) -> int:
     return min(usual or _TOKENS_OF_ENCODERS, longest)
 
 
-def _placed(tree: Any, mesh: AbstractMesh) -> Any:
+def _shard_tree(tree: Any, mesh: AbstractMesh) -> Any:
     """Rows over the batch's axes; the heads of a cache [B, K, H, D] over `model` if it divides."""
     rows = batch_spec(mesh.axis_names, rank=1)[0]
     cores = mesh.shape.get("model", 1)

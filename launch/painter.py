@@ -117,7 +117,7 @@ class Painter:
         def fresh(i: int) -> jax.Array:
             return jax.random.normal(jax.random.fold_in(key, i + 1), noise.shape)
 
-        positive = self._encoded(picture.prompt)
+        positive = self._encode_prompt(picture.prompt)
         [pixels] = diffusion.make_images(
             pipeline,
             positive,
@@ -156,9 +156,9 @@ class Painter:
             return positive  # nobody looks at it
         if picture.negative is None and pipeline.zeros_without_prompt:
             return without_prompt(positive)
-        return self._encoded(picture.negative or "")
+        return self._encode_prompt(picture.negative or "")
 
-    def _encoded(self, prompt: str) -> Prompt:
+    def _encode_prompt(self, prompt: str) -> Prompt:
         kind = self.pipeline.kind
         prompt = prompt.lower().strip() if kind.lowers else prompt
         return encode(

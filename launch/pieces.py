@@ -71,7 +71,7 @@ def _gemma(model: Any, settings: Settings) -> tokenizers.Tokenizer:
 
 def _t5(model: Any, settings: Settings) -> tokenizers.Tokenizer:
     sentinels = [f"<extra_id_{i}>" for i in range(settings.get("extra_ids", 100))]
-    pieces = [*_scored(model), *((name, 0.0) for name in reversed(sentinels))]
+    pieces = [*_read_scores(model), *((name, 0.0) for name in reversed(sentinels))]
     tokenizer = _unigram(model, pieces, token_of(settings, "unk_token", "<unk>"))
     end = token_of(settings, "eos_token", "</s>")
     pad = token_of(settings, "pad_token", "<pad>")
@@ -95,7 +95,7 @@ def _fairseq(
     model: Any, settings: Settings, firsts: Sequence[str], spared: int
 ) -> tokenizers.Tokenizer:
     pieces = [(name, -100.0 if name == "<unk>NOTUSED" else 0.0) for name in firsts]
-    pieces += [*_scored(model)[spared:], ("<mask>", 0.0)]
+    pieces += [*_read_scores(model)[spared:], ("<mask>", 0.0)]
     tokenizer = _unigram(model, pieces, "<unk>")
     begin, end = (
         token_of(settings, "bos_token", "<s>"),
@@ -117,7 +117,7 @@ def _albert(model: Any, settings: Settings) -> tokenizers.Tokenizer:
     if settings.get("do_lower_case", True):
         first.append(normalizers.Lowercase())
     unknown = token_of(settings, "unk_token", "<unk>")
-    tokenizer = _unigram(model, _scored(model), unknown, first)
+    tokenizer = _unigram(model, _read_scores(model), unknown, first)
     mask = AddedToken(token_of(settings, "mask_token", "[MASK]"), lstrip=True, normalized=False)
     tokenizer.add_special_tokens([mask])
     marks = _Marks([begin], [end], [end], second_type=1)
@@ -130,7 +130,7 @@ def _deberta_v2(model: Any, settings: Settings) -> tokenizers.Tokenizer:
         token_of(settings, "sep_token", "[SEP]"),
     )
     unknown = token_of(settings, "unk_token", "[UNK]")
-    tokenizer = _unigram(model, _scored(model), unknown)
+    tokenizer = _unigram(model, _read_scores(model), unknown)
     steps = [normalizers.Lowercase()] if settings.get("do_lower_case", False) else []
     tokenizer.normalizer = normalizers.Sequence(
         [
@@ -156,7 +156,7 @@ def _marian(model: Any, settings: Settings, vocabulary: Mapping[str, int]) -> to
     """The pieces of sources, with the numbers that vocab.json gives them and those of targets."""
     if settings.get("separate_vocabs", False):
         raise ValueError("source and target must have a common vocabulary")
-    scores = dict(_scored(model))
+    scores = dict(_read_scores(model))
     pieces = [(name, scores.get(name, _OF_TARGETS)) for name, _ in _by_number(vocabulary)]
     tokenizer = _unigram(model, pieces, token_of(settings, "unk_token", "<unk>"))
     # A code of the language to translate to stands in front of a text.
@@ -191,14 +191,14 @@ CLASSES: Mapping[str, Make] = {
 """Name of a tokenizer's class -> makes it of a ModelProto."""
 
 
-def _scored(model: Any) -> list[tuple[str, float]]:
+def _read_scores(model: Any) -> list[tuple[str, float]]:
     return [(piece.piece, piece.score) for piece in model.pieces]
 
 
 def _pairs(model: Any, unknown: str | None = None) -> tokenizers.Tokenizer:
     """Byte pairs with bytes for unknown letters. The file holds no merges: two pieces are merged if
     they make one, and those that make the first one first."""
-    numbers = {piece: number for number, (piece, _) in enumerate(_scored(model))}
+    numbers = {piece: number for number, (piece, _) in enumerate(_read_scores(model))}
     merges = [
         (numbers[piece], len(piece[:cut]), (piece[:cut], piece[cut:]))
         for piece in numbers

@@ -25,11 +25,11 @@ def main() -> int:
     urls = split_names("servers", _SERVERS.value)
     if not urls:
         raise ServingError("--servers is missing: give URLs such as http://a:8000,http://b:8000")
-    replicas = [Replica(number, _checked(url)) for number, url in enumerate(urls)]
+    replicas = [Replica(number, _check_url(url)) for number, url in enumerate(urls)]
     return route(_NAME.value, replicas, from_flags(ServerConfig, flags.FLAGS.flag_values_dict()))
 
 
-def _checked(url: str) -> str:
+def _check_url(url: str) -> str:
     """The URL without a path. Raises ServingError for what is none."""
     try:
         parts = urlsplit(url)

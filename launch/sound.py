@@ -15,7 +15,7 @@ BLOCK = 1 << 20  # samples of a channel that are read at once
 
 
 @contextmanager
-def _opened(file: Path | BinaryIO, sampling_rate: int, name: str) -> Iterator[Any]:
+def _open_sound(file: Path | BinaryIO, sampling_rate: int, name: str) -> Iterator[Any]:
     """The file, for as long as it is read. Raises DataError if it cannot be read."""
     import soundfile  # reading text does not need it
 
@@ -32,7 +32,7 @@ def _opened(file: Path | BinaryIO, sampling_rate: int, name: str) -> Iterator[An
 def sound_length(file: Path | BinaryIO, sampling_rate: int, name: str | None = None) -> int:
     """How many samples `read_sound` gives, as the file's head says. Raises DataError as it does."""
     name = str(file) if name is None else name
-    with _opened(file, sampling_rate, name) as sound:
+    with _open_sound(file, sampling_rate, name) as sound:
         length = -(-sound.frames * sampling_rate // sound.samplerate)
     if not length:
         raise DataError(f"{name} holds no sound")
@@ -51,7 +51,7 @@ def read_sound(
     from scipy.signal import resample_poly  # reading text does not need it
 
     name = str(file) if name is None else name
-    with _opened(file, sampling_rate, name) as sound:
+    with _open_sound(file, sampling_rate, name) as sound:
         rate, parts = sound.samplerate, [np.zeros(0)]
         while len(block := sound.read(BLOCK, dtype="float64", always_2d=True)):
             parts.append(block.mean(axis=1))

@@ -68,7 +68,7 @@ def main() -> int:
     folder = None if _OUT.value is None else Path(_OUT.value)
     if _SWEEP.value:
         return _sweep(values, timings, folder)
-    _show(_simulated(values, timings), values, folder)
+    _show(_simulate_rates(values, timings), values, folder)
     return 0
 
 
@@ -81,7 +81,7 @@ def _sweep(values: Mapping[str, Any], timings: Timings, folder: Path | None) -> 
         case, own = Case(change, ()), {**values, **changed}
         print(f"{case.name}:")
         try:
-            case = case._replace(runs=_simulated(own, timings))
+            case = case._replace(runs=_simulate_rates(own, timings))
         except (LaunchError, ModelsError) as error:
             case = case._replace(why=str(error))
             print(f"impossible: {error}")
@@ -96,7 +96,7 @@ def _sweep(values: Mapping[str, Any], timings: Timings, folder: Path | None) -> 
     return 0 if any(case.runs for case in cases) else 1
 
 
-def _simulated(values: Mapping[str, Any], timings: Timings) -> Sequence[Summary]:
+def _simulate_rates(values: Mapping[str, Any], timings: Timings) -> Sequence[Summary]:
     """A summary for each rate. Raises LaunchError or ModelsError for settings that cannot be."""
     config = from_flags(EngineConfig, values)
     machine, copies, machines = _machine(from_flags(Machine, values), config)

@@ -103,7 +103,7 @@ class Run:
         self._step = self._compiled_step()
         if config.check_memory:
             memory = check_memory(self._training, self._step, device)
-        self._state = self._restored() if self.step else self._first_state()
+        self._state = self._restore_state() if self.step else self._first_state()
         # Only now, so that a run that may not start changes nothing.
         self._open_files(memory)
         announce(self._description())
@@ -141,7 +141,7 @@ class Run:
     def train_on(self, stop: StopRequest) -> None:
         """Runs steps until the last one or until asked to stop; saves, evaluates and prints."""
         config = self._config
-        while self.step < config.steps and not _agreed(stop):
+        while self.step < config.steps and not _agree_on_stop(stop):
             self._take_step()
             self._writer.check()
             if self.step % config.checkpoint_every == 0:
@@ -162,7 +162,7 @@ class Run:
         step, every = self.step, self._config.monitor.sample_every
         evaluates = step % self._config.eval_every == 0 and step < self._config.steps
         samples = every is not None and step % every == 0
-        if not (evaluates or samples) or _agreed(stop):
+        if not (evaluates or samples) or _agree_on_stop(stop):
             return
         if evaluates:
             self._evaluate()
@@ -186,7 +186,7 @@ class Run:
         self._batches.set_state(record["position"])
         return step
 
-    def _restored(self) -> TrainState:
+    def _restore_state(self) -> TrainState:
         training = self._training
         target = checkpoints.abstract(training.state, training.shardings)
         return checkpoints.restore_state(
@@ -315,7 +315,7 @@ def _training(
     )
 
 
-def _agreed(stop: StopRequest) -> int:
+def _agree_on_stop(stop: StopRequest) -> int:
     """The signal that asked any process to stop, and now asks all; 0 if none did."""
     number = largest(stop.signal_number)
     if number:  # one may have come to this process in the meantime, for the next step

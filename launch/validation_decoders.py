@@ -55,7 +55,7 @@ def _plain(config: DecoderConfig) -> Decoder:
     return Decoder(config, rngs=nnx.Rngs(0))
 
 
-def _scaled(config: DecoderConfig) -> Decoder:
+def _make_scaled(config: DecoderConfig) -> Decoder:
     model = Decoder(config, rngs=nnx.Rngs(0))
     for block in model.blocks:
         for part in (block.attention, block.mlp):
@@ -67,7 +67,7 @@ def _scaled(config: DecoderConfig) -> Decoder:
 
 def llama(config: DecoderConfig, mesh: AbstractMesh, int8: bool) -> tuple[Any, Shapes]:
     """The structure, and the sharded weights: those of linear maps as int8 if asked for."""
-    make = partial(_scaled, config) if int8 else partial(_plain, config)
+    make = partial(_make_scaled, config) if int8 else partial(_plain, config)
     graph, weights = split_abstract(make)
     shardings = parameter_shardings(mesh, weights, axis_names_of(graph, weights))
     placed = {}

@@ -205,7 +205,7 @@ class Folded(ConvNorm):
         return self.convolution(x) + self.bias[...]
 
 
-def _folded(config: ResNetConfig) -> ResNet:
+def _make_folded(config: ResNetConfig) -> ResNet:
     model = ResNet(config, rngs=nnx.Rngs(0))
     model.stem = Folded(model.stem)
     for stage in model.stages:
@@ -218,7 +218,7 @@ def _folded(config: ResNetConfig) -> ResNet:
 
 def resnet(*, config: ResNetConfig = RESNET_50, batch: int = 1) -> dict[str, Any]:
     """Logits of images."""
-    graph, weights = split_abstract(partial(_folded, config))
+    graph, weights = split_abstract(partial(_make_folded, config))
     pixels = jax.ShapeDtypeStruct((batch, 224, 224, 3), jnp.float32)
     return {"fn": lambda w, pixels: merge(graph, w)(pixels), "arguments": (_cast(weights), pixels)}
 

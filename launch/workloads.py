@@ -109,13 +109,13 @@ def llama_decode(
         "kinds": {"params": "weights", "tokens": "inputs", "position": "inputs"},
         "tokens": batch,
         "samples": batch,
-        "model_flops": forward_flops(_published(model, config), batch, 1, context),
+        "model_flops": forward_flops(_published_config(model, config), batch, 1, context),
         "assumed": padding_of(MODELS[model], config) if pad else (),
         "layers": MODELS[model].num_layers,
     }
 
 
-def _published(model: str, config: DecoderConfig) -> DecoderConfig:
+def _published_config(model: str, config: DecoderConfig) -> DecoderConfig:
     """A model as deep as `config`, without what is padded or repeated for a mesh."""
     return replace(MODELS[model], num_layers=config.num_layers)
 
@@ -155,7 +155,7 @@ def llama_train(
         "kinds": KINDS,
         "tokens": batch * seq_len,
         "samples": batch,
-        "model_flops": training_flops(_published(model, config), batch, seq_len),
+        "model_flops": training_flops(_published_config(model, config), batch, seq_len),
         "assumed": padding_of(MODELS[model], config) if pad else (),
         "layers": MODELS[model].num_layers,
     }

@@ -125,7 +125,7 @@ def generate_assisted(
         number = Number(len(text) - length, max_new_tokens)
         place = _Place(len(text) - 1, number, key, temperature)
         chosen, cache = _verify(graph, parameters, cache, slots, place, guesses + 1, policy)
-        piece = _kept(np.asarray(chosen), guess, ending)
+        piece = _cut_guesses(np.asarray(chosen), guess, ending)
         text += piece
         is_enough = on_tokens is not None and on_tokens(np.array([piece], np.int32))
         if is_enough or piece[-1] in ending.stop_tokens:
@@ -133,7 +133,7 @@ def generate_assisted(
     return np.array([text[length:]], np.int32)
 
 
-def _kept(chosen: np.ndarray, guess: list[int], ending: Ending) -> list[int]:
+def _cut_guesses(chosen: np.ndarray, guess: list[int], ending: Ending) -> list[int]:
     """What the model chose [K + 1] behind right guesses, and behind the last of them, up to a stop
     token."""
     right = chosen[: len(guess)] == guess

@@ -51,7 +51,7 @@ def _words(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return x ^ (x >> 15)
 
 
-def _derived(key: jax.Array, words: jax.Array, purpose: int) -> jax.Array:
+def _derive_keys(key: jax.Array, words: jax.Array, purpose: int) -> jax.Array:
     """Keys uint32 [..., 2] from a key [2] and a word [...] for each."""
     state = absorbed(jnp.uint32(purpose), key[0])
     state = absorbed(absorbed(state, key[1]), words)
@@ -61,16 +61,16 @@ def _derived(key: jax.Array, words: jax.Array, purpose: int) -> jax.Array:
 def _seed(seed: jax.Array) -> jax.Array:
     high = seed >> 32 if seed.dtype.itemsize == 8 else jnp.zeros_like(seed)
     words = jnp.stack([high.astype(jnp.uint32), seed.astype(jnp.uint32)])
-    return _derived(words, jnp.uint32(0), 0)
+    return _derive_keys(words, jnp.uint32(0), 0)
 
 
 def _split(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     words = jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
-    return _derived(key, words, _SPLIT)
+    return _derive_keys(key, words, _SPLIT)
 
 
 def _fold_in(key: jax.Array, number: jax.Array) -> jax.Array:
-    return _derived(key, jnp.asarray(number).astype(jnp.uint32), _FOLD)
+    return _derive_keys(key, jnp.asarray(number).astype(jnp.uint32), _FOLD)
 
 
 HASHED: Hashable = define_prng_impl(

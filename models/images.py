@@ -151,7 +151,7 @@ def _sizes(fields: Fields, kind: _Kind, kind_name: str) -> dict[str, Any]:
             "longer_first": longer.positive("longest_edge"),
         }
     if fields.flag("do_resize", True):
-        settings = _resized(fields, kind)
+        settings = _read_resize(fields, kind)
     if kind_name == "ConvNext" and settings:
         return _convnext_sizes(fields, settings)
     if fields.flag("do_center_crop", kind.crop is not None):
@@ -159,7 +159,7 @@ def _sizes(fields: Fields, kind: _Kind, kind_name: str) -> dict[str, Any]:
     return settings
 
 
-def _resized(fields: Fields, kind: _Kind) -> dict[str, Any]:
+def _read_resize(fields: Fields, kind: _Kind) -> dict[str, Any]:
     if isinstance(fields.values.get("size"), int):
         edge = fields.positive("size")
         if kind.keeps_shape:
@@ -223,7 +223,7 @@ def open_image(file: Path) -> Image.Image:
 
 def pixels_of(image: Image.Image, settings: Preprocessing) -> np.ndarray:
     """The preprocessed pixels of an image, FP32 [H, W, 3]."""
-    size = settings.size if settings.shortest_edge is None else _scaled(image, settings)
+    size = settings.size if settings.shortest_edge is None else _scale_size(image, settings)
     image, resample = image.convert("RGB"), Image.Resampling(settings.resample)
     if settings.longer_first is not None:
         image = image.resize(_even(image, settings.longer_first), resample=resample)
@@ -250,7 +250,7 @@ def _even(image: Image.Image, longer: int) -> tuple[int, int]:
     return max(shorter + shorter % 2, 1), longer
 
 
-def _scaled(image: Image.Image, settings: Preprocessing) -> tuple[int, int]:
+def _scale_size(image: Image.Image, settings: Preprocessing) -> tuple[int, int]:
     """Height and width whose shorter is the shortest edge, if the longer is not too long then."""
     short: float = settings.shortest_edge or 0
     ratio = max(image.size) / min(image.size)

@@ -35,13 +35,13 @@ def observe(model: nnx.Module, *inputs: Any, call: str = "__call__", **named: An
     """
     hidden: Notes = {}
     attentions: Notes = {}
-    with _watched(model, hidden, attentions):
+    with _watch_blocks(model, hidden, attentions):
         output = getattr(model, call)(*inputs, **named)
     return Inside(output, hidden, attentions)
 
 
 @contextmanager
-def _watched(model: nnx.Module, hidden: Notes, attentions: Notes) -> Iterator[None]:
+def _watch_blocks(model: nnx.Module, hidden: Notes, attentions: Notes) -> Iterator[None]:
     """While it lasts, blocks and attentions note what they compute."""
     modules = [(_name(path), module) for path, module in nnx.iter_modules(model)]
     replaced: list[tuple[dict[str, Any], str, Any]] = []
@@ -49,7 +49,7 @@ def _watched(model: nnx.Module, hidden: Notes, attentions: Notes) -> Iterator[No
         attributes = vars(module)
         if isinstance(module, Attention):
             replaced.append((attributes, "mix", module.mix))
-            attributes["mix"] = partial(_looked, attentions, name, module.mix)
+            attributes["mix"] = partial(_mix_noting, attentions, name, module.mix)
         blocks = attributes.get(BLOCKS)
         if isinstance(blocks, nnx.List):
             replaced.append((attributes, BLOCKS, blocks))
@@ -89,7 +89,7 @@ class _Block:
         return getattr(self._block, name)
 
 
-def _looked(
+def _mix_noting(
     notes: Notes,
     name: str,
     mix: Attend,

@@ -102,7 +102,7 @@ def architecture_of(fields: Fields, tasks: Sequence[str] = ()) -> Architecture:
     A class for training alone is read as the one that it holds besides its own head. Raises
     ArchitectureError, which lists the supported ones, if it is not supported.
     """
-    named = _named(fields)
+    named = _find_by_class(fields)
     for task in tasks:
         headed = named if task == named.task else sibling(named, task)
         if headed is not None:
@@ -110,7 +110,7 @@ def architecture_of(fields: Fields, tasks: Sequence[str] = ()) -> Architecture:
     return named
 
 
-def _named(fields: Fields) -> Architecture:
+def _find_by_class(fields: Fields) -> Architecture:
     name = named_class(fields)
     if name is not None:
         name = _OWN_CLASSES.get((str(fields.values.get("model_type")), name), name)

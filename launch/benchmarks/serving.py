@@ -152,7 +152,7 @@ class _Streaming(NamedTuple):
 @contextmanager
 def _streaming(settings: Settings) -> Iterator[_Streaming]:
     (device,) = devices(settings.platform, 1)
-    runner, limits = _bundled(device)
+    runner, limits = _make_bundled_runner(device)
     ended: list[_Ended] = []
 
     def note(record: StepRecord) -> None:
@@ -163,7 +163,7 @@ def _streaming(settings: Settings) -> Iterator[_Streaming]:
         yield _Streaming(ended, clients, _steps(runner, limits.buckets))
 
 
-def _bundled(device: jax.Device) -> tuple[Runner, SchedulerLimits]:
+def _make_bundled_runner(device: jax.Device) -> tuple[Runner, SchedulerLimits]:
     """The bundled model with random weights."""
     model = byte_level(DecoderConfig()).model
     graph, parameters = split(model.architecture.build(model.config))

@@ -49,7 +49,7 @@ def stacked_target(target: Any, order: Order | None = None) -> Any:
         return {
             path: leaf
             if path in parameters
-            else _placed(leaf, (None, *_spec(first[path])), first[path])
+            else _place_shape(leaf, (None, *_spec(first[path])), first[path])
             for path, leaf in stack(parameters, order).items()
         }
 
@@ -83,10 +83,10 @@ class _Rows:
 
     def __getitem__(self, row: int) -> Any:
         shape = jax.ShapeDtypeStruct(self.leaf.shape[1:], self.leaf.dtype)
-        return _placed(shape, _spec(self.leaf)[1:], self.leaf)
+        return _place_shape(shape, _spec(self.leaf)[1:], self.leaf)
 
 
-def _placed(shape: Any, spec: tuple[Any, ...], like: Any) -> jax.ShapeDtypeStruct:
+def _place_shape(shape: Any, spec: tuple[Any, ...], like: Any) -> jax.ShapeDtypeStruct:
     if not isinstance(like.sharding, NamedSharding):
         return jax.ShapeDtypeStruct(shape.shape, shape.dtype)
     sharding = NamedSharding(like.sharding.mesh, PartitionSpec(*spec))

@@ -19,7 +19,7 @@ def items(state: NamedTuple) -> dict[str, Any]:
     holds no arrays is left out: fields, and parameters that a part of the optimizer leaves to
     another part."""
     return {
-        name: _filled(tree if isinstance(tree, dict) else {name: tree})
+        name: _drop_empty(tree if isinstance(tree, dict) else {name: tree})
         for name, tree in state._asdict().items()
         if jax.tree.leaves(tree)
     }
@@ -58,13 +58,13 @@ def restore_state(
     )
 
 
-def _filled(tree: Any) -> Any:
+def _drop_empty(tree: Any) -> Any:
     """The tree without entries of dictionaries that hold no arrays."""
 
     def filled(node: Any) -> Any:
         if not isinstance(node, dict):
             return node
-        return {key: _filled(value) for key, value in node.items() if jax.tree.leaves(value)}
+        return {key: _drop_empty(value) for key, value in node.items() if jax.tree.leaves(value)}
 
     return jax.tree.map(filled, tree, is_leaf=lambda node: isinstance(node, dict))
 

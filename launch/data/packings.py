@@ -94,7 +94,7 @@ def _whole(documents: Documents, config: DataConfig, seq_len: int, counts: Count
     return whole(documents, counts)
 
 
-def _padded(pieces: Any, seq_len: int, seed: int) -> Rows:
+def _pad_pieces(pieces: Any, seq_len: int, seed: int) -> Rows:
     def pad(row: Row) -> Row:
         return {name: np.pad(array, (0, seq_len - len(array))) for name, array in row.items()}
 
@@ -110,17 +110,17 @@ def _first_fit(pieces: Any, seq_len: int, seed: int) -> Rows:
         seed=seed,
         meta_features=names[1:],
     )
-    return packed.map(_named)
+    return packed.map(_rename_fields)
 
 
 def _concat_then_split(pieces: Any, seq_len: int, seed: int) -> Rows:
     lengths = dict.fromkeys(("tokens", "targets", "weights"), seq_len)
     return ConcatThenSplitIterDataset(
         pieces.to_iter_dataset(ONE_READER), length_struct=lengths
-    ).map(_named)
+    ).map(_rename_fields)
 
 
-def _named(row: Row) -> Row:
+def _rename_fields(row: Row) -> Row:
     """Grain's names of segments and positions become those of batches."""
     return {
         "tokens": row["tokens"],
@@ -159,7 +159,7 @@ PACKINGS: Mapping[str, Packing] = {
         _count_side_by_side,
     ),
     "padded": Packing(
-        True, _split_documents, _cut, _cut, _padded, lambda pieces, seq_len, seed: len(pieces)
+        True, _split_documents, _cut, _cut, _pad_pieces, lambda pieces, seq_len, seed: len(pieces)
     ),
     "first_fit": Packing(True, _split_documents, _cut, _cut, _first_fit, _count_by(_first_fit)),
     "concat_then_split": Packing(

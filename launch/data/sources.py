@@ -44,7 +44,7 @@ def open_sources(text: str | None, format_name: str | None) -> list[Source]:
             f"--data_format={format_name} is unknown; choose one of {', '.join(FORMATS)}."
         )
     parts = [part for part in (text or PYTHON_REFERENCE).split(",") if part]
-    sources = [_open(*_weighted(part), format_name) for part in parts]
+    sources = [_open(*_split_weight(part), format_name) for part in parts]
     weighted = [source.weight is not None for source in sources]
     if any(weighted) and not all(weighted):
         without = ", ".join(source.name for source in sources if source.weight is None)
@@ -57,7 +57,7 @@ def open_sources(text: str | None, format_name: str | None) -> list[Source]:
     return sources
 
 
-def _weighted(part: str) -> tuple[str, float | None]:
+def _split_weight(part: str) -> tuple[str, float | None]:
     """(what, weight) of "what:weight". A colon that belongs to a name that is there is no mark."""
     name, mark, weight = part.rpartition(":")
     if not mark or _expand(part):

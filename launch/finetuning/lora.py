@@ -112,7 +112,7 @@ def adapt(model: Described, lora: LoRA) -> Adapted:
     """
     heads = HEADS.get(model.architecture.task, ())
     layers = [layer for layer in linear_layers(model) if not _is_within(layer.name + ".", heads)]
-    chosen = _chosen(layers, lora.targets, model.architecture.name)
+    chosen = _choose_layers(layers, lora.targets, model.architecture.name)
     scale = lora.scale(lora.rank, lora.alpha)
     return with_adapters(model, [Adapter(layer, lora.rank, scale) for layer in chosen], heads, lora)
 
@@ -210,7 +210,7 @@ def _low_rank(linear: Linear, adapter: Adapter, dropout: float, rngs: nnx.Rngs) 
     )
 
 
-def _chosen(layers: Sequence[Layer], targets: str, architecture: str) -> list[Layer]:
+def _choose_layers(layers: Sequence[Layer], targets: str, architecture: str) -> list[Layer]:
     names = [name.strip() for name in targets.split(",") if name.strip()]
     if names == [ALL_LINEAR]:
         chosen = list(layers)
@@ -219,14 +219,14 @@ def _chosen(layers: Sequence[Layer], targets: str, architecture: str) -> list[La
             name for name in names if not any(ends_with(layer.name, name) for layer in layers)
         ]
         if absent or not names:
-            raise ModelError(_unknown(targets, absent, layers, architecture))
+            raise ModelError(_describe_unknown(targets, absent, layers, architecture))
         chosen = [layer for layer in layers if any(ends_with(layer.name, name) for name in names)]
     if not chosen:
         raise ModelError(f"{architecture} has no linear layers that LoRA can adapt")
     return chosen
 
 
-def _unknown(
+def _describe_unknown(
     targets: str, absent: Collection[str], layers: Sequence[Layer], architecture: str
 ) -> str:
     there = sorted({layer.name.rpartition(".")[2] for layer in layers})

@@ -24,10 +24,10 @@ def packed(rows: Sequence[Row]) -> list[Row]:
             room.append(len(row["real"]))
         bins[place].append(row)
         room[place] -= length
-    return [_joined(texts) for texts in bins]
+    return [_join_texts(texts) for texts in bins]
 
 
-def _joined(texts: Sequence[Row]) -> Row:
+def _join_texts(texts: Sequence[Row]) -> Row:
     first = texts[0]
     row = {name: np.array(values) for name, values in first.items() if name != "real"}
     segments, positions = (np.zeros(len(first["real"]), np.int32) for _ in range(2))

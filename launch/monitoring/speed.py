@@ -30,10 +30,10 @@ class Speed:
             return values
         here = self._tokens_per_step / self.tokens_per_second
         return values | {
-            "mfu": _rounded(self._on_device.mfu * self._on_device.seconds / here),
+            "mfu": _round_share(self._on_device.mfu * self._on_device.seconds / here),
             "device_seconds": self._on_device.seconds,
             "device_tokens_per_second": round(self._tokens_per_step / self._on_device.seconds, 1),
-            "device_mfu": _rounded(self._on_device.mfu),
+            "device_mfu": _round_share(self._on_device.mfu),
         }
 
     def __str__(self) -> str:
@@ -41,5 +41,5 @@ class Speed:
         return f"{self.tokens_per_second:.0f} tokens/s{on_device}"
 
 
-def _rounded(share: float) -> float:
+def _round_share(share: float) -> float:
     return float(f"{share:.4g}")

@@ -111,7 +111,7 @@ class _Bench:
 
         return bench_of(question.target).estimate(make, parallelism.abstract_mesh())
 
-    def _used(self, plan: Plan, blocks: int) -> int:
+    def _count_used(self, plan: Plan, blocks: int) -> int:
         return used(self._shares.of(plan.parallelism, self._piece.precision), blocks)
 
     def update_rate(self) -> float:
@@ -120,7 +120,7 @@ class _Bench:
         blocks = self._period
         short, long = self._step(few, blocks), self._step(many, blocks)
         once = 2 * short.step_ns - long.step_ns - short.launch_ns
-        return max(once, 0.0) / self._used(few, blocks)
+        return max(once, 0.0) / self._count_used(few, blocks)
 
     def of_blocks(self) -> Measured:
         """Measures blocks that follow each other on the same cores."""
@@ -162,7 +162,7 @@ class _Bench:
         """Returns the bytes that a stage keeps of a micro-batch for a block: the difference of two
         steps, without the smaller part of embedding and head that more stages have each."""
         size = self._shares.sizes(self._piece.precision).in_step
-        fewer = size * (self._used(plan, 1) - self._used(of_other, 1))
+        fewer = size * (self._count_used(plan, 1) - self._count_used(of_other, 1))
         kept = _scratch(other) - _scratch(shallow) + fewer
         return max(kept / (of_other.slots - plan.slots), 0.0)
 

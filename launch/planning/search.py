@@ -100,7 +100,7 @@ class Search:
             self._take(piece, next(iter(runner([Asked(self._space.question, piece)]))))
         return Outcome(
             also=None if self._also is None else self.predict(self._also),
-            best=self._ranked()[: self._top],
+            best=self._rank_plans()[: self._top],
             nearest=self._nearest,
             refused=self._refused,
             pieces=self._measured,
@@ -140,15 +140,15 @@ class Search:
         if self._nearest is None or place.order < self._nearest.order:
             self._nearest = place
 
-    def _ranked(self) -> list[Predicted]:
+    def _rank_plans(self) -> list[Predicted]:
         return sorted(self._best.values(), key=lambda predicted: predicted.seconds)
 
     def _next(self, width: int) -> list[Piece]:
         """The open pieces with the least bounds that are below the worst of the best plans."""
-        ranked = self._ranked()
+        ranked = self._rank_plans()
         limit = ranked[self._top - 1].seconds if len(ranked) >= self._top else math.inf
         self._close()
-        bounds = {piece: self._bound(piece) for piece in self._open}
+        bounds = {piece: self._bound_seconds(piece) for piece in self._open}
         if not self._exhaustive:
             bounds = {piece: bound for piece, bound in bounds.items() if bound < limit}
         return heapq.nsmallest(width, bounds, key=lambda piece: (bounds[piece], *_order(piece)))
@@ -170,7 +170,7 @@ class Search:
                         del self._open[piece]
         self._fresh = []
 
-    def _bound(self, piece: Piece) -> float:
+    def _bound_seconds(self, piece: Piece) -> float:
         """Seconds that the fastest open plan of a piece takes at least."""
         length = self._space.question.length
         bounds = (_least_block(piece, *known, length) for known in self._measured.items())

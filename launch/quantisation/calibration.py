@@ -50,7 +50,7 @@ def observe(model: Pretrained, batches: Iterable[np.ndarray]) -> Seen:
     total: Seen | None = None
     count = 0
     for tokens in batches:
-        seen = jax.device_get(_observed(model.graph, model.parameters, tokens))
+        seen = jax.device_get(_observe_tokens(model.graph, model.parameters, tokens))
         count += 1
         if total is None:
             total = seen
@@ -67,7 +67,7 @@ def observe(model: Pretrained, batches: Iterable[np.ndarray]) -> Seen:
 
 
 @partial(jax.jit, static_argnums=0)
-def _observed(graph: nnx.GraphDef[Any], parameters: Any, tokens: jax.Array) -> Seen:
+def _observe_tokens(graph: nnx.GraphDef[Any], parameters: Any, tokens: jax.Array) -> Seen:
     model, seen = merge(graph, parameters), Seen({}, {})
     for path, module in nnx.iter_modules(model):
         observer = _Observer(".".join(map(str, path)), seen)

@@ -95,7 +95,7 @@ def measure(
         (reference.graph, quantised.graph),
         (reference.parameters, quantised.parameters),
     )
-    sums = [jax.device_get(_compared(graphs, parameters, batch)) for batch in batches]
+    sums = [jax.device_get(_compare_batch(graphs, parameters, batch)) for batch in batches]
     total = _Sums(*(sum(float(part) for part in column) for column in zip(*sums, strict=True)))
     layers = jax.device_get(_layers(graphs, parameters, batches[0]["tokens"]))
     return Accuracy(
@@ -117,7 +117,7 @@ def _nbytes(model: Pretrained) -> int:
 
 
 @partial(jax.jit, static_argnums=0)
-def _compared(graphs: tuple[Any, Any], parameters: tuple[Any, Any], batch: Batch) -> _Sums:
+def _compare_batch(graphs: tuple[Any, Any], parameters: tuple[Any, Any], batch: Batch) -> _Sums:
     first, second = (
         merge(graph, weights)(batch["tokens"])
         for graph, weights in zip(graphs, parameters, strict=True)

@@ -62,7 +62,7 @@ class Answer:
         logprobs = []
         if scored and self._writing.echo:
             pairs = zip(self._request.prompt, scored, strict=False)
-            logprobs = [self._named(token, entry) for token, entry in pairs]
+            logprobs = [self._name_token(token, entry) for token, entry in pairs]
         if self._request.prompt_only:
             ending = finished and "length"
             return Piece("", (), logprobs, ending, cached, "", times, None, scored, waited)
@@ -70,10 +70,10 @@ class Answer:
         if self._early:
             early, late = tokens[: self._early], tokens[self._early :]
             self._early -= len(early)
-            text = self._stream.feed(self._shown(early))
+            text = self._stream.feed(self._without_stops(early))
         else:
             late = tokens
-        text += self._finder.feed(self._stream.feed(self._shown(late)))
+        text += self._finder.feed(self._stream.feed(self._without_stops(late)))
         stop = self._finder.stop
         if stop is not None:
             finished = "stop"
@@ -82,16 +82,16 @@ class Answer:
             text += self._finder.finish()
         if entries:
             pairs = zip(tokens, entries, strict=True)
-            logprobs += [self._named(token, entry) for token, entry in pairs]
+            logprobs += [self._name_token(token, entry) for token, entry in pairs]
         return Piece(text, tokens, logprobs, finished, cached, "", times, stop, scored, waited)
 
-    def _shown(self, tokens: Sequence[int]) -> Sequence[int]:
+    def _without_stops(self, tokens: Sequence[int]) -> Sequence[int]:
         """The tokens without those that end an answer and are no part of it."""
         if self._silent.isdisjoint(tokens):
             return tokens
         return [token for token in tokens if token not in self._silent]
 
-    def _named(self, token: int, entry: Logprobs | None) -> TokenLogprob:
+    def _name_token(self, token: int, entry: Logprobs | None) -> TokenLogprob:
         if entry is None:
             return TokenLogprob(self._text(token), None, ())
         count = self._request.sampling.logprobs

@@ -70,10 +70,10 @@ class Channel:
     def messages(self) -> Iterator[Any]:
         """Yields the messages that come, until the other end has gone."""
         unpacker = Unpacker()
-        while data := self._received():
+        while data := self._receive_bytes():
             yield from unpacker.feed(data)
 
-    def _received(self) -> bytes:
+    def _receive_bytes(self) -> bytes:
         """The next bytes; none if an end has gone. This end may be closed by another thread."""
         try:
             return self._connection.recv(1 << 16)

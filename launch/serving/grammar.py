@@ -31,7 +31,7 @@ class _Bytes:
 def json_grammar(schema: Mapping[str, Any], parameter: str) -> str:
     """The grammar of JSON that a schema allows. Raises RequestError, with the parameter to blame,
     if it cannot be compiled."""
-    return _checked(
+    return _check_grammar(
         lambda: LLMatcher.grammar_from_json_schema(
             json.dumps(schema), overrides={"whitespace_flexible": False}
         ),
@@ -47,7 +47,7 @@ def enclosed_json_grammar(
     start at its own root. Raises as `json_grammar`."""
     rules = []
     for before, schema, after in forms:
-        form = json.dumps(_compiled(schema, parameter))
+        form = json.dumps(_compile(schema, parameter))
         rules.append(f"{_literal(before)} %json {form} {_literal(after)}")
     return lark_grammar(f"start: {' | '.join(rules)}", parameter)
 
@@ -59,15 +59,15 @@ def tagged_grammar(
     (trigger, text before, schema, text after). `special`: triggers in angle brackets are special
     tokens. Raises as `json_grammar`."""
     made = [
-        StructTag(trigger=trigger, begin=before, grammar=_compiled(schema, parameter), end=after)
+        StructTag(trigger=trigger, begin=before, grammar=_compile(schema, parameter), end=after)
         for trigger, before, schema, after in tags
     ]
-    return _checked(
+    return _check_grammar(
         lambda: StructTag.to_grammar(made, assume_special=special), "structure", parameter
     )
 
 
-def _compiled(schema: Mapping[str, Any], parameter: str) -> dict[str, Any]:
+def _compile(schema: Mapping[str, Any], parameter: str) -> dict[str, Any]:
     """A schema with the options of its grammar, for one that it is a part of."""
     (compiled,) = json.loads(json_grammar(schema, parameter))["grammars"]
     inner: dict[str, Any] = compiled["json_schema"]
@@ -76,13 +76,13 @@ def _compiled(schema: Mapping[str, Any], parameter: str) -> dict[str, Any]:
 
 def regex_grammar(pattern: str, parameter: str) -> str:
     """The grammar of texts that match a regular expression as a whole. Raises as `json_grammar`."""
-    return _checked(lambda: LLMatcher.grammar_from_regex(pattern), "expression", parameter)
+    return _check_grammar(lambda: LLMatcher.grammar_from_regex(pattern), "expression", parameter)
 
 
 def lark_grammar(rules: str, parameter: str) -> str:
     """The grammar of the texts of `start` in llguidance's dialect of Lark. Raises as
     `json_grammar`."""
-    return _checked(lambda: LLMatcher.grammar_from_lark(rules), "grammar", parameter)
+    return _check_grammar(lambda: LLMatcher.grammar_from_lark(rules), "grammar", parameter)
 
 
 def choice_grammar(choices: Sequence[str], parameter: str) -> str:
@@ -95,7 +95,7 @@ def _literal(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _checked(make: Callable[[], str], what: str, parameter: str) -> str:
+def _check_grammar(make: Callable[[], str], what: str, parameter: str) -> str:
     try:
         grammar = make()
         reason = LLMatcher.validate_grammar(grammar)

@@ -45,7 +45,7 @@ class Outbox:
     def _send_held(self, now: float) -> None:
         held, self._held = self._held, []
         self._next = now + self._interval
-        self._send(held[0] if len(held) == 1 else _joined(held))
+        self._send(held[0] if len(held) == 1 else _join_outputs(held))
 
     def _watch(self) -> None:
         """Sends what no step comes for."""
@@ -67,7 +67,7 @@ def _is_urgent(output: Output) -> bool:
     return output.waited is not None or output.finished is not None
 
 
-def _joined(steps: Sequence[Sequence[Output]]) -> list[Output]:
+def _join_outputs(steps: Sequence[Sequence[Output]]) -> list[Output]:
     """Several steps' outputs, one of each request."""
     by_request: dict[str, list[Output]] = {}
     for outputs in steps:

@@ -45,7 +45,7 @@ class Tools:
 def read_tools(tools: Sequence[Any], choice: Any) -> Tools:
     """The fields `tools` and `tool_choice`. Raises RequestError for what they cannot be."""
     functions = {_function(tool)["name"]: tool for tool in tools}
-    mode, names = _chosen(choice, list(functions))
+    mode, names = _read_choice(choice, list(functions))
     if mode == "none":
         return Tools()
     if mode == "auto":
@@ -55,7 +55,7 @@ def read_tools(tools: Sequence[Any], choice: Any) -> Tools:
     return Tools(tools, [functions[name]["function"] for name in names])
 
 
-def _chosen(choice: Any, known: Sequence[str]) -> tuple[str, Sequence[str]]:
+def _read_choice(choice: Any, known: Sequence[str]) -> tuple[str, Sequence[str]]:
     """Whether tools must be called (a word of _MODES), and which may be."""
     if choice is None or isinstance(choice, str):
         mode, names = choice or "auto", known

@@ -39,7 +39,7 @@ def paint_over(request: Request) -> None:
     painter = _painter(request)
     size = _fitting(source, painter.pipeline.multiple)
     picture = _picture(request, prompt, negatives, size)
-    _paint(painter, request, file, picture._replace(image=_resized(source, size)))
+    _paint(painter, request, file, picture._replace(image=_resize(source, size)))
 
 
 def inpaint(request: Request) -> None:
@@ -60,7 +60,7 @@ def inpaint(request: Request) -> None:
         painter,
         request,
         file,
-        picture._replace(image=_resized(source, size), mask=_resized(part, size)),
+        picture._replace(image=_resize(source, size), mask=_resize(part, size)),
     )
 
 
@@ -89,7 +89,7 @@ def _picture(request: Request, prompt: str, negatives: list[str], size: tuple[in
     """What is asked for, of a height and width."""
     control = None
     if request.control is not None:
-        control = _resized(open_image(request.control).convert("RGB"), size)
+        control = _resize(open_image(request.control).convert("RGB"), size)
     prompting = None if request.image_prompt is None else open_image(request.image_prompt)
     return Picture(
         prompt,
@@ -117,7 +117,7 @@ def _fitting(image: Image.Image, multiple: int) -> tuple[int, int]:
     return height, width
 
 
-def _resized(image: Image.Image, size: tuple[int, int]) -> np.ndarray:
+def _resize(image: Image.Image, size: tuple[int, int]) -> np.ndarray:
     """Pixels uint8, as diffusers resizes images."""
     return np.asarray(image.resize(size[::-1], Image.Resampling.LANCZOS))
 

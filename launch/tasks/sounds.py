@@ -25,7 +25,7 @@ SHOWN = 5  # classes of a sound
 
 def classify_sound(request: Request) -> None:
     """Prints the most likely classes and their probabilities."""
-    sound = _sound(request)
+    sound = _read_sound(request)
     model = open_model(request)
     probabilities = softmax(np.asarray(_logits(model.graph, model.parameters, sound))[0])
     names = labels_of(model, len(probabilities))
@@ -34,7 +34,7 @@ def classify_sound(request: Request) -> None:
 
 def extract_sound_features(request: Request) -> None:
     """Prints JSON: the vector of every position (`hidden`) and that of the sound (`pooled`)."""
-    sound = _sound(request)
+    sound = _read_sound(request)
     model = open_model(request)
     features = _features(model.graph, model.parameters, sound)._asdict()
     vectors = {name: np.asarray(value)[0].tolist() for name, value in features.items()}
@@ -44,7 +44,7 @@ def extract_sound_features(request: Request) -> None:
 def recognize_letters(request: Request) -> None:
     """Prints the transcript as one line."""
     letters = read_letters(request.directory)
-    sound = _sound(request)
+    sound = _read_sound(request)
     model = open_model(request)
     logits = _logits(model.graph, model.parameters, sound)
     sys.stdout.write(letters.text(np.argmax(np.asarray(logits)[0], axis=-1).tolist()) + "\n")
@@ -52,7 +52,7 @@ def recognize_letters(request: Request) -> None:
 
 def classify_frames(request: Request) -> None:
     """Prints, for every frame, the second at which it begins and the probability of each class."""
-    sound = _sound(request)
+    sound = _read_sound(request)
     model = open_model(request)
     logits = np.asarray(_logits(model.graph, model.parameters, sound))[0]
     seconds = model.config.stride / read_samples(request.directory).sampling_rate
@@ -64,13 +64,13 @@ def classify_frames(request: Request) -> None:
 
 def extract_speaker(request: Request) -> None:
     """Prints JSON: the x-vector of the speaker (`embedding`)."""
-    sound = _sound(request)
+    sound = _read_sound(request)
     model = open_model(request)
     vector = _logits(model.graph, model.parameters, sound).embedding
     sys.stdout.write(json.dumps({"embedding": np.asarray(vector)[0].tolist()}) + "\n")
 
 
-def _sound(request: Request) -> np.ndarray:
+def _read_sound(request: Request) -> np.ndarray:
     """What the model of the request takes, a batch of one."""
     architecture, config, _ = describe(request.directory, tasks=request.tasks)
     of = INPUTS.get(architecture.family)

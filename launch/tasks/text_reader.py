@@ -91,7 +91,7 @@ class Reader(NamedTuple):
         if not self.has_types:
             del names["types"]
         rows = {
-            name: np.stack([_padded(getattr(text, theirs), length) for text in texts])
+            name: np.stack([_pad_numbers(getattr(text, theirs), length) for text in texts])
             for name, theirs in names.items()
         }
         # RoBERTa tells padding by its token, too.
@@ -151,7 +151,7 @@ def _tokenizer(directory: Path) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def _padded(numbers: Sequence[int], length: int) -> np.ndarray:
+def _pad_numbers(numbers: Sequence[int], length: int) -> np.ndarray:
     return np.pad(np.array(numbers, np.int32), (0, length - len(numbers)))
 
 

@@ -114,7 +114,7 @@ class CoreStep:
             assert self.pipeline is not None
             rows, stages = self.pipeline.micro_batches(part), self._stages.parts()
             gradients, loss = self.pipeline.gradients(stages, learning, rows, fixed=held)
-            routers = _taken(gradients, ROUTER_LOSSES)
+            routers = _take_gradients(gradients, ROUTER_LOSSES)
             gradients = self.precision.accumulated(gradients)
             return Part((gradients, (_over_stages(loss), {}), routers), {})
 
@@ -122,8 +122,8 @@ class CoreStep:
             if self.pipeline is not None:
                 return part_in_pipeline(part)
             (_, others), gradients = jax.value_and_grad(loss_of, has_aux=True)(learning, *part)
-            amax = _taken(gradients, *self.histories)
-            routers = _taken(gradients, ROUTER_LOSSES)
+            amax = _take_gradients(gradients, *self.histories)
+            routers = _take_gradients(gradients, ROUTER_LOSSES)
             return Part((self.precision.accumulated(gradients), others, routers), amax)
 
         rows = (self._own_positions(batch), self._keys(step, rows_of(batch)))
@@ -201,7 +201,7 @@ class CoreStep:
         return jax.tree.map(self.layout.region_spec, self.batch_specs)
 
 
-def _taken(gradients: Parameters, *paths: str) -> Parameters:
+def _take_gradients(gradients: Parameters, *paths: str) -> Parameters:
     """The gradients of some paths, if there are any, which are taken out of the others."""
     return {path: gradients.pop(path) for path in paths if path in gradients}
 

@@ -28,16 +28,16 @@ class Initialisation:
 
     def parameters(self) -> Parameters:
         """All parameters."""
-        return self._made(list(self.shapes))
+        return self._make_parameters(list(self.shapes))
 
     def stacked(self, order: Order | None) -> Parameters:
         """All parameters, those of blocks stacked as `models.parallel.depth.stack` does."""
         stacks = paths_of_stacks(self.shapes)
         in_blocks = {path for paths in stacks.values() for path in paths}
-        drawn = self._made([path for path in self.shapes if path not in in_blocks])
+        drawn = self._make_parameters([path for path in self.shapes if path not in in_blocks])
         return drawn | {path: self._stack(paths, order) for path, paths in stacks.items()}
 
-    def _made(self, paths: Sequence[str]) -> Parameters:
+    def _make_parameters(self, paths: Sequence[str]) -> Parameters:
         results = [self._result(path) for path in paths]
         return dict(zip(paths, self._run(self._slice(results), results), strict=True))
 
@@ -50,7 +50,7 @@ class Initialisation:
         rows = range(len(paths)) if order is None else order
         slices = [self._slice([self._result(path)]) for path in paths]
         if len({_form(eqns) for eqns in slices}) > 1:
-            blocks = [*self._made(paths).values()]
+            blocks = [*self._make_parameters(paths).values()]
             return jnp.stack([jnp.zeros_like(blocks[0]) if n is None else blocks[n] for n in rows])
         counts = np.array([_counts(slices[n or 0]) for n in rows], np.uint32)  # [rows, keys]
 

@@ -77,14 +77,14 @@ class Layout:
         Gradients of the result are each core's own.
         """
         return {
-            path: vary(self._gathered(path, weight, ZERO), self.manual)
+            path: vary(self._gather_weight(path, weight, ZERO), self.manual)
             for path, weight in parameters.items()
         }
 
     def for_use(self, path: str, weight: jax.Array) -> jax.Array:
         """What a core holds in a step -> the weight as layers use it. A stack of blocks is given
         one by one, under the same path."""
-        weight = self._gathered(path, weight, FULLY_SHARDED)
+        weight = self._gather_weight(path, weight, FULLY_SHARDED)
         axes = tuple(axis for axis in TENSOR_AXES if axis in self.manual)
         if path not in self.uneven or not axes:
             return weight
@@ -98,9 +98,9 @@ class Layout:
         """
         if self.left:
             gradients = {path: gradient.astype(jnp.float32) for path, gradient in gradients.items()}
-        return {path: self._reduced(path, gradient) for path, gradient in gradients.items()}
+        return {path: self._reduce_gradient(path, gradient) for path, gradient in gradients.items()}
 
-    def _gathered(self, path: str, weight: jax.Array, axis: str) -> jax.Array:
+    def _gather_weight(self, path: str, weight: jax.Array, axis: str) -> jax.Array:
         dimension = self._dimension(path, axis)
         if dimension is None or axis not in self.manual:
             return weight
@@ -108,7 +108,7 @@ class Layout:
         dimension -= len(self.specs[path]) - weight.ndim
         return jax.lax.all_gather(weight, axis, axis=dimension, tiled=True)
 
-    def _reduced(self, path: str, gradient: jax.Array) -> jax.Array:
+    def _reduce_gradient(self, path: str, gradient: jax.Array) -> jax.Array:
         dimension = self._dimension(path, ZERO)
         if dimension is not None and ZERO in self.manual:
             gradient = jax.lax.psum_scatter(gradient, ZERO, scatter_dimension=dimension, tiled=True)

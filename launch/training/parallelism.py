@@ -197,14 +197,14 @@ class Parallelism:
         sizes = {name: getattr(self, name) for name in _AXIS_OF}
         given = [f"--{name}={size}" for name, size in sizes.items() if size not in (None, 1)]
         if mesh is None and not given and self.data_parallel_size is None:
-            return self._sized(fitting_mesh(num_devices, config, rows))
+            return self._with_sizes(fitting_mesh(num_devices, config, rows))
         if mesh is not None and given:
             raise MeshError(
                 f"--mesh={mesh} says the sizes of all axes, so {', '.join(given)} cannot be given "
                 "too. Leave one of them out."
             )
         if mesh is not None:
-            return self._sized(parse_mesh(mesh)).fitted(config)
+            return self._with_sizes(parse_mesh(mesh)).fitted(config)
         others = math.prod(size for size in sizes.values() if size is not None)
         if self.data_parallel_size is None and num_devices % others:
             raise MeshError(
@@ -214,7 +214,7 @@ class Parallelism:
         data = self.data_parallel_size or num_devices // others
         return replace(self, data_parallel_size=data).fitted(config)
 
-    def _sized(self, sizes: Mapping[str, int]) -> "Parallelism":
+    def _with_sizes(self, sizes: Mapping[str, int]) -> "Parallelism":
         named = Parallelism.of(sizes)
         names = (*_AXIS_OF, "kv_size_multiplier")
         return replace(self, **{name: getattr(named, name) for name in names})

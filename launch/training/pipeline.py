@@ -251,9 +251,9 @@ class _Run:
         if phase.head:
             of_head, of_output, sums = self.head(y, passes, sums)
             of_y = jnp.where(self.leaves(now), of_output, of_y)
-            gradients = _added(gradients, of_head)
+            gradients = _add_gradients(gradients, of_head)
         of_blocks, of_x = pull(of_y)
-        gradients = _added(gradients, self.embedding(of_x, passes))
+        gradients = _add_gradients(gradients, self.embedding(of_x, passes))
         gradients |= self.added(gradients, of_blocks, now)
         return state._replace(gradients=gradients, returned=_pass_on(of_x, -1), sums=sums)
 
@@ -381,7 +381,7 @@ def is_stacked(path: str) -> bool:
     return ".*." in path
 
 
-def _added(gradients: Any, more: Any) -> dict[str, Any]:
+def _add_gradients(gradients: Any, more: Any) -> dict[str, Any]:
     """Sums of gradients with those of some parameters."""
     sums = {path: gradients[path] + own.astype(jnp.float32) for path, own in more.items()}
     return {**gradients, **sums}

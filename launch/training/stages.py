@@ -104,7 +104,7 @@ def _layers(parallelism: Parallelism, shapes: Mapping[str, Any]) -> tuple[int, .
             f"{blocks}. Choose fewer stages, or fewer chunks per stage."
         )
     if parallelism.pipeline_cuts is not None:
-        return _given(parallelism.pipeline_cuts, blocks, chunks)
+        return _read_cuts(parallelism.pipeline_cuts, blocks, chunks)
     return evenly(blocks, chunks)
 
 
@@ -115,7 +115,7 @@ def evenly(blocks: int, chunks: int) -> tuple[int, ...]:
     return tuple(size + (number < more) for number in range(chunks))
 
 
-def _given(cuts: str, blocks: int, chunks: int) -> tuple[int, ...]:
+def _read_cuts(cuts: str, blocks: int, chunks: int) -> tuple[int, ...]:
     try:
         edges = [0, *map(int, cuts.split(",")), blocks]
     except ValueError:

@@ -98,7 +98,7 @@ def make_training(
     stacked, or if there are no routers to be charged or layers to drop.
     """
     first = initialisation(partial(_build, model, precision, dropout, seed))
-    parts = _divided(model, first, parallelism, mesh, batch, router, trained)
+    parts = _divide_model(model, first, parallelism, mesh, batch, router, trained)
     check_combination(model, parts.module, parallelism, mesh, batch, kernels)
     if parts.pipeline is not None:
         _check_kinds_of_pipeline(parts.kinds)
@@ -130,7 +130,7 @@ def make_training(
         clip_norm=clip_norm,
         ema_decay=ema_decay,
     )
-    return _compiled(functions, mesh, batch, parts.order)
+    return _jit_functions(functions, mesh, batch, parts.order)
 
 
 class _Kinds(NamedTuple):
@@ -169,7 +169,7 @@ class _Divided(NamedTuple):
     order: Order | None  # as of `Training`
 
 
-def _divided(
+def _divide_model(
     model: Described,
     first: Initialisation,
     parallelism: Parallelism,
@@ -197,7 +197,7 @@ def _divided(
     return _Divided(module, axes, kinds, layout, pipeline, routers, order)
 
 
-def _compiled(
+def _jit_functions(
     functions: StepFunctions, mesh: Mesh | AbstractMesh, batch: Batch, order: Order | None
 ) -> Training:
     """The functions jitted, with the shardings of what they take and give."""

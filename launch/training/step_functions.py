@@ -44,7 +44,7 @@ class StepFunctions:
 
     def start(self, parameters: Parameters) -> TrainState:
         """The first state, of parameters that are there already."""
-        parameters = {path: self._stored(path, value) for path, value in parameters.items()}
+        parameters = {path: self._round(path, value) for path, value in parameters.items()}
         return TrainState(
             parameters,
             self.optimizer.init(self._learnt(parameters)),
@@ -69,7 +69,7 @@ class StepFunctions:
         loss = computed.loss
         reported = {name: total / loss.weight for name, total in loss.metrics.items()}
         reported |= {"loss": loss.total / loss.weight, "grad_norm": computed.norm}
-        average = self._averaged(state.average, new)
+        average = self._average(state.average, new)
         return TrainState(new, moments, state.step + 1, scaling, average), reported
 
     def evaluate(self, state: TrainState, batch: Batch) -> Loss:
@@ -80,12 +80,12 @@ class StepFunctions:
     def _learnt(self, parameters: Parameters) -> Parameters:
         return {path: value for path, value in parameters.items() if path in self.core.learnt}
 
-    def _stored(self, path: str, value: jax.Array) -> jax.Array:
+    def _round(self, path: str, value: jax.Array) -> jax.Array:
         """What is never changed needs no more digits than layers compute with."""
         is_changed = path in self.core.learnt or path in self.core.running
         return value if is_changed else value.astype(self.precision.compute_dtype)
 
-    def _averaged(self, average: Parameters | None, parameters: Parameters) -> Parameters | None:
+    def _average(self, average: Parameters | None, parameters: Parameters) -> Parameters | None:
         """The average, moved towards the parameters."""
         if self.ema_decay is None:
             return None

@@ -97,9 +97,9 @@ class Block(nnx.Module):
         self.temperature = config.layer_temperature(layer)
         self.residual_multiplier = config.residual_multiplier
         self.parallel_residual = config.parallel_residual
-        self.attention_norm = _norm(config) if config.pre_norms else _unchanged
+        self.attention_norm = _norm(config) if config.pre_norms else _identity
         self.attention = _attention(config, layer, stddev, out_stddev, rngs)
-        self.mlp_norm = _norm(config) if config.pre_norms else _unchanged
+        self.mlp_norm = _norm(config) if config.pre_norms else _identity
         if config.shared_norm:
             self.mlp_norm = None
         self.mlp = _feed_forward(config, layer, out_stddev, LayerFactory.of(config, rngs))
@@ -131,7 +131,7 @@ class Block(nnx.Module):
 
     def _add(self, x: jax.Array, y: jax.Array, norm: Norm | None) -> jax.Array:
         y = y if norm is None else norm(y)
-        return x + _scaled(y, self.residual_multiplier)
+        return x + _scale(y, self.residual_multiplier)
 
 
 class Decoder(nnx.Module):
@@ -219,7 +219,7 @@ class Decoder(nnx.Module):
     def embed(self, tokens: jax.Array, where: Positions) -> jax.Array:
         """The residual stream [B, T, D] before the first block."""
         vectors = self.embedding(tokens, self.config.dtype)
-        x = _scaled(vectors, self.config.embedding_multiplier)
+        x = _scale(vectors, self.config.embedding_multiplier)
         if self.position_embedding is None:
             return x
         # Slots behind a text have no position of their own; what is there has no meaning.
@@ -454,7 +454,7 @@ class Decoder(nnx.Module):
         return logits[..., : config.vocab_size] if config.vocab_padding else logits
 
 
-def _unchanged(x: jax.Array) -> jax.Array:
+def _identity(x: jax.Array) -> jax.Array:
     """What stands in the place of a norm that a family leaves out."""
     return x
 
@@ -527,6 +527,6 @@ def _feed_forward(
     return kind(config.dim, config.hidden_dim, bias=config.mlp_bias, **settings)
 
 
-def _scaled(x: jax.Array, multiplier: float) -> jax.Array:
+def _scale(x: jax.Array, multiplier: float) -> jax.Array:
     """The multiplier is rounded to the dtype of x first, as transformers does."""
     return x if multiplier == 1 else x * jnp.asarray(multiplier, x.dtype)

@@ -121,7 +121,7 @@ class Flux(nnx.Module):
         config = self.config
         check_latents(latents, config.in_channels, config.multiple)
         condition = self._condition(time, pooled, guidance)
-        image = self.patches(_packed(latents.astype(config.dtype)))
+        image = self.patches(_pack(latents.astype(config.dtype)))
         text = self.context(context.astype(config.dtype))
         rows, columns = (size // config.multiple for size in latents.shape[1:3])
         text_turn, image_turn = self._turns(text.shape[1], rows, columns)
@@ -134,7 +134,7 @@ class Flux(nnx.Module):
             x = single(x, condition, both)
         scale, shift = self.modulation(condition)
         y = self.outwards(modulated(x[:, length:], shift, scale))
-        return _unpacked(y, rows, columns).astype(jnp.float32)
+        return _unpack(y, rows, columns).astype(jnp.float32)
 
     def _condition(
         self, time: jax.Array, pooled: jax.Array | None, guidance: jax.Array | None
@@ -168,15 +168,15 @@ class Flux(nnx.Module):
         return Turn(*(jnp.concatenate(parts, axis=-1) for parts in zip(*turns, strict=True)))
 
 
-def _packed(latents: jax.Array) -> jax.Array:
+def _pack(latents: jax.Array) -> jax.Array:
     """Latents [B, H, W, C] as patches [B, H/2 · W/2, C · 4]."""
     batch, height, width, channels = latents.shape
     x = latents.reshape(batch, height // 2, 2, width // 2, 2, channels)
     return x.transpose(0, 1, 3, 5, 2, 4).reshape(batch, -1, channels * 4)
 
 
-def _unpacked(patches: jax.Array, rows: int, columns: int) -> jax.Array:
-    """The inverse of `_packed`."""
+def _unpack(patches: jax.Array, rows: int, columns: int) -> jax.Array:
+    """The inverse of `_pack`."""
     batch, _, channels = patches.shape
     x = patches.reshape(batch, rows, columns, channels // 4, 2, 2)
     return x.transpose(0, 1, 4, 2, 5, 3).reshape(batch, 2 * rows, 2 * columns, channels // 4)

@@ -113,7 +113,7 @@ def fuse(pipeline: Pipeline, file: Path, scale: float = 1.0) -> Pipeline:
             continue
         parameters = changed[folder]
         change = scale * pair.change(file, settings.get(folder, {}))
-        parameters.update(_added(group, parameters, change, f"{file}: the LoRA of {pair.name}"))
+        parameters.update(_add(group, parameters, change, f"{file}: the LoRA of {pair.name}"))
     if unknown:
         more = ", …" if len(unknown) > LISTED else ""
         raise WeightsError(
@@ -198,7 +198,7 @@ def _names(name: str, config: Any) -> Iterator[str]:
         yield f"output_blocks_{number}_{int(part == 'attentions')}_{inside}"
 
 
-def _added(
+def _add(
     group: Group[str], parameters: Mapping[str, jax.Array], change: np.ndarray, where: str
 ) -> Iterator[tuple[str, jax.Array]]:
     """The group's parameters with the change of its tensor."""

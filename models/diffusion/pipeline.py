@@ -104,10 +104,10 @@ def make_images(
     for i, row in enumerate(rows):
         made = denoise(row, state)
         if fresh is not None and row.fresh:
-            made = _renewed(made, row.fresh, fresh(i))
+            made = _add_noise(made, row.fresh, fresh(i))
         if source is not None and source.mask is not None and not pipeline.sees_mask:
             after = rows[i + 1] if i + 1 < len(rows) else _clean(row)
-            made = _kept(made, after, source.mask, source.latents, noise)
+            made = _keep_latents(made, after, source.mask, source.latents, noise)
         state = jax.block_until_ready(jax.device_put(made, place))
         on_step(i + 1, len(rows))
     return _decode(pipeline.autoencoder.graph, pipeline.autoencoder.parameters, state.sample)
@@ -177,13 +177,13 @@ _begin, _noisy = jax.jit(begin), jax.jit(noisy)
 
 
 @jax.jit
-def _renewed(state: State, deviation: jax.Array, fresh: jax.Array) -> State:
+def _add_noise(state: State, deviation: jax.Array, fresh: jax.Array) -> State:
     """The state with new noise in its sample."""
     return state._replace(sample=state.sample + deviation * fresh)
 
 
 @jax.jit
-def _kept(
+def _keep_latents(
     state: State, after: Steps, mask: jax.Array, latents: jax.Array, noise: jax.Array
 ) -> State:
     """The state with the image's latents where the mask is 0, as noisy as before the step

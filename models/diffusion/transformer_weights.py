@@ -32,7 +32,7 @@ def _mlp(theirs: str, ours: str) -> Iterator[Row]:
     yield from dense_rows(f"{theirs}.net.2", f"{ours}.down")
 
 
-def _turned(theirs: tuple[str, str, str], ours: str) -> Iterator[Row]:
+def _rotated_rows(theirs: tuple[str, str, str], ours: str) -> Iterator[Row]:
     """Queries and keys, whose pairs lie side by side in the file, and values."""
     for name, role in zip(theirs[:2], _ROLES, strict=False):
         yield from dense_rows(name, f"{ours}.{role}", Turned(KERNEL), Turned(FLAT))
@@ -55,7 +55,7 @@ def _joint_blocks() -> Iterator[Row]:
         ours = f"joint.{{i}}.{stream}"
         yield from _modulation(f"{theirs}.norm1{suffix}.linear", f"{ours}.modulation")
         q, k, v = (f"{theirs}.attn.{heads.format(letter)}" for letter in "qkv")
-        yield from _turned((q, k, v), f"{ours}.attention")
+        yield from _rotated_rows((q, k, v), f"{ours}.attention")
         yield from _head_norms(f"{theirs}.attn", f"{ours}.attention", added)
         yield from dense_rows(f"{theirs}.attn.{output}", f"{ours}.attention.output", OUTPUT_KERNEL)
         yield from _mlp(f"{theirs}.ff{suffix}", f"{ours}.mlp")
@@ -65,7 +65,7 @@ def _single_blocks() -> Iterator[Row]:
     theirs, ours = "single_transformer_blocks.{i}", "single.{i}"
     yield from _modulation(f"{theirs}.norm.linear", f"{ours}.modulation")
     q, k, v = (f"{theirs}.attn.to_{letter}" for letter in "qkv")
-    yield from _turned((q, k, v), f"{ours}.attention")
+    yield from _rotated_rows((q, k, v), f"{ours}.attention")
     yield from _head_norms(f"{theirs}.attn", f"{ours}.attention")
     yield from dense_rows(f"{theirs}.proj_mlp", f"{ours}.mlp.up")
     outwards = [f"{ours}.attention.output.kernel", f"{ours}.mlp.down.kernel"]

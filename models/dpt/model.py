@@ -105,7 +105,7 @@ class Fusion(nnx.Module):
         else:
             rows, columns = x.shape[1:3]
             x = x + self.addition(resize(added, (rows, columns)), train=train)
-        return self.projection(_doubled(self.after(x, train=train)))
+        return self.projection(_double_size(self.after(x, train=train)))
 
 
 class DepthHead(nnx.Module):
@@ -120,7 +120,7 @@ class DepthHead(nnx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x = x if self.projection is None else jax.nn.relu(self.projection(x))
-        x = self.second(_doubled(self.first(x)))
+        x = self.second(_double_size(self.first(x)))
         return jax.nn.relu(self.last(jax.nn.relu(x)))[..., 0].astype(jnp.float32)
 
 
@@ -185,7 +185,7 @@ class DPT(nnx.Module):
     ) -> tuple[jax.Array, jax.Array | None]:
         """Logits of the head and of the auxiliary one, which is half as large, if there is one."""
         assert self.classes is not None
-        logits = _doubled(self.classes(sums[self.config.head_index], train=train))
+        logits = _double_size(self.classes(sums[self.config.head_index], train=train))
         if self.auxiliary is None:
             return logits, None
         return logits, self.auxiliary(sums[-1], train=train)
@@ -209,7 +209,7 @@ class DPT(nnx.Module):
         return sums
 
 
-def _doubled(x: jax.Array) -> jax.Array:
+def _double_size(x: jax.Array) -> jax.Array:
     return resize(x, (2 * x.shape[1], 2 * x.shape[2]), keeps_corners=True)
 
 

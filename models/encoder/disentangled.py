@@ -56,11 +56,11 @@ class Disentangled:
         [2 · length - 1]."""
         distances = np.arange(length - 1, -length, -1)
         if self.buckets is not None:
-            distances = _bucketed(distances, self.buckets, self.max_distance)
+            distances = _round_distances(distances, self.buckets, self.max_distance)
         return np.clip(distances + self.span, 0, 2 * self.span - 1).astype(np.int32)
 
 
-def _bucketed(distances: np.ndarray, buckets: int, max_distance: int) -> np.ndarray:
+def _round_distances(distances: np.ndarray, buckets: int, max_distance: int) -> np.ndarray:
     """Distances of which far ones are rounded up on a logarithmic scale, as the original has it:
     in FP32, where the last bit decides at the edges."""
     near = buckets // 2

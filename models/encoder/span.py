@@ -52,7 +52,7 @@ class SpanAttention(Attention):
     def look(self, x: jax.Array, mask: jax.Array | None) -> jax.Array:
         """x [B, T, D], mask as in `AttentionCall` -> [B, T, D]."""
         query, count = self.query(x), self.count
-        attended = self._seen(query, KVCache(self.key(x), self.value(x)), mask, None)
+        attended = self._attend_heads(query, KVCache(self.key(x), self.value(x)), mask, None)
         spans = self._spans(x, query[:, :, :count])
         both = jnp.concatenate([attended[:, :, :count], spans], axis=2)
         return self.output(fill_up(both, 2, self.output.kernel.shape[0]))

@@ -57,7 +57,7 @@ def rope(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
 
 @jax.custom_vjp
 def _rope(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
-    return _turned(x, cos, sin, is_back=False)
+    return _rotate(x, cos, sin, is_back=False)
 
 
 Saved = tuple[jax.Array, jax.Array, jax.Array]
@@ -81,13 +81,13 @@ def _backward(saved: Saved, gradient: jax.Array) -> Saved:
 
     of_cos = summed(low * of_low + high * of_high)
     of_sin = summed(low * of_high - high * of_low)
-    return _turned(gradient, cos, sin, is_back=True), of_cos, of_sin
+    return _rotate(gradient, cos, sin, is_back=True), of_cos, of_sin
 
 
 _rope.defvjp(_forward, _backward)
 
 
-def _turned(x: jax.Array, cos: jax.Array, sin: jax.Array, *, is_back: bool) -> jax.Array:
+def _rotate(x: jax.Array, cos: jax.Array, sin: jax.Array, *, is_back: bool) -> jax.Array:
     batch, length, heads, width = x.shape
     angles = (
         jnp.broadcast_to(a, (batch, length, a.shape[-1])).reshape(batch * length, -1)

@@ -99,7 +99,7 @@ def swiglu(x: jax.Array, gate: jax.Array, up: jax.Array, down: jax.Array) -> jax
     return _swiglu(x, *varying_as(x, gate, up, down))
 
 
-def _composed(x: jax.Array, gate: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
+def _compose(x: jax.Array, gate: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
     return (jax.nn.silu(x @ gate) * (x @ up)) @ down
 
 
@@ -115,7 +115,7 @@ Gradients = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 def _forward(
     x: jax.Array, gate: jax.Array, up: jax.Array, down: jax.Array
 ) -> tuple[jax.Array, Callable[[jax.Array], Gradients]]:
-    return jax.vjp(_composed, x, gate, up, down)
+    return jax.vjp(_compose, x, gate, up, down)
 
 
 def _backward(gradients: Callable[[jax.Array], Gradients], of_y: jax.Array) -> Gradients:

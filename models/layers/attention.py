@@ -261,8 +261,8 @@ class Attention(nnx.Module):
         query = self._prepare(self.query(x), self.query_norm, turn)
         if beside is None:
             return self._mix(query, memory, mask, bias)
-        seen = self._seen(query, memory, mask, bias)
-        more = self._seen(query, beside, None, None)
+        seen = self._attend_heads(query, memory, mask, bias)
+        more = self._attend_heads(query, beside, None, None)
         return self.output((seen + share * more).astype(seen.dtype))
 
     def _prepare(self, heads: jax.Array, norm: HeadNorm | None, turn: Turn | None) -> jax.Array:
@@ -276,9 +276,9 @@ class Attention(nnx.Module):
         mask: jax.Array | Visibility | None,
         bias: jax.Array | None,
     ) -> jax.Array:
-        return self.output(self._seen(query, memory, mask, bias))
+        return self.output(self._attend_heads(query, memory, mask, bias))
 
-    def _seen(
+    def _attend_heads(
         self,
         query: jax.Array,
         memory: KVCache,

@@ -120,10 +120,10 @@ class Block(nnx.Module):
         """x [B, T, dim] -> [B, T, dim]; all but x is for `attend`."""
 
         def look(x: jax.Array) -> jax.Array:
-            return _scaled(self.attend(x, *others, **named), self.attention_scale)
+            return _scale(self.attend(x, *others, **named), self.attention_scale)
 
         def think(x: jax.Array) -> jax.Array:
-            return _scaled(self.mlp(x), self.mlp_scale)
+            return _scale(self.mlp(x), self.mlp_scale)
 
         x = residual(x, look, self.attention_norm, pre_norm=self.pre_norm)
         return residual(x, think, self.mlp_norm, pre_norm=self.pre_norm)
@@ -134,5 +134,5 @@ class Block(nnx.Module):
         return attended
 
 
-def _scaled(x: jax.Array, scale: nnx.Param[jax.Array] | None) -> jax.Array:
+def _scale(x: jax.Array, scale: nnx.Param[jax.Array] | None) -> jax.Array:
     return x if scale is None else x * scale[...].astype(x.dtype)

@@ -52,7 +52,7 @@ class Dropout(nnx.Module):
         """Drops elements of x, whose axes, taken in this order, are [B, T, ...]."""
         if self.keys is None or not self.rate:
             return x
-        kept = self._kept(tuple(x.shape[axis] for axis in order))
+        kept = self._draw_kept(tuple(x.shape[axis] for axis in order))
         kept = kept.transpose(np.argsort(order))
         return jnp.where(kept, x / self._share, 0).astype(x.dtype)
 
@@ -61,7 +61,7 @@ class Dropout(nnx.Module):
         """The share of what is kept."""
         return round((1 - self.rate) * _CHANCES) / _CHANCES
 
-    def _kept(self, shape: tuple[int, ...]) -> jax.Array:
+    def _draw_kept(self, shape: tuple[int, ...]) -> jax.Array:
         """What of [B, T, ...] is kept."""
         assert self.keys is not None
         length = shape[1] * math.prod(group.size for group in self.positions)

@@ -98,7 +98,7 @@ def _delayed_forward(
     x: jax.Array, kernel: jax.Array, history: jax.Array, axes: int, dtype: DTypeLike
 ) -> Any:
     largest = jnp.max(history, axis=-1)
-    scaled = _saturated(x, dtype, largest[0]), _saturated(kernel, dtype, largest[1])
+    scaled = _saturate(x, dtype, largest[0]), _saturate(kernel, dtype, largest[1])
     return _forward_product(*scaled, axes).astype(x.dtype), (x, kernel, history)
 
 
@@ -108,9 +108,9 @@ def _delayed_backward(
     x, kernel, history = operands
     largest = jnp.max(history, axis=-1)
     scaled = (
-        _saturated(x, dtype, largest[0]),
-        _saturated(kernel, dtype, largest[1]),
-        _saturated(gradient, GRADIENT_DTYPE, largest[2]),
+        _saturate(x, dtype, largest[0]),
+        _saturate(kernel, dtype, largest[1]),
+        _saturate(gradient, GRADIENT_DTYPE, largest[2]),
     )
     to_x, to_kernel = _backward_products(*scaled, axes)
     amax = jnp.stack([amax_of(x), amax_of(kernel), amax_of(gradient)])
@@ -149,7 +149,7 @@ def _product(a: Scaled, b: Scaled, a_axes: range, b_axes: range) -> jax.Array:
 
 
 def _current(x: jax.Array, dtype: DTypeLike) -> Scaled:
-    return _narrowed(x, dtype, amax_of(x))
+    return _narrow(x, dtype, amax_of(x))
 
 
 def amax_of(x: jax.Array) -> jax.Array:
@@ -157,15 +157,15 @@ def amax_of(x: jax.Array) -> jax.Array:
     return jnp.max(jnp.abs(x)).astype(jnp.float32)
 
 
-def _saturated(x: jax.Array, dtype: DTypeLike, largest: jax.Array) -> Scaled:
-    """Narrows as `_narrowed` does; what exceeds the range becomes the largest number in it."""
+def _saturate(x: jax.Array, dtype: DTypeLike, largest: jax.Array) -> Scaled:
+    """Narrows as `_narrow` does; what exceeds the range becomes the largest number in it."""
     scale, limit = _scale(dtype, largest), float(jnp.finfo(dtype).max)
     values = x.astype(jnp.float32) / scale
     values = jnp.where(jnp.isfinite(values), jnp.clip(values, -limit, limit), values)
     return scale, values.astype(dtype)
 
 
-def _narrowed(x: jax.Array, dtype: DTypeLike, largest: jax.Array) -> Scaled:
+def _narrow(x: jax.Array, dtype: DTypeLike, largest: jax.Array) -> Scaled:
     """x, of magnitudes up to `largest`, which fills the range of `dtype`."""
     scale = _scale(dtype, largest)
     return scale, (x.astype(jnp.float32) / scale).astype(dtype)

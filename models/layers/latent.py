@@ -96,11 +96,11 @@ class LatentAttention(Attention):
         query = self._prepare(self.query(source), None, turn)
         return query, KVCache(jnp.concatenate([turned, key], axis=-1), value)
 
-    def _seen(
+    def _attend_heads(
         self,
         query: jax.Array,
         memory: KVCache,
         mask: jax.Array | Visibility | None,
         bias: jax.Array | None,
     ) -> jax.Array:
-        return super()._seen(query, memory, mask, bias)[..., : self.latent.value_dim]
+        return super()._attend_heads(query, memory, mask, bias)[..., : self.latent.value_dim]

@@ -76,14 +76,14 @@ class Linear(nnx.Module, HasNarrow):
     def __call__(self, x: jax.Array) -> jax.Array:
         if self.kernel_narrow is not None:
             kernel = None if self.kernel is None else self.kernel[...]
-            return self._finished(self.kernel_narrow.multiply(x, kernel), x)
+            return self._finish_product(self.kernel_narrow.multiply(x, kernel), x)
         kernel = self.kernel[...].astype(x.dtype)
         if self.matmul is None:
             y = jnp.tensordot(x, kernel, axes=self.num_in_axes)
         else:
             history = None if self.amax_history is None else self.amax_history[...]
             y = self.matmul(x, kernel, self.num_in_axes, history)
-        return self._finished(y, x)
+        return self._finish_product(y, x)
 
     @property
     def is_plain(self) -> bool:
@@ -100,7 +100,7 @@ class Linear(nnx.Module, HasNarrow):
         """The kernel, which may be narrow."""
         return {"kernel": (self.num_in_axes, False)}
 
-    def _finished(self, y: jax.Array, x: jax.Array) -> jax.Array:
+    def _finish_product(self, y: jax.Array, x: jax.Array) -> jax.Array:
         """Adds the adapter's result and the bias to the product y of x, and drops some of it."""
         if self.lora is not None and self.lora.enabled:
             y = y + self.lora(x)
@@ -121,7 +121,7 @@ def fused_linear(x: jax.Array, linears: Sequence[Linear]) -> list[jax.Array]:
     ends = np.cumsum([kernel.shape[-1] for kernel in flat])[:-1]
     product = jnp.tensordot(x, jnp.concatenate(flat, axis=-1), axes=in_axes)
     return [
-        linear._finished(part.reshape(*part.shape[:-1], *kernel.shape[in_axes:]), x)
+        linear._finish_product(part.reshape(*part.shape[:-1], *kernel.shape[in_axes:]), x)
         for linear, part, kernel in zip(
             linears, jnp.split(product, ends, axis=-1), kernels, strict=True
         )

@@ -134,20 +134,20 @@ class Narrow(nnx.Module):
         if self.scale.ndim == 3:
             split = (0, None if kernel is None else 0, None if self.packed is None else 0)
             packed = None if self.packed is None else self.packed[...]
-            widen = jax.vmap(lambda s, k, p: self._widened(s, k, p, dtype), in_axes=split)
+            widen = jax.vmap(lambda s, k, p: self._widen(s, k, p, dtype), in_axes=split)
             stack: jax.Array = widen(self.scale[...], kernel, packed)
             return stack
         packed = None if self.packed is None else self.packed[...]
-        return self._widened(self.scale[...], kernel, packed, dtype)
+        return self._widen(self.scale[...], kernel, packed, dtype)
 
-    def _widened(
+    def _widen(
         self,
         scale: jax.Array,
         kernel: jax.Array | None,
         packed: jax.Array | None,
         dtype: DTypeLike,
     ) -> jax.Array:
-        numbers = self._unpacked(packed) if kernel is None else kernel
+        numbers = self._unpack_codes(packed) if kernel is None else kernel
         rows, columns = scale.shape
         blocks = numbers.astype(jnp.float32).reshape(
             rows, math.prod(self.in_axes) // rows, columns, -1
@@ -159,9 +159,9 @@ class Narrow(nnx.Module):
         if kernel is not None:
             return kernel
         assert self.packed is not None
-        return self._unpacked(self.packed[...])
+        return self._unpack_codes(self.packed[...])
 
-    def _unpacked(self, packed: jax.Array | None) -> jax.Array:
+    def _unpack_codes(self, packed: jax.Array | None) -> jax.Array:
         """Codes of four bits as FP32 [*in_axes, *out_axes]: sign, two bits of exponent, one of
         mantissa."""
         assert packed is not None

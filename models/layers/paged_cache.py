@@ -111,8 +111,8 @@ def store(
     stack's layer stands between these."""
     key_scale, value_scale = scales or (None, None)
     return Pages(
-        pages.keys.at[where].set(_stored(keys, pages.keys.dtype, key_scale)),
-        pages.values.at[where].set(_stored(values, pages.values.dtype, value_scale)),
+        pages.keys.at[where].set(_store_narrow(keys, pages.keys.dtype, key_scale)),
+        pages.values.at[where].set(_store_narrow(values, pages.values.dtype, value_scale)),
     )
 
 
@@ -159,7 +159,7 @@ class StackedPagedCaches(NamedTuple):
         return self._replace(pages=cache.pages)
 
 
-def _stored(x: jax.Array, dtype: DTypeLike, scale: jax.Array | None) -> jax.Array:
+def _store_narrow(x: jax.Array, dtype: DTypeLike, scale: jax.Array | None) -> jax.Array:
     if x.dtype == dtype:
         return x
     largest = float(jnp.finfo(dtype).max)

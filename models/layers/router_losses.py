@@ -55,7 +55,7 @@ class RouterCharge:
         losses = self.factors * self._sums(logits, chosen)
         repetitions = (*repeated, *self.axes)
         share = 1 / jax.lax.axis_size(repetitions) if repetitions else 1
-        return _charged(y, share * jnp.sum(losses))
+        return _charge_loss(y, share * jnp.sum(losses))
 
     def _sums(self, logits: jax.Array, chosen: jax.Array) -> jax.Array:
         """The sums of the losses of all rows' tokens, FP32 [2]."""
@@ -88,7 +88,7 @@ def charge_routers(model: nnx.Module, charge: RouterCharge) -> None:
 
 
 @jax.custom_vjp
-def _charged(y: jax.Array, loss: jax.Array) -> jax.Array:
+def _charge_loss(y: jax.Array, loss: jax.Array) -> jax.Array:
     """y; the gradient of `loss`, a scalar, is 1."""
     return y
 
@@ -101,4 +101,4 @@ def _backward(loss: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Arra
     return gradient, vary(jnp.ones_like(loss), tuple(varying_axes(loss)))
 
 
-_charged.defvjp(_forward, _backward)
+_charge_loss.defvjp(_forward, _backward)

@@ -33,7 +33,7 @@ class Transformer(nnx.Module):
         channels, dim, window, act = pair[1], config.dims[stage], config.window, config.act
         shape = config.block(dim)
         self.patch = config.patch_size
-        self.shrink = _inverted(config, pair, *config.shrinking(stage), make)
+        self.shrink = _make_inverted(config, pair, *config.shrinking(stage), make)
         self.before = make.conv_norm(channels, channels, window, act=act)
         self.widen = make.conv(channels, dim, 1, bias=False)
         self.blocks = nnx.List([Block(shape, rngs=make.rngs) for _ in range(TRANSFORMERS[stage])])
@@ -43,11 +43,11 @@ class Transformer(nnx.Module):
 
     def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
         x = self.shrink(x, train=train)
-        y = self._seen(self.widen(self.before(x, train=train)))
+        y = self._run_blocks(self.widen(self.before(x, train=train)))
         y = self.projection(y, train=train)
         return self.fusion(jnp.concatenate([x, y], axis=-1), train=train)
 
-    def _seen(self, x: jax.Array) -> jax.Array:
+    def _run_blocks(self, x: jax.Array) -> jax.Array:
         """The blocks, over x [B, H, W, C]; a size that patches do not divide is enlarged."""
         batch, *size, dim = x.shape
         rows, columns = (-(-length // self.patch) for length in size)
@@ -110,12 +110,12 @@ class MobileViT(Labeller):
 def _stage(
     config: MobileViTConfig, pair: tuple[int, int], count: int, stride: int, make: LayerFactory
 ) -> nnx.List[InvertedResidual]:
-    first = _inverted(config, pair, stride, 1, make)
+    first = _make_inverted(config, pair, stride, 1, make)
     same = pair[1], pair[1]
-    return nnx.List([first, *(_inverted(config, same, 1, 1, make) for _ in range(count - 1))])
+    return nnx.List([first, *(_make_inverted(config, same, 1, 1, make) for _ in range(count - 1))])
 
 
-def _inverted(
+def _make_inverted(
     config: MobileViTConfig, pair: tuple[int, int], stride: int, dilation: int, make: LayerFactory
 ) -> InvertedResidual:
     before, after = pair

@@ -43,11 +43,11 @@ def _stack(order: Order | None, parameters: Mapping[str, Any]) -> dict[str, Any]
     result = {path: value for path, value in parameters.items() if path not in in_blocks}
     for path, paths in stacks.items():
         rows = range(len(paths)) if order is None else order
-        result[path] = _stacked([None if n is None else parameters[paths[n]] for n in rows])
+        result[path] = _stack_values([None if n is None else parameters[paths[n]] for n in rows])
     return result
 
 
-def _stacked(values: list[Any]) -> Any:
+def _stack_values(values: list[Any]) -> Any:
     like = next(value for value in values if value is not None)
     if isinstance(like, jax.ShapeDtypeStruct):
         return jax.ShapeDtypeStruct((len(values), *like.shape), like.dtype)

@@ -89,7 +89,7 @@ class PatchTST(nnx.Module):
         check_shape("series", values, axes)
         values = values.astype(jnp.float32)
         middle, scale = self._scale(values)
-        x = self._embed(((values - middle) / scale).astype(config.dtype))
+        x = self._embed_patches(((values - middle) / scale).astype(config.dtype))
         for block in self.blocks:
             x = block(x)
         forecast = self.projection(self._pool(x)).astype(jnp.float32)  # [B, C, F]
@@ -106,7 +106,7 @@ class PatchTST(nnx.Module):
             return jnp.zeros_like(size), jnp.maximum(size, _LEAST_MEAN)
         return jnp.zeros_like(mean), jnp.ones_like(mean)
 
-    def _embed(self, values: jax.Array) -> jax.Array:
+    def _embed_patches(self, values: jax.Array) -> jax.Array:
         """Tokens [B, C, P, D] of values [B, L, C]."""
         series = values[:, self.config.begin :].swapaxes(1, 2)  # [B, C, L]
         if self.patches is not None:

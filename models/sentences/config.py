@@ -131,7 +131,7 @@ def read_sentence_config(directory: Path, default: str) -> SentenceConfig:
         "similarity": settings.text("similarity_fn_name", "dot" if is_sparse else "cosine"),
         "width": settings.positive("truncate_dim", None),
     }
-    first, *others = _listed(directory)
+    first, *others = _read_modules(directory)
     if _kind(first) != ROUTER:
         return _chain(directory, first, others, common)
     fields = read_fields(directory / _folder(directory, first) / ROUTER_FILE)
@@ -162,7 +162,7 @@ def _chain(
         modules = (Pool((MEAN,)), *modules)
         return SentenceConfig(modules, **common, source=STATIC, folder=folder)
     if _kind(first) not in _SOURCES:
-        raise _unknown(directory, first)
+        raise _unknown_module(directory, first)
     files = directory / folder
     text, tokenizer = (_optional(files / name) for name in (TEXT_FILE, TOKENIZER_SETTINGS))
     longest = [
@@ -209,7 +209,7 @@ def with_pooling(config: SentenceConfig, mode: str) -> SentenceConfig:
     return replace(config, modules=tuple(modules))
 
 
-def _listed(directory: Path) -> list[dict[str, Any]]:
+def _read_modules(directory: Path) -> list[dict[str, Any]]:
     file = directory / MODULES_FILE
     try:
         entries = json.loads(file.read_text())
@@ -239,7 +239,7 @@ def _module(directory: Path, entry: Mapping[str, Any]) -> list[Module]:
     if kind == "Dropout":
         return []
     if kind not in ("Pooling", "Dense", "Normalize", "SpladePooling"):
-        raise _unknown(directory, entry)
+        raise _unknown_module(directory, entry)
     fields = _optional(directory / folder / CONFIG_FILE)
     if kind == "SpladePooling":
         return [_splade(fields)]
@@ -288,7 +288,7 @@ def _optional(file: Path) -> Fields:
     return read_fields(file) if file.is_file() else Fields({}, str(file))
 
 
-def _unknown(directory: Path, entry: Mapping[str, Any]) -> ConfigError:
+def _unknown_module(directory: Path, entry: Mapping[str, Any]) -> ConfigError:
     return ConfigError(
         f"{directory / MODULES_FILE} has a module {_kind(entry)!r} where it is not supported: the "
         "first must be Transformer, CLIPModel, StaticEmbedding or Router, and the others Pooling, "

@@ -34,7 +34,7 @@ def _mean_sqrt(x: jax.Array, real: jax.Array) -> jax.Array:
     return total / jnp.sqrt(jnp.maximum(count, 1))
 
 
-def _weighted(x: jax.Array, real: jax.Array) -> jax.Array:
+def _pool_weighted(x: jax.Array, real: jax.Array) -> jax.Array:
     """Later tokens count more (Muennighoff, "SGPT", 2022)."""
     total, weight = _sums(x, real * jnp.arange(1, x.shape[1] + 1, dtype=x.dtype))
     return total / jnp.maximum(weight, 1)
@@ -50,7 +50,7 @@ POOL: Mapping[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
     MAX: _max,
     MEAN: _mean,
     MEAN_SQRT: _mean_sqrt,
-    WEIGHTED: _weighted,
+    WEIGHTED: _pool_weighted,
     LAST: _last,
 }
 """Pooling -> vectors [R, D] of those of tokens [R, T, D] and of what is no padding [R, T]."""

@@ -58,11 +58,11 @@ class VisionLanguage(nnx.Module):
     def __call__(self, tokens: jax.Array, pixels: jax.Array) -> jax.Array:
         """Logits of whole texts; the tokens of images stand where `config.image_token` does."""
         places = jnp.arange(tokens.shape[1])
-        is_image, vectors, _ = self._placed(tokens, self.encode(pixels), None)
+        is_image, vectors, _ = self._place_images(tokens, self.encode(pixels), None)
         where = self.text.positions(tokens.shape[1])
         where = self._whole_images(where, is_image, places, len(places), None)
         return self.text.logits(
-            self.text.run(self._merged(tokens, is_image, vectors, where), where)
+            self.text.run(self._merge_images(tokens, is_image, vectors, where), where)
         )
 
     def encode(self, pixels: jax.Array) -> jax.Array:
@@ -88,12 +88,12 @@ class VisionLanguage(nnx.Module):
         """Logits and cache as of `Decoder.extend`; where a text has had all tokens of its images,
         the image token is a token like any other."""
         length = tokens.shape[1]
-        is_image, vectors, used = self._placed(tokens, cache.images, cache.used)
+        is_image, vectors, used = self._place_images(tokens, cache.images, cache.used)
         where = self.text.cached_positions(length, cache.layers, start, pad=pad, last=last)
         if length > 1:
             slots, num_keys = start + jnp.arange(length), cache.layers[0].keys.shape[1]
             where = self._whole_images(where, is_image, slots, num_keys, pad)
-        x = self._merged(tokens, is_image, vectors, where)
+        x = self._merge_images(tokens, is_image, vectors, where)
         logits, layers = self.text.extend_vectors(x, cache.layers, start, where, last=last)
         return logits, SeenCache(layers, cache.images, used)
 
@@ -140,7 +140,7 @@ class VisionLanguage(nnx.Module):
         """Logits [R, V] in FP32 of outputs [R, D]."""
         return self.text.logits_of(x)
 
-    def _placed(
+    def _place_images(
         self, tokens: jax.Array, images: jax.Array, used: jax.Array | None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Whether tokens [B, T] are those of images [B, N, D], the vectors [B, T, D] of these, and
@@ -153,7 +153,7 @@ class VisionLanguage(nnx.Module):
         vectors = jnp.take_along_axis(images, places[..., None], axis=1)
         return is_image, vectors, jnp.sum(is_image, axis=1, dtype=jnp.int32) + jnp.ravel(before)
 
-    def _merged(
+    def _merge_images(
         self, tokens: jax.Array, is_image: jax.Array, vectors: jax.Array, where: Positions
     ) -> jax.Array:
         """The residual stream [B, T, D] before the first block."""

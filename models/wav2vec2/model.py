@@ -53,7 +53,7 @@ class SpeechRecognizer(SpeechModel):
 
     def __init__(self, config: SpeechConfig, *, rngs: nnx.Rngs) -> None:
         super().__init__(config, rngs=rngs)
-        self.letters = self._linear(config.output_dim, {"vocab": _needed(config.vocab_size)}, rngs)
+        self.letters = self._linear(config.output_dim, {"vocab": _given(config.vocab_size)}, rngs)
 
     def __call__(self, sounds: jax.Array, frames: jax.Array | None = None) -> jax.Array:
         """Logits FP32 [B, T, V] of sounds [B, N], of each of which the first `frames` [B] frames
@@ -85,9 +85,9 @@ class SoundClassifier(_FrameReader):
 
     def __init__(self, config: SpeechConfig, *, rngs: nnx.Rngs) -> None:
         super().__init__(config, rngs=rngs)
-        inside = _needed(config.classifier_dim)
+        inside = _given(config.classifier_dim)
         self.projector = self._linear(config.dim, {"features": inside}, rngs)
-        self.classifier = self._linear(inside, {"label": _needed(config.num_labels)}, rngs)
+        self.classifier = self._linear(inside, {"label": _given(config.num_labels)}, rngs)
 
     def __call__(self, sounds: jax.Array, frames: jax.Array | None = None) -> jax.Array:
         """Logits FP32 [B, L] of sounds [B, N], of each of which the first `frames` [B] frames are
@@ -106,7 +106,7 @@ class FrameClassifier(_FrameReader):
 
     def __init__(self, config: SpeechConfig, *, rngs: nnx.Rngs) -> None:
         super().__init__(config, rngs=rngs)
-        self.classifier = self._linear(config.dim, {"label": _needed(config.num_labels)}, rngs)
+        self.classifier = self._linear(config.dim, {"label": _given(config.num_labels)}, rngs)
 
     def __call__(self, sounds: jax.Array) -> jax.Array:
         """Logits FP32 [B, T, L] of sounds [B, N]."""
@@ -118,7 +118,7 @@ class SpeakerModel(_FrameReader):
 
     def __init__(self, config: SpeechConfig, *, rngs: nnx.Rngs) -> None:
         super().__init__(config, rngs=rngs)
-        size, channels = _needed(config.xvector_dim), config.tdnn_channels
+        size, channels = _given(config.xvector_dim), config.tdnn_channels
         self.projector = self._linear(config.output_dim, {"features": channels[0]}, rngs)
         make = LayerFactory.of(config, rngs)
         layers = zip(
@@ -136,7 +136,7 @@ class SpeakerModel(_FrameReader):
         )
         self.embedding = self._linear(2 * channels[-1], {"features": size}, rngs)
         self.classifier = self._linear(size, {"features": size}, rngs)
-        speakers = {"label": _needed(config.num_labels)}
+        speakers = {"label": _given(config.num_labels)}
         self.speakers = replace(make, stddev=1.0).dense({"features": size}, speakers, bias=False)
 
     def __call__(self, sounds: jax.Array) -> SpeakerFeatures:
@@ -170,7 +170,7 @@ def _unit(x: jax.Array, axis: int) -> jax.Array:
     return x * jax.lax.rsqrt(jnp.maximum(jnp.sum(x * x, axis=axis, keepdims=True), 1e-24))
 
 
-def _needed(size: int | None) -> int:
+def _given(size: int | None) -> int:
     if size is None:
         raise ConfigError("the config lacks a size of this model's head; give them all")
     return size

@@ -38,7 +38,7 @@ def make_array(
         view = read(index)
         array = view.astype(dtype, copy=False)  # the axes keep their order in memory
         if takes_over and array is view and view.flags.c_contiguous and view.size:
-            return _copied(view)
+            return _copy_view(view)
         return array
 
     if not copies:
@@ -59,7 +59,7 @@ def stacked(views: Sequence[np.ndarray]) -> np.ndarray:
     return stack.transpose(back).view(views[0].dtype)
 
 
-def _copied(view: np.ndarray) -> np.ndarray:
+def _copy_view(view: np.ndarray) -> np.ndarray:
     """A copy that begins with a page, so that XLA on the CPU needs no other."""
     pages = mmap.mmap(-1, view.nbytes, flags=_FRESH_PAGES)
     copy = np.frombuffer(pages, view.dtype).reshape(view.shape)

@@ -31,7 +31,7 @@ def open_tensors(directory: Path) -> dict[str, StoredTensor]:
     for stem in STEMS.values():
         index = directory / f"{stem}.safetensors.index.json"
         if index.is_file():
-            return _sharded(directory, index)
+            return _open_shards(directory, index)
         single = directory / f"{stem}.safetensors"
         if single.is_file():
             return read_header(single)
@@ -44,14 +44,14 @@ def open_tensors(directory: Path) -> dict[str, StoredTensor]:
             "one of them in it."
         )
     (file,) = variants.values()
-    return _sharded(directory, file) if file.suffix == ".json" else read_header(file)
+    return _open_shards(directory, file) if file.suffix == ".json" else read_header(file)
 
 
 def _open_pytorch(directory: Path) -> dict[str, StoredTensor]:
     for stem in _PYTORCH_STEMS:
         index, single = directory / f"{stem}.bin.index.json", directory / f"{stem}.bin"
         if index.is_file():
-            return _sharded(directory, index)
+            return _open_shards(directory, index)
         if single.is_file():
             return read_pickled(single)
     raise WeightsError(_nothing(directory))
@@ -84,7 +84,7 @@ def _nothing(directory: Path) -> str:
     )
 
 
-def _sharded(directory: Path, index: Path) -> dict[str, StoredTensor]:
+def _open_shards(directory: Path, index: Path) -> dict[str, StoredTensor]:
     try:
         weight_map: dict[str, str] = json.loads(index.read_text())["weight_map"]
         names = sorted(set(weight_map.values()))

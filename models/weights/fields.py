@@ -45,7 +45,7 @@ class Fields:
         return name in self._defaults
 
     def __contains__(self, name: str) -> bool:
-        return self.values.get(self._spelled(name)) is not None
+        return self.values.get(self._spelling_of(name)) is not None
 
     def integer(self, name: str, default: Any = _REQUIRED) -> int:
         return self._read(name, default, (int,), "an integer")
@@ -123,7 +123,7 @@ class Fields:
     def fail(self, name: str, why: str) -> ConfigError:
         """An error about a field whose value cannot be used."""
         return ConfigError(
-            f"{self.where} has {self._spelled(name)}={_short(self._get(name))}: {why}"
+            f"{self.where} has {self._spelling_of(name)}={_short(self._get(name))}: {why}"
         )
 
     def refuse(self, name: str, *allowed: Any, why: str) -> None:
@@ -158,17 +158,17 @@ class Fields:
 
     def _fault(self, name: str, value: Any, expected: str) -> ConfigError:
         return ConfigError(
-            f"{self.where} has {self._spelled(name)}={_short(value)}, but it must be {expected}"
+            f"{self.where} has {self._spelling_of(name)}={_short(value)}, but it must be {expected}"
         )
 
-    def _spelled(self, name: str) -> str:
+    def _spelling_of(self, name: str) -> str:
         """The name by which the file has a field: the family's own, unless only the other is
         there."""
         own = self._names.get(name, name)
         return name if own not in self.values and name in self.values else own
 
     def _get(self, name: str) -> Any:
-        spelled = self._spelled(name)
+        spelled = self._spelling_of(name)
         return self.values[spelled] if spelled in self.values else self._defaults.get(name)
 
 

@@ -45,7 +45,7 @@ def load_parameters(
     """
     shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
     groups = [
-        Group(group.row, group.parameters, tuple(_stored(tensors, keys) for keys in group.tensors))
+        Group(group.row, group.parameters, tuple(_select(tensors, keys) for keys in group.tensors))
         for group in reading_plan(table, list(tensors), shapes, _where(tensors))
     ]
     for group in groups:
@@ -74,7 +74,7 @@ def _where(tensors: Mapping[str, StoredTensor]) -> str:
     return str(files.pop().parent) if files else "an empty file"
 
 
-def _stored(tensors: Mapping[str, StoredTensor], keys: Sequence[str]) -> tuple[StoredTensor, ...]:
+def _select(tensors: Mapping[str, StoredTensor], keys: Sequence[str]) -> tuple[StoredTensor, ...]:
     return tuple(tensors[key] for key in keys)
 
 
@@ -134,12 +134,12 @@ def _make(
         return stacked([part(place)[index[1:]] for place in places])
 
     def padded_part(index: Index) -> np.ndarray:
-        return _filled(read(index), index, shape)
+        return _fill(read(index), index, shape)
 
     return make_array(shape, dtype, sharding, padded_part, copies=group.is_stacked)
 
 
-def _filled(values: np.ndarray, index: Index, shape: Shape) -> np.ndarray:
+def _fill(values: np.ndarray, index: Index, shape: Shape) -> np.ndarray:
     """A part of a parameter of that shape, with zeros where its values end earlier."""
     sizes = [len(range(size)[part]) for part, size in zip(index, shape, strict=True)]
     missing = [size - there for size, there in zip(sizes, values.shape, strict=True)]

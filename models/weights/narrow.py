@@ -92,21 +92,21 @@ def _narrow_rows(rows: Iterable[Row], suffix: str) -> Iterable[Row]:
     for template_row in rows:
         keys = [key.text for key in template_row.keys]
         is_linear = isinstance(template_row.transform, (Kernel, Fused)) and len(keys) == 1
-        if not is_linear or not keys[0].endswith(".weight") or _batched(template_row.transform):
+        if not is_linear or not keys[0].endswith(".weight") or _is_batched(template_row.transform):
             continue
         parameters = [narrow_name(parameter.text) for parameter in template_row.parameters]
         scales = [f"{name}.scale" for name in parameters]
         packed = [f"{name}.packed" for name in parameters]
-        yield row(f"{keys[0]}{suffix}", scales, _shared(template_row.transform, SCALES))
-        yield row(f"{keys[0]}_packed", packed, _shared(template_row.transform, KERNEL))
+        yield row(f"{keys[0]}{suffix}", scales, _share_part(template_row.transform, SCALES))
+        yield row(f"{keys[0]}_packed", packed, _share_part(template_row.transform, KERNEL))
 
 
-def _batched(transform: Transform) -> bool:
+def _is_batched(transform: Transform) -> bool:
     part = transform.part if isinstance(transform, Fused) else transform
     return isinstance(part, Kernel) and part.batch_axes > 0
 
 
-def _shared(transform: Transform, part: Transform) -> Transform:
+def _share_part(transform: Transform, part: Transform) -> Transform:
     return Fused(part) if isinstance(transform, Fused) else part
 
 

@@ -109,7 +109,7 @@ def read_pickled(file: Path) -> dict[str, StoredTensor]:
             is_archive = zipfile.is_zipfile(stream)
             stream.seek(0)
             values, offsets = (_archive if is_archive else _sequence)(stream)
-        return {name: _stored(file, name, value, offsets) for name, value in values.items()}
+        return {name: _locate(file, name, value, offsets) for name, value in values.items()}
     except OSError as error:
         raise WeightsError(f"cannot read {file}: {error.strerror or error}") from error
     except Exception as error:  # a pickle may raise anything
@@ -188,7 +188,7 @@ def _named(values: Any) -> dict[str, _Tensor]:
     return {str(name): value for name, value in values.items()}
 
 
-def _stored(file: Path, name: str, tensor: _Tensor, offset: Offset) -> StoredTensor:
+def _locate(file: Path, name: str, tensor: _Tensor, offset: Offset) -> StoredTensor:
     dtype = DTYPES[tensor.storage.dtype]
     begin = offset(tensor.storage) + tensor.begin * dtype.itemsize
     return StoredTensor(file, name, dtype, tensor.shape, begin, tensor.strides)

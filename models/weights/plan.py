@@ -140,12 +140,12 @@ def _with_keys(table: KeyTable, name: str, shapes: Mapping[str, Shape]) -> str:
     """A parameter and the tensors that usually hold it."""
     group = next(_groups_of(table, name, shapes), None)
     keys = [key for place in group.tensors for key in place] if group else []
-    return f"{name} (usually stored as {_listed(keys)})" if keys else name
+    return f"{name} (usually stored as {_join(keys)})" if keys else name
 
 
 def _report(faults: Mapping[str, Sequence[str]], where: str = "the checkpoint") -> None:
     """Raises WeightsError if anything is wrong."""
-    texts = [f"{what} ({len(names)}): {_listed(names)}" for what, names in faults.items() if names]
+    texts = [f"{what} ({len(names)}): {_join(names)}" for what, names in faults.items() if names]
     if texts:
         raise WeightsError(
             f"{where} does not fit the model: {'; '.join(texts)}. Check that config.json and the "
@@ -153,5 +153,5 @@ def _report(faults: Mapping[str, Sequence[str]], where: str = "the checkpoint") 
         )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join(names: Sequence[str]) -> str:
     return ", ".join(names[:LISTED]) + (", …" if len(names) > LISTED else "")

@@ -99,7 +99,7 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
     Raises WeightsError if it is missing, truncated or no safetensors file.
     """
     tensors = {}
-    with _opened(file) as (opened, offset):
+    with _open_file(file) as (opened, offset):
         for name in opened.offset_keys():  # the library has checked that no byte is left over
             header = opened.get_slice(name)
             tensor = _tensor(file, name, header.get_dtype(), tuple(header.get_shape()), offset)
@@ -113,12 +113,12 @@ def read_metadata(file: Path) -> dict[str, str]:
 
     Raises WeightsError if it is missing, truncated or no safetensors file.
     """
-    with _opened(file) as (opened, _):
+    with _open_file(file) as (opened, _):
         return dict(opened.metadata() or {})
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[tuple[safe_open, int]]:
+def _open_file(file: Path) -> Iterator[tuple[safe_open, int]]:
     """The library's reader, and where the tensors begin in the file."""
     try:
         with file.open("rb") as stream:

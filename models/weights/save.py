@@ -44,7 +44,7 @@ def save_checkpoint(
         texts[index] = json.dumps(_index(shards, names, shapes, parameters), indent=2) + "\n"
     _prepare(directory, stem, [*names, CONFIG_FILE, index])
     for name, groups in zip(names, shards, strict=True):
-        plan = [tensor for group in groups for tensor in _planned(group, shapes, parameters)]
+        plan = [tensor for group in groups for tensor in _plan_group(group, shapes, parameters)]
         write_file(directory / name, plan, _arrays(groups, parameters))
     for name, text in texts.items():
         (directory / name).write_text(text)
@@ -93,7 +93,7 @@ def _nbytes(parameter: Any) -> int:
     return prod(parameter.shape) * np.dtype(parameter.dtype).itemsize
 
 
-def _planned(
+def _plan_group(
     group: Group[str], shapes: Mapping[str, tuple[int, ...]], parameters: Parameters
 ) -> list[PlannedTensor]:
     dtype = np.dtype(parameters[group.parameters[0]].dtype)
@@ -116,7 +116,7 @@ def _index(
         tensor.name: name
         for name, groups in zip(names, shards, strict=True)
         for group in groups
-        for tensor in _planned(group, shapes, parameters)
+        for tensor in _plan_group(group, shapes, parameters)
     }
     total = sum(_nbytes(parameter) for parameter in parameters.values())
     return {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}

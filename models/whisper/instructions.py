@@ -72,11 +72,11 @@ def opening(
     task = task or instructions.task
     tokens: list[int | None] = [] if language or task else list(instructions.forced)
     if language is not None:
-        tokens[:1] = [_known("language", f"<|{language.strip('<|>')}|>", instructions.languages)]
+        tokens[:1] = [_find("language", f"<|{language.strip('<|>')}|>", instructions.languages)]
     elif instructions.languages and not tokens:
         tokens = [None]
     if task is not None:
-        tokens.append(_known("task", task, instructions.tasks))
+        tokens.append(_find("task", task, instructions.tasks))
     elif language is not None and "transcribe" in instructions.tasks:
         tokens.append(instructions.tasks["transcribe"])
     last = instructions.no_timestamps_token
@@ -85,7 +85,7 @@ def opening(
     return (instructions.start_token, *tokens)
 
 
-def _known(kind: str, name: str, known: Mapping[str, int]) -> int:
+def _find(kind: str, name: str, known: Mapping[str, int]) -> int:
     if name not in known:
         raise GenerationError(
             f"this checkpoint does not know the {kind} {name!r}; it knows "

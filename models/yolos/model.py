@@ -96,16 +96,16 @@ class Yolos(nnx.Module):
         ends = (self.class_token, self.detection_tokens)
         first, last = (jnp.tile(end[...].astype(x.dtype), (batch, 1, 1)) for end in ends)
         x = jnp.concatenate([first, x.reshape(batch, -1, dim), last], axis=1)
-        x = x + self._resized(self.positions[...], grid).astype(x.dtype)
+        x = x + self._resize_tables(self.positions[...], grid).astype(x.dtype)
         middle = None if self.mid_positions is None else self.mid_positions[...][:, 0]
-        added = None if middle is None else self._resized(middle, grid).astype(x.dtype)
+        added = None if middle is None else self._resize_tables(middle, grid).astype(x.dtype)
         for i, block in enumerate(self.blocks):
             x = block(x)
             x = x if added is None or i == config.num_layers - 1 else x + added[i]
         x = self.norm(x)
         return ImageFeatures(x, None if self.pooler is None else jnp.tanh(self.pooler(x[:, 0])))
 
-    def _resized(self, tables: jax.Array, grid: list[int]) -> jax.Array:
+    def _resize_tables(self, tables: jax.Array, grid: list[int]) -> jax.Array:
         """Tables [B, T, D] of positions for a grid [H, W] of patches."""
         last, (count, _, dim) = self.config.num_detections, tables.shape  # there may be no table
         patches = tables[:, 1:-last].reshape(count, *self.config.grid, dim)

@@ -45,14 +45,14 @@ def _vowels() -> Iterator[Item]:
     tract of a man, a woman or a child, who speak at different pitches, in noise."""
     draw = np.random.default_rng(0)
     for number, vowel in enumerate(draw.permutation([*_FORMANTS] * (_SPOKEN // len(_FORMANTS)))):
-        sound = _spoken(np.array(_FORMANTS[vowel]), draw)
+        sound = _synthesise(np.array(_FORMANTS[vowel]), draw)
         yield Record(
             {AUDIO: {"array": sound, "sampling_rate": _RATE}, LABEL: str(vowel)},
             f"vowels, {number + 1}",
         )
 
 
-def _spoken(formants: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+def _synthesise(formants: np.ndarray, draw: np.random.Generator) -> np.ndarray:
     """Samples FP32 [N] from -1 to 1."""
     longer = draw.choice([1.0, 1.16, 1.35]) * draw.uniform(0.95, 1.05)  # of a shorter vocal tract
     pitch = 120 * longer**2 * draw.uniform(0.85, 1.15)  # Hz

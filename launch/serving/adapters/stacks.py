@@ -121,11 +121,11 @@ def _fitting(stack: jax.Array, value: np.ndarray | None) -> np.ndarray:
 
 
 def _put(stack: jax.Array, place: int, value: np.ndarray) -> jax.Array:
-    return _replaced(stack, np.int32(place), value)
+    return _replace_row(stack, np.int32(place), value)
 
 
 @jax.jit
-def _replaced(stack: jax.Array, place: jax.Array, value: jax.Array) -> jax.Array:
+def _replace_row(stack: jax.Array, place: jax.Array, value: jax.Array) -> jax.Array:
     return stack.at[place].set(value)
 
 

@@ -76,7 +76,7 @@ class BlockPool:
         layers has what it will look at. Nobody holds the blocks for that: see `hold`."""
         for group in self._whole:
             keys = keys[: self._run(group, keys)]
-        count = self._seen(keys) if self._partial else len(keys)
+        count = self._count_seen(keys) if self._partial else len(keys)
         return Prefix(
             count, [self._table(group, keys[:count]) for group in range(len(self._windows))]
         )
@@ -88,7 +88,7 @@ class BlockPool:
                 return count
         return len(keys)
 
-    def _seen(self, keys: Sequence[Key]) -> int:
+    def _count_seen(self, keys: Sequence[Key]) -> int:
         """The most of these keys after which all groups that see a window have what they see."""
         runs = dict.fromkeys(self._partial, 0)  # blocks in a row that are known, up to this one
         count = 0

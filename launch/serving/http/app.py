@@ -245,11 +245,11 @@ def make_app(site: Site, config: ServerConfig) -> ASGIApp:
     ]
     handlers: dict[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
         HTTPException: pages.refused,
-        Exception: _failed,
+        Exception: _respond_failed,
     }
     app = Starlette(routes=routes, exception_handlers=handlers)
     for known in (LaunchError, ModelsError):
-        app.add_exception_handler(known, _failed)
+        app.add_exception_handler(known, _respond_failed)
     return let_pages_in(Gate(Posts(app, answers), config), config)
 
 
@@ -267,5 +267,5 @@ def let_pages_in(app: ASGIApp, config: ServerConfig) -> ASGIApp:
     )
 
 
-async def _failed(request: Request, error: Exception) -> Response:
+async def _respond_failed(request: Request, error: Exception) -> Response:
     return respond(error, request.url.path)

@@ -112,7 +112,7 @@ class Archive:
         one_file, one_batch = f"{FILES}/{{identifier}}", f"{BATCHES}/{{identifier}}"
         files, batches = self.files, self.batches
         yield Resource(
-            "GET", FILES, lambda client, _: _listed(f.described for f in files.of(client))
+            "GET", FILES, lambda client, _: _list_object(f.described for f in files.of(client))
         )
         yield Resource(
             "GET", one_file, lambda client, name: dict(files.get(client, name).described)
@@ -122,7 +122,7 @@ class Archive:
             "GET", f"{one_file}/content", lambda client, name: files.get(client, name).data
         )
         yield Resource(
-            "GET", BATCHES, lambda client, _: _listed(b.json() for b in batches.of(client))
+            "GET", BATCHES, lambda client, _: _list_object(b.json() for b in batches.of(client))
         )
         yield Resource("GET", one_batch, lambda client, name: batches.get(client, name).json())
         yield Resource("POST", f"{one_batch}/cancel", self.cancel)
@@ -215,7 +215,7 @@ def with_batches(site: Site) -> Site:
     )
 
 
-def _listed(entries: Iterator[Any]) -> dict[str, Any]:
+def _list_object(entries: Iterator[Any]) -> dict[str, Any]:
     data = list(entries)
     ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {}
     return {"object": "list", "data": data, "has_more": False, **ends}

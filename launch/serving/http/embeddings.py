@@ -62,7 +62,7 @@ class Embeddings(WholeAnswer):
                 {
                     "object": self.kind,
                     "index": index,
-                    self.field: _FORMATS[self.format](self._shortened(vector)),
+                    self.field: _FORMATS[self.format](self._shorten(vector)),
                 }
                 for index, vector in enumerate(vectors)
             ],
@@ -70,7 +70,7 @@ class Embeddings(WholeAnswer):
             "usage": usage_of(self.texts),
         }
 
-    def _shortened(self, vector: np.ndarray) -> np.ndarray:
+    def _shorten(self, vector: np.ndarray) -> np.ndarray:
         """The first dimensions, brought to length 1: what models trained for it (Kusupati et al.,
         "Matryoshka", 2022) mean by fewer."""
         if self.dimensions is None:

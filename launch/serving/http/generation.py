@@ -56,7 +56,7 @@ class LanguageModel:
 
     def open(self, link: Link) -> Site:
         """Makes the site of a language model."""
-        served = self._served(link)
+        served = self._make_served(link)
         endpoints = {"/v1/completions": Endpoint(partial(Completion.read, served))}
         if not self.opening:
             endpoints["/v1/chat/completions"] = Endpoint(partial(Chat.read, served))
@@ -77,7 +77,7 @@ class LanguageModel:
             resources=() if self.opening else response_resources(served),
         )
 
-    def _served(self, link: Link) -> Served:
+    def _make_served(self, link: Link) -> Served:
         registry = Registry(self.name)
         for name, path in (self.adapters or {}).items():
             registry.add(name, path)

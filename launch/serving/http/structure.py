@@ -27,7 +27,7 @@ def read_structure(tokenizer: Tokenizer, body: Body) -> str | None:
     """
     grammars = [
         *_response_format(tokenizer, body),
-        *_structured(tokenizer, body),
+        *_read_structures(tokenizer, body),
         *(read(body, name) for kind, read in _KINDS.items() if (name := f"guided_{kind}") in body),
     ]
     if len(grammars) > 1:
@@ -53,7 +53,7 @@ def _response_format(tokenizer: Tokenizer, body: Body) -> list[str]:
         described.all()  # its name and description do not change the answer
         return [json_grammar(described.object("schema").all(), "response_format")]
     if kind == "structural_tag":
-        return [_tagged(tokenizer, form, "response_format")]
+        return [_read_tags(tokenizer, form, "response_format")]
     raise RequestError(
         f"response_format.type is {kind!r}; there are text, json_object, json_schema and "
         "structural_tag",
@@ -61,7 +61,7 @@ def _response_format(tokenizer: Tokenizer, body: Body) -> list[str]:
     )
 
 
-def _structured(tokenizer: Tokenizer, body: Body) -> list[str]:
+def _read_structures(tokenizer: Tokenizer, body: Body) -> list[str]:
     wanted = body.object("structured_outputs")
     grammars = [read(wanted, kind) for kind, read in _KINDS.items() if kind in wanted]
     if wanted.flag("json_object"):
@@ -70,7 +70,7 @@ def _structured(tokenizer: Tokenizer, body: Body) -> list[str]:
         tags = wanted.derive(
             _schema(wanted, "structural_tag"), "structured_outputs.structural_tag."
         )
-        grammars.append(_tagged(tokenizer, tags, "structured_outputs"))
+        grammars.append(_read_tags(tokenizer, tags, "structured_outputs"))
     if "structured_outputs" in body and not grammars:
         raise body.fail(
             "structured_outputs", f"one of {', '.join(_KINDS)}, json_object and structural_tag"
@@ -78,7 +78,7 @@ def _structured(tokenizer: Tokenizer, body: Body) -> list[str]:
     return grammars
 
 
-def _tagged(tokenizer: Tokenizer, form: Body, parameter: str) -> str:
+def _read_tags(tokenizer: Tokenizer, form: Body, parameter: str) -> str:
     """Structural tags: {"structures": [{"begin", "schema", "end"}], "triggers": [...]}."""
     form.text("type")
     triggers, tags = form.texts("triggers", MOST_CHOICES), []

@@ -92,7 +92,7 @@ class Transcription:
             speech.listener.check(manner)
         except GenerationError as error:
             raise RequestError(str(error), "language") from error
-        sound = _sound(speech, body)
+        sound = _read_sound(speech, body)
         windows = [Window(features, manner) for features in speech.listener.windows(sound)]
         duration = len(sound) / speech.listener.settings.sampling_rate
         return cls(speech, windows, duration, manner, form, streams)
@@ -223,7 +223,7 @@ def _check_supported(body: Body) -> None:
         raise RequestError("logprobs are not supported: leave include out", "include[]")
 
 
-def _sound(speech: Speech, body: Body) -> np.ndarray:
+def _read_sound(speech: Speech, body: Body) -> np.ndarray:
     file = body.value("file")
     if not isinstance(file, File):
         raise RequestError("file is missing; a file of sound is needed", "file")

@@ -76,7 +76,7 @@ def forward(
     HEADER, then tokens and block table.
     """
     new = new_tokens(inputs, tokens_per_row, last)
-    model, outputs, pages = _extended(graph, parameters, pages, inputs, new, whole)
+    model, outputs, pages = _extend_pages(graph, parameters, pages, inputs, new, whole)
     return model.logits_of(last_outputs(outputs, new[1]) if whole else outputs), outputs, pages
 
 
@@ -102,7 +102,7 @@ def forward_scored(
     """The results of `forward`, and the scores of the tokens int32 [R, T] that follow each new
     one."""
     tokens, rows = new = new_tokens(inputs, tokens_per_row, last)
-    model, outputs, pages = _extended(graph, parameters, pages, inputs, new, whole=True)
+    model, outputs, pages = _extend_pages(graph, parameters, pages, inputs, new, whole=True)
 
     def score(place: tuple[jax.Array, jax.Array]) -> Scores:
         output, token = place
@@ -140,11 +140,11 @@ def forward_guesses(
     """
     tokens = jnp.concatenate([inputs[:, HEADER : HEADER + 1], guesses], axis=1)
     rows = Rows(inputs[:, HEADER + 1 :], inputs[:, 0], inputs[:, 1])
-    model, outputs, pages = _extended(graph, parameters, pages, inputs, (tokens, rows), True)
+    model, outputs, pages = _extend_pages(graph, parameters, pages, inputs, (tokens, rows), True)
     return model.logits_of(outputs.reshape(-1, outputs.shape[2])), outputs, pages
 
 
-def _extended(
+def _extend_pages(
     graph: nnx.GraphDef[Any],
     parameters: Mapping[str, jax.Array],
     pages: Any,

@@ -166,15 +166,15 @@ class Runner:
 
     def read_blocks(self, blocks: Items[int]) -> Any:
         """Keys and values of blocks, when all steps until now have run."""
-        return self.programs.get(READ)(self._pages, self._padded(blocks))
+        return self.programs.get(READ)(self._pages, self._pad_blocks(blocks))
 
     def write_blocks(self, blocks: Items[int], values: Any) -> None:
         """Puts what `read_blocks` of another runner gave into blocks, before the next step."""
         places = jax.tree.map(lambda leaf: leaf.sharding, self._pages)
         values = jax.device_put(values, places)
-        self._pages = self.programs.get(WRITE)(self._pages, self._padded(blocks), values)
+        self._pages = self.programs.get(WRITE)(self._pages, self._pad_blocks(blocks), values)
 
-    def _padded(self, blocks: Items[int]) -> np.ndarray:
+    def _pad_blocks(self, blocks: Items[int]) -> np.ndarray:
         """Blocks, as many as a text may have; the rest is the scratch block."""
         most = self._limits.buckets.blocks[-1] * len(self._limits.windows)
         padded = np.zeros(most, np.int32)

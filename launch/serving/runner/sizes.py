@@ -81,14 +81,14 @@ def choose_buckets(config: EngineConfig, context: int) -> Buckets:
     """The buckets that are given, or powers; of rows, as many for each group that attention has."""
     size, groups = config.block_size, config.attention_data_parallel_size
     longest = min(config.max_num_batched_tokens // groups, max(context, 2))
-    tokens = _given(config, "prefill_buckets") or powers(min(32, longest), longest, FACTOR)
+    tokens = _read_sizes(config, "prefill_buckets") or powers(min(32, longest), longest, FACTOR)
     sequences = -(-config.max_num_seqs // groups)
     rows = max(1, min(sequences, config.max_num_batched_tokens // (groups * tokens[-1])))
-    lengths = _given(config, "context_buckets")
+    lengths = _read_sizes(config, "context_buckets")
     return Buckets(
-        decode_rows=_given(config, "num_seqs_buckets")
+        decode_rows=_read_sizes(config, "num_seqs_buckets")
         or tuple(groups * size for size in powers(1, sequences, FACTOR)),
-        prefill_rows=_given(config, "prefill_rows_buckets")
+        prefill_rows=_read_sizes(config, "prefill_rows_buckets")
         or tuple(groups * size for size in powers(1, rows, FACTOR)),
         prefill_tokens=tokens,
         blocks=tuple(-(-length // size) for length in lengths)
@@ -97,7 +97,7 @@ def choose_buckets(config: EngineConfig, context: int) -> Buckets:
     )
 
 
-def _given(config: EngineConfig, name: str) -> tuple[int, ...]:
+def _read_sizes(config: EngineConfig, name: str) -> tuple[int, ...]:
     text = getattr(config, name)
     return () if text is None else sizes(name, text)
 

@@ -79,10 +79,10 @@ def draw(
     """
     raw = logits
     if variant.full:
-        logits = _penalised(_biased(logits, state, settings), state, settings)
+        logits = _penalise(_add_biases(logits, state, settings), state, settings)
     if variant.masks:
         assert mask is not None
-        logits = jnp.where(_unpacked(mask, logits.shape[1]), logits, -jnp.inf)
+        logits = jnp.where(_unpack_mask(mask, logits.shape[1]), logits, -jnp.inf)
     else:
         logits = suppressed.apply(logits, settings.numbers)
     tokens = stateless_draw(variant, logits, settings)
@@ -105,13 +105,13 @@ def stateless_draw(variant: Variant, logits: jax.Array, settings: Settings) -> j
     return tokens
 
 
-def _biased(logits: jax.Array, state: SamplerState, settings: Settings) -> jax.Array:
+def _add_biases(logits: jax.Array, state: SamplerState, settings: Settings) -> jax.Array:
     rows = jnp.arange(logits.shape[0])[:, None]
     slots = settings.slots
     return logits.at[rows, state.bias_tokens[slots]].add(state.bias_values[slots])
 
 
-def _penalised(logits: jax.Array, state: SamplerState, settings: Settings) -> jax.Array:
+def _penalise(logits: jax.Array, state: SamplerState, settings: Settings) -> jax.Array:
     """Repetition first, then the others as OpenAI describes them."""
     repetition = settings.column("repetition_penalty")
     logits = penalised(logits, state.seen[settings.slots], repetition)
@@ -146,7 +146,7 @@ def _floor(logits: jax.Array, settings: Settings) -> jax.Array:
     return jnp.maximum(floor, nucleus)
 
 
-def _unpacked(mask: jax.Array, vocab_size: int) -> jax.Array:
+def _unpack_mask(mask: jax.Array, vocab_size: int) -> jax.Array:
     bits = (mask[:, :, None] >> jnp.arange(32, dtype=jnp.uint32)) & 1
     return bits.reshape(mask.shape[0], -1)[:, :vocab_size] == 1
 

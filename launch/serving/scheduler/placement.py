@@ -55,7 +55,7 @@ class Placement:
         sequence = self.waiting.first()
         if sequence is None:
             return None
-        groups = self._preferred(sequence, groups)
+        groups = self._rank_groups(sequence, groups)
         while (fit := self._fitting(sequence, groups)) is None:
             victim = self._victim(sequence, protected, groups)
             if victim is None:
@@ -158,7 +158,7 @@ class Placement:
         """The rank of the sequence there: the lower one goes first."""
         return self._sequence(slot).rank
 
-    def _preferred(self, sequence: Sequence, groups: Items[int]) -> Items[int]:
+    def _rank_groups(self, sequence: Sequence, groups: Items[int]) -> Items[int]:
         """Groups, the one with the fewest tokens left to compute first, those of the sequence among
         them that its cache does not hold."""
         if len(groups) == 1:
@@ -166,7 +166,7 @@ class Placement:
         left = self.slots.tokens_left()
 
         def work(group: int) -> tuple[int, int]:
-            known = self._known(sequence, group).length
+            known = self._find_prefix(sequence, group).length
             return left[group] - known * self._size, self.slots.used_of(group)
 
         return sorted(groups, key=work)
@@ -188,8 +188,8 @@ class Placement:
         on."""
         if self._refused[group] == self._state(sequence, group):
             return None
-        pool, known = self.pools[group], self._known(sequence, group)
-        needed = self._needed(sequence, known)
+        pool, known = self.pools[group], self._find_prefix(sequence, group)
+        needed = self._count_needed(sequence, known)
         free = pool.available - pool.count_unheld(known.blocks)
         if free >= sum(needed) + min(self.slots.used_of(group), free // 8):
             return Fit(group, known, needed)
@@ -200,7 +200,7 @@ class Placement:
         pool = self.pools[group]
         return sequence.number, pool.available, pool.known, self.slots.used_of(group)
 
-    def _known(self, sequence: Sequence, group: int) -> Prefix:
+    def _find_prefix(self, sequence: Sequence, group: int) -> Prefix:
         """Returns the prefix of a text that the cache of a group of slots holds. Its last token is
         never among that: the model must see it to say what follows."""
         pool, count = self.pools[group], (len(sequence.tokens) - 1) // self._size
@@ -211,7 +211,7 @@ class Placement:
             self.publish(self.slots.of_group(group))
         return pool.prefix(keys)
 
-    def _needed(self, sequence: Sequence, known: Prefix) -> list[int]:
+    def _count_needed(self, sequence: Sequence, known: Prefix) -> list[int]:
         """Counts the blocks that a sequence gets with its slot, for each group of layers: those of
         the whole text, or as many as it will hold at once."""
         length, pool = len(sequence.tokens), self.pools[0]

@@ -59,12 +59,12 @@ class DraftModel:
         """Reads the tokens of a step with the draft model, too."""
         if step.is_decode and not any(sequence.speculates for sequence in step.sequences):
             return
-        program = self._counted((step.bucket, False))
+        program = self._count_program((step.bucket, False))
         self._pages = program(self._parameters, self._pages, last, inputs)
 
     def propose(self, step: Step, inputs: np.ndarray, settings: Settings) -> jax.Array:
         """The guesses of the draft model, on the device."""
-        program = self._counted((step.bucket._replace(tokens=1), True))
+        program = self._count_program((step.bucket._replace(tokens=1), True))
         guesses, self._pages = program(self._parameters, self._pages, inputs, settings)
         return guesses
 
@@ -73,7 +73,7 @@ class DraftModel:
     ) -> None:
         """What it has read of wrong guesses is overwritten before it looks at it again."""
 
-    def _counted(self, key: tuple[Bucket, bool]) -> Any:
+    def _count_program(self, key: tuple[Bucket, bool]) -> Any:
         """A program that is run."""
         program = self._get(key)
         self.meter.count(key, program)

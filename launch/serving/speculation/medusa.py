@@ -43,7 +43,7 @@ def read_heads(directory: Path, count: int, dim: int, vocab_size: int, dtype: st
         tensors = read_header(file)
         blocks = sum(name.startswith("0.") and name.endswith(".linear.weight") for name in tensors)
         heads = range(count)
-        read = partial(_stacked, tensors)
+        read = partial(_stack_tensors, tensors)
         values = Heads(
             read([[f"{i}.{j}.linear.weight" for j in range(blocks)] for i in heads]),
             read([[f"{i}.{j}.linear.bias" for j in range(blocks)] for i in heads]),
@@ -63,7 +63,7 @@ def read_heads(directory: Path, count: int, dim: int, vocab_size: int, dtype: st
     return Heads(*(array.astype(dtype) for array in values))
 
 
-def _stacked(tensors: dict[str, StoredTensor], names: list[list[str]]) -> jax.Array:
+def _stack_tensors(tensors: dict[str, StoredTensor], names: list[list[str]]) -> jax.Array:
     return jnp.stack([jnp.stack([jnp.asarray(tensors[n].view()) for n in row]) for row in names])
 
 

@@ -182,7 +182,7 @@ class Copy:
         self._now, self._free = float(completed[-1]), float(later[times])
         self.busy = float(np.add.accumulate([self.busy, *[seconds] * times])[-1])
 
-    def _drawn(self, step: Step) -> np.ndarray:
+    def _draw_tokens(self, step: Step) -> np.ndarray:
         """Tokens as a runner gives them."""
         if not step.speculative:
             return self._no_tokens[: len(step.slots)]
@@ -192,7 +192,7 @@ class Copy:
 
     def _complete(self, step: Step) -> None:
         now = self._now
-        progress = self.scheduler.complete(step, self._drawn(step))
+        progress = self.scheduler.complete(step, self._draw_tokens(step))
         rows = progress.rows
         numbers = step.numbers if len(rows) == len(step.slots) else step.numbers[rows]
         if step.speculative:
