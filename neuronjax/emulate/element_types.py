@@ -61,20 +61,10 @@ def numpy_dtype(dtype: ElementType) -> np.dtype:
 def decoder(dtype: ElementType) -> Decode:
     """The function that reads elements of the type as float32; wider values are rounded."""
     if dtype == FLOAT32:
-        return _as_is
-    return _rounded_tfloat32 if dtype == TFLOAT32 else _as_float32
-
-
-def _as_is(view: Array) -> Array:
-    return view
-
-
-def _as_float32(view: Array) -> Array:
-    return view.astype(np.float32)
-
-
-def _rounded_tfloat32(view: Array) -> Array:
-    return nearest(NUMPY, view, TFLOAT32)
+        return lambda view: view
+    if dtype == TFLOAT32:
+        return lambda view: nearest(NUMPY, view, TFLOAT32)
+    return lambda view: view.astype(np.float32)
 
 
 def encoder(dtype: ElementType, rounding: Rounding, random: RandomBits) -> Encode:

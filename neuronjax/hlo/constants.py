@@ -93,10 +93,6 @@ def direction(op: OpOrView) -> str:
     return text.rpartition(" ")[2].rstrip(">")
 
 
-def _constant(op: OpOrView, _: list[np.ndarray]) -> np.ndarray:
-    return np.array(op.attributes["value"])
-
-
 def _iota(op: OpOrView, _: list[np.ndarray]) -> np.ndarray:
     shape, dimension = _shape(op), number(op, "iota_dimension")
     along = [-1 if axis == dimension else 1 for axis in range(len(shape))]
@@ -144,7 +140,7 @@ _COMPARE: dict[str, np.ufunc] = {
 }
 
 RULES: dict[str, Rule] = {
-    "stablehlo.constant": _constant,
+    "stablehlo.constant": lambda op, _: np.array(op.attributes["value"]),
     "stablehlo.iota": _iota,
     "stablehlo.broadcast_in_dim": _broadcast,
     "stablehlo.slice": _slice,

@@ -12,6 +12,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -158,7 +159,8 @@ class Calibrated(Displayed):
             head=("measurement", "measured", "before", "after", "left out"),
         )
         before, after, left_out = (
-            f"{math.expm1(self.error(predicted)):.1%}" for predicted in (_before, _after, _left_out)
+            f"{math.expm1(self.error(attrgetter(field))):.1%}"
+            for field in ("before", "after", "left_out")
         )
         yield f"error: {before} before, {after} after, {left_out} of measurements left out"
         if self.changes:
@@ -182,18 +184,6 @@ def _at_bound(constant: Movable, value: float) -> str:
     """What is said of a constant that would have moved further."""
     is_held = min(value / constant.low, constant.high / value) < _AT_BOUND
     return "; it would move further: something else is slow or fast" if is_held else ""
-
-
-def _before(row: Row) -> float:
-    return row.before
-
-
-def _after(row: Row) -> float:
-    return row.after
-
-
-def _left_out(row: Row) -> float:
-    return row.left_out
 
 
 def calibrate(measurements: Sequence[Measured]) -> Calibrated:

@@ -190,10 +190,6 @@ def print_after(after: After) -> str:
     return f"@{after.stream} - {after.back}{left}"
 
 
-def _tuple(values: tuple[Any, ...]) -> str:
-    return f"({', '.join(map(_value, values))})"
-
-
 _PRINTERS: dict[type, Callable[[Any], str]] = {
     Access: print_access,
     After: print_after,
@@ -208,7 +204,7 @@ _PRINTERS: dict[type, Callable[[Any], str]] = {
     bool: lambda value: "true" if value else "false",
     int: str,
     str: _string,
-    tuple: _tuple,
+    tuple: lambda values: f"({', '.join(map(_value, values))})",
     type(None): lambda _: "none",
 }
 

@@ -65,10 +65,6 @@ def _ring(instruction: program.RingPermute, platform: Platform) -> Cost:
     return _cost(platform, Op.PERMUTE, nbytes, farthest, 1.0)
 
 
-def _rank_id(instruction: program.RankId, platform: Platform) -> Cost:
-    return sequencer(platform, Engine.SYNC)
-
-
 COSTS: Mapping[type[Instruction], Rule] = {
     # A rank sends half of what an all-reduce's factor counts in each of its two phases.
     program.AllReduce: _grouped(Op.ALL_REDUCE, gathers=False, sent=2.0),
@@ -80,5 +76,5 @@ COSTS: Mapping[type[Instruction], Rule] = {
     # What is sent is known to the program only; the whole tensors are the most it can be.
     program.UnevenAllGather: _grouped(Op.ALL_GATHER, gathers=True, sent=1.0),
     program.UnevenAllToAll: _grouped(Op.ALL_TO_ALL, gathers=False, sent=1.0),
-    program.RankId: _rank_id,
+    program.RankId: lambda instruction, platform: sequencer(platform, Engine.SYNC),
 }

@@ -119,10 +119,6 @@ def _copy_predicated(instruction: program.CopyPredicated, platform: Platform) ->
     return (2 if _in_sbuf(*sources) else 1) * _plain(instruction, platform)
 
 
-def _bn_aggr(instruction: program.BatchNormAggregate, platform: Platform) -> float:
-    return 13 * longest(platform, instruction.data) / 3
-
-
 def _quarter_of_source(instruction: Any, platform: Platform) -> float:
     return longest(platform, instruction.src) / 4
 
@@ -145,7 +141,9 @@ CYCLES: Mapping[type[Instruction], Cycles] = {
     program.RangeSelect: _plain,
     program.Memset: _memset,
     program.BatchNormStats: _plain,
-    program.BatchNormAggregate: _bn_aggr,
+    program.BatchNormAggregate: lambda instruction, platform: (
+        13 * longest(platform, instruction.data) / 3
+    ),
     program.Reciprocal: _reciprocal,
     program.Exponential: _quarter_of_source,
     program.Max8: _plain,

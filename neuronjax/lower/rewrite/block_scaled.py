@@ -142,10 +142,6 @@ def _cast(op: Op) -> Callable[..., Array]:
     return lambda value: np.asarray(value).view(op.result.dtype)
 
 
-def _compared(op: Op) -> Callable[..., Array]:
-    return _COMPARISONS[op.attributes["comparison_direction"]]
-
-
 _COMPARISONS: Mapping[str, Callable[..., Array]] = {
     "EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal,
     "GT": np.greater, "GE": np.greater_equal,
@@ -156,7 +152,7 @@ _COMPUTED: Mapping[str, Callable[[Op], Callable[..., Array]]] = {
     "broadcast_in_dim": _same,
     "convert": _converted,
     "bitcast_convert": _cast,
-    "compare": _compared,
+    "compare": lambda op: _COMPARISONS[op.attributes["comparison_direction"]],
     "select": _elementwise(np.where),
     "add": _elementwise(np.add),
     "subtract": _elementwise(np.subtract),

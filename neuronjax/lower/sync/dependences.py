@@ -168,7 +168,7 @@ def _chains(near: Sequence[tuple[_Lines, bool]]) -> list[Chain]:
         for key, line in lines.items()
     ]
     if len(near) > 1:
-        parts.sort(key=_start)
+        parts.sort(key=lambda part: part[3].positions[0])
     merged: dict[tuple[_Key, bool], list[tuple[int, Line]]] = {}
     for number, is_vague, key, line in parts:
         merged.setdefault((key, is_vague), []).append((number, line))
@@ -183,20 +183,12 @@ def _chains(near: Sequence[tuple[_Lines, bool]]) -> list[Chain]:
     return list(chains.values())
 
 
-def _start(part: tuple[int, bool, _Key, Line]) -> int:
-    return part[3].positions[0]
-
-
 def _merged(lines: list[tuple[int, Line]]) -> Line:
     """Lines of several places as one; of one item, the uses of the first place come first."""
-    lines.sort(key=_number)
+    lines.sort(key=lambda line: line[0])
     users = [user for _, line in lines for user in line.users]
-    users.sort(key=_position)
+    users.sort(key=lambda user: user[0].position)
     return Line(users, [item.position for item, _ in users])
-
-
-def _number(line: tuple[int, Line]) -> int:
-    return line[0]
 
 
 def _near(buffers: Mapping[Place, Buffer]) -> Iterator[tuple[Place, Place]]:
@@ -342,10 +334,6 @@ def _walk(ends: list[End], look: Callable[[Item, Pattern], Answer]) -> bool:
             position = line.positions[index - 1]
             heapreplace(ends, (-position, number, index - 1, first, line))
     return is_open
-
-
-def _position(user: User) -> int:
-    return user[0].position
 
 
 class Answer(enum.Enum):

@@ -220,7 +220,8 @@ def needed(
         id(source): following(source, begun.get(source.producer.position, {}), known, loops)
         for source in kept
     }
-    for source in sorted(kept, key=_position) if len(kept) > 1 else ():
+    in_order = sorted(kept, key=lambda source: source.producer.position)
+    for source in in_order if len(kept) > 1 else ():
         others = [other for other in kept if other is not source]
         if any(_tells(other, told[id(other)], source, loops) for other in others):
             kept = others
@@ -229,10 +230,6 @@ def needed(
         add(facts, source.counter, source.count, loops)
         add_all(facts, told[id(source)], loops)
     return kept, facts
-
-
-def _position(source: Source) -> int:
-    return source.producer.position
 
 
 def _tells(source: Source, told: Facts, other: Source, loops: Sequence[Turn]) -> bool:

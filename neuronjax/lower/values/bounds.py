@@ -154,14 +154,6 @@ def _is_whole(op: Op) -> bool:
     return np.issubdtype(op.result.dtype, np.integer)
 
 
-def _add(op: Op, a: Range, b: Range) -> Range:
-    return Range(_at_least(a.low + b.low), _at_most(a.high + b.high))
-
-
-def _subtract(op: Op, a: Range, b: Range) -> Range:
-    return Range(_at_least(a.low - b.high), _at_most(a.high - b.low))
-
-
 def _at_least(low: np.ndarray) -> np.ndarray:
     return np.nan_to_num(low, nan=-np.inf, posinf=np.inf, neginf=-np.inf)
 
@@ -194,10 +186,6 @@ def _remainder(op: Op, a: Range, b: Range) -> Range | None:
     low = np.where(is_one, np.mod(a.low, b.low), np.where(a.low >= 0, 0, -most))
     high = np.where(is_one, np.mod(a.high, b.low), np.where(a.high <= 0, 0, most))
     return Range(low, high)
-
-
-def _negate(op: Op, a: Range) -> Range:
-    return Range(-a.high, -a.low)
 
 
 def _absolute(op: Op, a: Range) -> Range:
@@ -254,29 +242,25 @@ def _monotone(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[Op, Ran
     return lambda op, a: Range(function(a.low), function(a.high))
 
 
-def _exponential(x: np.ndarray) -> np.ndarray:
-    return np.where(x < _UNDERFLOW, 0.0, np.exp(x))
-
-
 _RULES: Mapping[str, Callable[..., Range | None]] = {
     "abs": _absolute,
-    "add": _add,
+    "add": lambda op, a, b: Range(_at_least(a.low + b.low), _at_most(a.high + b.high)),
     "and": _logic(np.minimum),
     "ceil": _monotone(np.ceil),
     "compare": _compare,
     "convert": _convert,
     "divide": _divide,
-    "exponential": _monotone(_exponential),
+    "exponential": _monotone(lambda x: np.where(x < _UNDERFLOW, 0.0, np.exp(x))),
     "floor": _monotone(np.floor),
     "maximum": lambda op, a, b: Range(np.maximum(a.low, b.low), np.maximum(a.high, b.high)),
     "minimum": lambda op, a, b: Range(np.minimum(a.low, b.low), np.minimum(a.high, b.high)),
     "multiply": lambda op, a, b: _corners(np.multiply, a, b),
-    "negate": _negate,
+    "negate": lambda op, a: Range(-a.high, -a.low),
     "not": lambda op, a: Range(1 - a.high, 1 - a.low) if op.result.dtype == np.bool_ else None,
     "or": _logic(np.maximum),
     "remainder": _remainder,
     "select": _select,
     "sign": _monotone(np.sign),
-    "subtract": _subtract,
+    "subtract": lambda op, a, b: Range(_at_least(a.low - b.high), _at_most(a.high - b.low)),
 }
 """Element-wise operations: the range of the result, from those of the operands."""

@@ -66,10 +66,6 @@ def _access(value: Access, step: Step) -> Access:
     return altered(value, **changed)
 
 
-def _offset(value: RegisterOffset, step: Step) -> RegisterOffset:
-    return dataclasses.replace(value, base=_affine(value.base, step))
-
-
 def _first(value: First, step: Step) -> First | bool:
     others = _others(value, step, step.is_first)
     return First(others) if others else others is not None
@@ -97,7 +93,7 @@ def _tuple(value: tuple[Any, ...], step: Step) -> tuple[Any, ...]:
 _RULES: Mapping[type, Callable[[Any, Step], Any]] = {
     Affine: _affine,
     Access: _access,
-    RegisterOffset: _offset,
+    RegisterOffset: lambda value, step: dataclasses.replace(value, base=_affine(value.base, step)),
     First: _first,
     Last: _last,
     tuple: _tuple,

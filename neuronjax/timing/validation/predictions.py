@@ -150,14 +150,6 @@ def _trigger_to_activation(model: Model) -> float:
     return activation.start_ns - trigger.end_ns
 
 
-def _prologue(model: Model) -> float:
-    return model.calibration.prologue_ns[2]
-
-
-def _epilogue(model: Model) -> float:
-    return model.calibration.epilogue_ns[2]
-
-
 Prediction = Callable[[Model], float]
 
 PREDICTIONS: Mapping[str, Prediction] = {
@@ -178,8 +170,8 @@ PREDICTIONS: Mapping[str, Prediction] = {
     # 32 KiB on each of 16 engines: four rows of 8 KiB, sixteen times.
     "K9": _dma(TRN1, 64, 4096),
     "K10 table": lambda model: model.calibration.activation_table_ns,
-    "K10 prologue": _prologue,
-    "K10 epilogue": _epilogue,
+    "K10 prologue": lambda model: model.calibration.prologue_ns[2],
+    "K10 epilogue": lambda model: model.calibration.epilogue_ns[2],
     "K10 total": lambda model: model.timeline("exp").total_ns,
     "K11": _dma(TRN2, 64, 4096),
     "K12": _dma(TRN2, 128, 128),
