@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 Row = Sequence[str]
 
@@ -134,3 +135,12 @@ def counted(count: float, name: str) -> str:
 def percent(part: float, whole: float) -> str:
     """A share; 0 % if there is no whole."""
     return f"{100 * part / whole if whole else 0:.0f} %"
+
+
+def without_infinities(value: Any, instead: str | None) -> Any:
+    """A document as JSON can have it, with something in the place of infinite numbers."""
+    if isinstance(value, dict):
+        return {key: without_infinities(entry, instead) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_infinities(entry, instead) for entry in value]
+    return instead if isinstance(value, float) and math.isinf(value) else value

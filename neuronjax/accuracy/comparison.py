@@ -6,10 +6,9 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from neuronjax.accuracy.measure import NONE, Error
-from neuronjax.display import Displayed, Table
+from neuronjax.display import Displayed, Table, without_infinities
 
 _SHOWN = 20
 
@@ -92,7 +91,7 @@ class Comparison(Displayed):
 
     def to_json(self) -> str:
         """Everything as JSON text; infinite numbers are the string ``"inf"``."""
-        return json.dumps(_jsonable(asdict(self)), allow_nan=False)
+        return json.dumps(without_infinities(asdict(self), "inf"), allow_nan=False)
 
     def parts(self) -> Iterator[str | Table]:
         yield "\n".join(self._headlines())
@@ -168,11 +167,3 @@ def _cells(row: Row) -> tuple[object, ...]:
 def _numbers(error: Error) -> tuple[str, str, str]:
     ulps = f"{error.ulps:.2f}" if error.ulps < 1e5 else f"{error.ulps:.1e}"
     return f"{error.relative:.1e}", f"{error.max_relative:.1e}", ulps
-
-
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _jsonable(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_jsonable(entry) for entry in value]
-    return "inf" if isinstance(value, float) and math.isinf(value) else value

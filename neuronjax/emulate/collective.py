@@ -17,7 +17,7 @@ from neuronjax.emulate.chunks import Chunks
 from neuronjax.emulate.exchange import Exchange, Sent
 from neuronjax.emulate.frame import Values
 from neuronjax.emulate.rule import Rules
-from neuronjax.emulate.unit import Array, Run, Unit
+from neuronjax.emulate.unit import Array, Run, Unit, shape_of
 from neuronjax.errors import CollectiveError
 from neuronjax.program.collective import (
     AllGather,
@@ -175,7 +175,7 @@ def _stream(instruction: CollectiveInstruction, unit: Unit) -> str:
 
 
 def _shown(instruction: CollectiveInstruction) -> str:
-    return ", ".join(f"{a.element_type.name}{list(_shape(a))}" for a in instruction.srcs)
+    return ", ".join(f"{a.element_type.name}{list(shape_of(a))}" for a in instruction.srcs)
 
 
 def _exchange(
@@ -211,13 +211,8 @@ def _source(unit: Unit, access: Access, moves: bool) -> Callable[[Values], Array
     """Copies of elements in the shape of the access: integers as they are, numbers as float32."""
     keeps = moves or isinstance(access.element_type, Integer)
     read = unit.bits(access) if keeps else unit.numbers(access)
-    shape = _shape(access)
+    shape = shape_of(access)
     return lambda values: read(values).reshape(shape).copy()
-
-
-def _shape(access: Access) -> tuple[int, ...]:
-    """Partitions first on chip; the walk's dimensions in HBM."""
-    return (access.partitions, *access.sizes) if access.buffer.on_chip else access.sizes
 
 
 def _reduced(sent: list[list[Array]], op: AluOp) -> list[Array]:

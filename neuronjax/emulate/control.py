@@ -7,7 +7,7 @@ import numpy as np
 from neuronjax.emulate.arithmetic import EXACT
 from neuronjax.emulate.frame import Values
 from neuronjax.emulate.rule import Rules
-from neuronjax.emulate.unit import Run, Unit
+from neuronjax.emulate.unit import Run, Unit, shape_of
 from neuronjax.errors import ArgumentMismatchError, MissingHostError
 from neuronjax.program.control import (
     Host,
@@ -17,7 +17,6 @@ from neuronjax.program.control import (
     RegisterStore,
     SemaphoreEvent,
 )
-from neuronjax.program.operand import Access
 
 _WORD, _SIGN = 1 << 32, 1 << 31
 
@@ -85,8 +84,8 @@ def host(instruction: Host, unit: Unit) -> Run:
             f"{unit.place.path}: {instruction.function} runs on the host, but run() was given no"
             " host function. Pass host=."
         )
-    reads = [(unit.bits(src), _shape(src)) for src in instruction.srcs]
-    writes = [(unit.mover(dst), unit.dtype(dst), _shape(dst)) for dst in instruction.dsts]
+    reads = [(unit.bits(src), shape_of(src)) for src in instruction.srcs]
+    writes = [(unit.mover(dst), unit.dtype(dst), shape_of(dst)) for dst in instruction.dsts]
 
     def run(values: Values) -> None:
         results = function(
@@ -103,10 +102,6 @@ def host(instruction: Host, unit: Unit) -> Run:
             write(values, result)
 
     return run
-
-
-def _shape(access: Access) -> tuple[int, ...]:
-    return (access.partitions, *access.sizes) if access.buffer.on_chip else access.sizes
 
 
 RULES: Rules = {

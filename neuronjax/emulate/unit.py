@@ -64,6 +64,11 @@ def _random_state() -> dict[Engine, Array]:
     return states
 
 
+def shape_of(access: Access) -> tuple[int, ...]:
+    """The shape of a tensor that others see: partitions first on chip, a walk's sizes in HBM."""
+    return (access.partitions, *access.sizes) if access.buffer.on_chip else access.sizes
+
+
 @dataclass
 class CoreState:
     """A core's state besides its memories: accumulators and random state of its engines."""

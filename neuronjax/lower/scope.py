@@ -407,15 +407,8 @@ class Scope:
             label = self.unit.name(name)
 
             def made(write: Write) -> Kernel:
-                builder = KernelBuilder(
-                    name=label,
-                    core=self.unit.target.core,
-                    tuning=self.tuning,
-                    rates=self.unit.rates,
-                    cores=self.unit.target.lnc,
-                    operations=tuple(dict.fromkeys(map(operation_of, operations))),
-                    sources=sources,
-                )
+                names = tuple(dict.fromkeys(map(operation_of, operations)))
+                builder = self.builder(label, names, sources, self.unit.target.lnc)
                 write(
                     builder,
                     [replace(view, buffer=stands[view.buffer]) for view in views],
@@ -435,6 +428,13 @@ class Scope:
         scopes = (scope_of(origins),)
         call = Call(function=function.name, arguments=tuple(distinct), scopes=scopes)
         self.nodes.append(call)
+
+    def builder(
+        self, name: str, operations: tuple[str, ...], sources: tuple[str, ...], cores: int = 1
+    ) -> KernelBuilder:
+        """A builder of a kernel that so many cores may share."""
+        core, rates = self.unit.target.core, self.unit.rates
+        return KernelBuilder(name, core, self.tuning, rates, cores, operations, sources)
 
     def _origin(self, value: Value | None) -> Sequence[Op]:
         """The operation to whose account a copy goes that none asks for."""

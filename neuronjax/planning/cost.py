@@ -6,9 +6,8 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
-from neuronjax.display import Displayed, Table, digits, rounded
+from neuronjax.display import Displayed, Table, digits, rounded, without_infinities
 from neuronjax.planning.prices import KINDS, Prices, alternatives
 from neuronjax.planning.record import Estimate
 from neuronjax.planning.sweep import Point, Sweep
@@ -105,7 +104,7 @@ class Cost(Displayed):
 
     def to_json(self) -> str:
         """The cost as a JSON object; what never ends is null."""
-        return json.dumps(_finite(asdict(self)), indent=2)
+        return json.dumps(without_infinities(asdict(self), None), indent=2)
 
     def parts(self) -> Iterator[str | Table]:
         names = dict.fromkeys(bill.purchase for offer in self.offers for bill in offer.bills)
@@ -306,11 +305,3 @@ def _usd(amount: float) -> str:
     if math.isinf(amount):
         return "never done"
     return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4g}"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and math.isinf(value) else value

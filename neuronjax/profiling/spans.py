@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from neuronjax.profiling.records import Span
 from neuronjax.program.dma import DmaInstruction
@@ -16,15 +16,10 @@ from neuronjax.program.instruction import Semaphore
 from neuronjax.timing.core import Event
 from neuronjax.timing.encoding import PS, Compiled
 from neuronjax.timing.platform import Platform
-from neuronjax.timing.runs import NAMES
+from neuronjax.timing.runs import LANES
 from neuronjax.timing.simulate import simulate
 from neuronjax.timing.timeline import FirstRun
 
-_LANES: Mapping[str, Callable[[int], str]] = {
-    "engine": NAMES.__getitem__,
-    "dma": "queue {}".format,
-    "collective": "stream {}".format,
-}
 TENSOR = "tensor"
 
 
@@ -34,7 +29,7 @@ def spans(first: FirstRun, platform: Platform, most: int) -> tuple[Span, ...]:
     signals = _signals(compiled, events)
     return tuple(
         Span(
-            _LANES[event.kind](event.lane),
+            LANES[event.kind](event.lane),
             compiled.instructions[event.leaf].mnemonic,
             (event.start - first.lead) / PS,
             (event.end - first.lead) / PS,
@@ -62,14 +57,14 @@ def waits_by_part(
     for event in events:
         if event.kind == "engine" and isinstance(compiled.instructions[event.leaf], DmaInstruction):
             continue  # the engine only tells a queue of the transfer
-        worker = kind_of(_LANES[event.kind](event.lane))
+        worker = kind_of(LANES[event.kind](event.lane))
         since = free.get(worker, first.lead)
         free[worker] = max(since, event.end)
         released = _released(compiled, event, signals)
         if event.start > since and released >= 0:
             cause = events[released]
             part, awaited = (compiled.instructions[by.leaf].part or 0 for by in (event, cause))
-            resource = kind_of(_LANES[cause.kind](cause.lane))
+            resource = kind_of(LANES[cause.kind](cause.lane))
             still[part, resource, awaited] += (event.start - since) / PS
     return dict(still)
 

@@ -235,6 +235,11 @@ class Access:
         return self.dtype or self.buffer.dtype
 
     @property
+    def walk(self) -> tuple[object, ...]:
+        """The elements of its buffer, as a key of those that are equal."""
+        return self.slot, self.partition, self.partitions, self.offset, self.dims
+
+    @property
     def sizes(self) -> tuple[int, ...]:
         """Sizes of the free dimensions."""
         return tuple(dim.size for dim in self.dims)

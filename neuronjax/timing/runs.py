@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,6 +16,13 @@ from neuronjax.timing.timeline import COLLECTIVE, DMA, FirstRun, KernelTime, Par
 HOST = "host"
 NAMES: tuple[str, ...] = tuple(HOST if engine is None else engine.value for engine in ENGINES)
 """Names of `ENGINES`."""
+
+LANES: Mapping[str, Callable[[int], str]] = {
+    "engine": NAMES.__getitem__,
+    "dma": "queue {}".format,
+    "collective": "stream {}".format,
+}
+"""Kind of an event -> the name of its lane, by number."""
 
 
 @dataclass(slots=True)

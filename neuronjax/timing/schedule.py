@@ -12,7 +12,7 @@ say. Kernels of a split run beside each other, and end with the last of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from neuronjax.errors import MalformedProgramError
 from neuronjax.machine.machine import Machine
@@ -40,7 +40,7 @@ from neuronjax.timing.encoding import (
     taken,
 )
 from neuronjax.timing.platform import Platform
-from neuronjax.timing.runs import NAMES, KernelRuns, Known, Work, kernel_time_of
+from neuronjax.timing.runs import LANES, NAMES, KernelRuns, Known, Work, kernel_time_of
 from neuronjax.timing.simulate import Simulated, simulate
 from neuronjax.timing.simulations import Simulations
 from neuronjax.timing.timeline import (
@@ -322,15 +322,10 @@ def profile(
     node = nodes.get(kernel) or {named.name: named for named in nodes.values()}[kernel]
     compiled = compile_kernel(node, platform, assumptions or Assumptions())
     result = simulate(compiled, platform, most_events)
-    lanes: Mapping[str, Callable[[int], str]] = {
-        "engine": NAMES.__getitem__,
-        "dma": "queue {}".format,
-        "collective": "stream {}".format,
-    }
     return tuple(
         Event(
             mnemonic=compiled.instructions[event.leaf].mnemonic,
-            lane=lanes[event.kind](event.lane),
+            lane=LANES[event.kind](event.lane),
             start_ns=event.start / PS,
             end_ns=event.end / PS,
         )

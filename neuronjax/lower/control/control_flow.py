@@ -17,7 +17,6 @@ from neuronjax.lower.rewriter import IS_USUAL
 from neuronjax.lower.scope import Scope
 from neuronjax.lower.trips import Trips, is_made_whole
 from neuronjax.lower.values.view import View, whole_view
-from neuronjax.lower.write.builder import KernelBuilder
 from neuronjax.program.control import RegisterArithmetic, RegisterLoad
 from neuronjax.program.operand import Immediate, Register
 from neuronjax.program.operators import AluOp
@@ -57,12 +56,7 @@ def while_(scope: Scope, op: Op) -> None:
 
 def load(scope: Scope, view: View, register: Register, op: Op) -> Kernel:
     """A kernel that loads one element into a register."""
-    builder = KernelBuilder(
-        tuning=scope.tuning,
-        rates=scope.unit.rates,
-        name=scope.unit.name("load"), core=scope.unit.target.core, operations=(op.name,),
-        sources=(op.source,),
-    )  # fmt: skip
+    builder = scope.builder(scope.unit.name("load"), (op.name,), (op.source,))
     builder.emit(RegisterLoad(dst=register, src=view.access()))
     return builder.kernel()
 
@@ -139,11 +133,7 @@ def _return(
 def case(scope: Scope, op: Op) -> None:
     """The branch of an index; the last one of an index out of range."""
     index = scope.view(op.operands[0])
-    targets = [
-        None if value.is_empty else whole_view(scope.result(value), value.shape)
-        for value in op.results
-    ]
-    branches = [_branch(scope, region, targets) for region in op.regions]
+    branches = _branches(scope, op)
     register = scope.unit.register(None, "branch")
     scope.inline(load(scope, index, register, op))
     scope.nodes += _choose(scope, op, register, branches)
@@ -155,12 +145,7 @@ def _choose(
     if len(branches) == 1:
         return branches[0]
     chosen = scope.unit.register(1, "chosen")
-    builder = KernelBuilder(
-        tuning=scope.tuning,
-        rates=scope.unit.rates,
-        name=scope.unit.name("choose"), core=scope.unit.target.core, operations=(op.name,),
-        sources=(op.source,),
-    )  # fmt: skip
+    builder = scope.builder(scope.unit.name("choose"), (op.name,), (op.source,))
     builder.emit(
         RegisterArithmetic(dst=chosen, op=AluOp.EQUAL, left=register, right=Immediate(first))
     )
@@ -174,17 +159,22 @@ def _choose(
 def if_(scope: Scope, op: Op) -> None:
     """The first branch of a true predicate, else the second."""
     predicate = scope.view(op.operands[0])
-    targets = [
-        None if value.is_empty else whole_view(scope.result(value), value.shape)
-        for value in op.results
-    ]
-    then, otherwise = (_branch(scope, region, targets) for region in op.regions)
+    then, otherwise = _branches(scope, op)
     register = scope.unit.register(1, "chosen")
     scope.inline(load(scope, predicate, register, op))
     is_usual = bool(op.attributes.get(IS_USUAL, False))
     scope.nodes.append(
         If(register=register, then=tuple(then), otherwise=tuple(otherwise), is_usual=is_usual)
     )
+
+
+def _branches(scope: Scope, op: Op) -> list[list[Node]]:
+    """The nodes of each branch, which leave the results in the same places."""
+    targets = [
+        None if value.is_empty else whole_view(scope.result(value), value.shape)
+        for value in op.results
+    ]
+    return [_branch(scope, region, targets) for region in op.regions]
 
 
 def _branch(scope: Scope, region: Graph, targets: Sequence[View | None]) -> list[Node]:

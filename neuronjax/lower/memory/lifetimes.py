@@ -152,7 +152,7 @@ class _Written:
         """Takes note of a write within loops."""
         self.writes.append((cycles, access))
         if isinstance(access.offset, Affine):
-            self.walks.add((cycles, *_walk(access)))
+            self.walks.add((cycles, *access.walk))
 
     def has(self, access: Access, cycles: Cycles) -> bool:
         """Whether all that is read within loops has been written before.
@@ -160,7 +160,7 @@ class _Written:
         Just these elements may have been, in the same iteration of all loops about the write. Else
         some of the loops stand still, the outermost ones, while the read goes through the others.
         """
-        walk = _walk(access)
+        walk = access.walk
         if any((cycles[:count], *walk) in self.walks for count in range(len(cycles) + 1)):
             return True
         return any(
@@ -180,11 +180,6 @@ class _Written:
                 written.add(self.coverage.filled(write, _trips(others[both:])))
         self.known[cycles, still] = written, len(self.writes)
         return written
-
-
-def _walk(access: Access) -> tuple[object, ...]:
-    """Which elements it is, of one buffer."""
-    return access.slot, access.partition, access.partitions, access.offset, access.dims
 
 
 def _trips(cycles: Cycles) -> dict[str, int | None]:

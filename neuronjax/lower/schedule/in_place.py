@@ -92,15 +92,11 @@ def _is_alike(old: Access, new: Access) -> bool:
         and theirs.memory is Memory.SBUF
         and (ours.dtype, ours.shape, ours.partition, ours.slots)
         == (theirs.dtype, theirs.shape, theirs.partition, theirs.slots)
-        and _walk(old) == _walk(new)
+        and old.walk == new.walk
     )
 
 
 def _goes_along(node: Instruction, old: Access) -> bool:
     """Whether whatever an instruction reads and writes of a tile is these elements."""
     of_tile = [access for access in node.accesses() if access.buffer.name == old.buffer.name]
-    return all(_walk(access) == _walk(old) for access in of_tile)
-
-
-def _walk(access: Access) -> tuple[object, ...]:
-    return access.slot, access.partition, access.partitions, access.offset, access.dims
+    return all(access.walk == old.walk for access in of_tile)
