@@ -55,12 +55,12 @@ _CODES = {8: jnp.uint8, 4: jnp.uint4}
 """Bits of an element -> type of a word of four, type of a code."""
 
 
-def _jitted(*static_argnames: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def _jit(*static_argnames: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Marks a function for ``jax.jit``, whose types would forget its signature."""
     return partial(jax.jit, static_argnames=static_argnames, inline=True)
 
 
-@_jitted("element", "axis", "scale")
+@_jit("element", "axis", "scale")
 def quantize(
     x: ArrayLike, element: str = "float8_e4m3fn", axis: int = -1, *, scale: Scale = "ocp"
 ) -> tuple[jax.Array, jax.Array]:
@@ -92,13 +92,13 @@ def quantize(
     codes = jnp.maximum(exponents - form.element.max_exponent + _HEADROOM[scale], 0)
     is_finite = exponents < _NAN_CODE
     limit = form.element.max
-    scaled = jnp.clip(_divided(blocks, codes), -limit, limit)
+    scaled = jnp.clip(_divide(blocks, codes), -limit, limit)
     elements = jnp.where(is_finite, scaled, 0).astype(form.element.dtype)
     codes = jnp.where(is_finite, codes, _NAN_CODE).astype(jnp.uint8).squeeze(axis + 1)
     return elements.reshape(x.shape), jax.lax.bitcast_convert_type(codes, FLOAT8_E8M0FNU.dtype)
 
 
-@_jitted("axis", "dtype")
+@_jit("axis", "dtype")
 def dequantize(
     elements: ArrayLike, scales: ArrayLike, axis: int = -1, *, dtype: DTypeLike = jnp.float32
 ) -> jax.Array:
@@ -118,7 +118,7 @@ def dequantize(
     return scaled.reshape(elements.shape).astype(dtype)
 
 
-@_jitted("preferred_element_type")
+@_jit("preferred_element_type")
 def scaled_matmul(
     lhs: jax.Array,
     lhs_scale: jax.Array,
@@ -193,7 +193,7 @@ def times_powers_of_two(x: jax.Array, scales: jax.Array) -> jax.Array:
     return jnp.where(codes == _NAN_CODE, jnp.nan, halved * _power_of_two(jnp.maximum(codes, 1)))
 
 
-@_jitted("axis")
+@_jit("axis")
 def interleave_x4(x: jax.Array, axis: int = -1) -> jax.Array:
     """Reorders an axis of size k so that elements k/4 apart become neighbours: 0, k/4, k/2, ….
 
@@ -203,16 +203,16 @@ def interleave_x4(x: jax.Array, axis: int = -1) -> jax.Array:
     Raises:
       BlockShapeError: the size of the axis is not a multiple of 4.
     """
-    return _regrouped(x, axis, quarters_first=True)
+    return _regroup(x, axis, quarters_first=True)
 
 
-@_jitted("axis")
+@_jit("axis")
 def deinterleave_x4(x: jax.Array, axis: int = -1) -> jax.Array:
     """Undoes `interleave_x4`. Raises as that does."""
-    return _regrouped(x, axis, quarters_first=False)
+    return _regroup(x, axis, quarters_first=False)
 
 
-@_jitted("axis")
+@_jit("axis")
 def pack_x4(elements: jax.Array, axis: int = -1) -> jax.Array:
     """Packs MX elements into the device's words: word i holds i, i + k/4, i + k/2 and i + 3k/4.
 
@@ -239,7 +239,7 @@ def pack_x4(elements: jax.Array, axis: int = -1) -> jax.Array:
     return words
 
 
-@_jitted("element", "axis")
+@_jit("element", "axis")
 def unpack_x4(words: jax.Array, element: str, axis: int = -1) -> jax.Array:
     """Undoes `pack_x4`: elements of dtype `element`, four times as long along `axis`.
 
@@ -274,7 +274,7 @@ def _scaled_rows(rows: jax.Array, scales: jax.Array) -> jax.Array:
     return scaled.reshape(rows.shape)
 
 
-def _divided(blocks: jax.Array, codes: jax.Array) -> jax.Array:
+def _divide(blocks: jax.Array, codes: jax.Array) -> jax.Array:
     """blocks / 2**(codes - 127) in FP32, where XLA on the CPU would take subnormals for zero."""
     bits = jax.lax.bitcast_convert_type(blocks, jnp.int32)
     magnitudes = bits & _MAGNITUDE
@@ -290,7 +290,7 @@ def _power_of_two(exponent_fields: jax.Array) -> jax.Array:
     return jax.lax.bitcast_convert_type(fields << FLOAT32.mantissa_bits, jnp.float32)
 
 
-def _regrouped(x: jax.Array, axis: int, *, quarters_first: bool) -> jax.Array:
+def _regroup(x: jax.Array, axis: int, *, quarters_first: bool) -> jax.Array:
     x = jnp.asarray(x)
     axis = _axis_of_fours(x, axis)
     groups = [PACKED, x.shape[axis] // PACKED]

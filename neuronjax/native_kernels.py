@@ -248,10 +248,10 @@ def _check_types(op: Any, kernel: NativeKernel) -> None:
         declared = [(numpy_dtype(buffer.dtype).name, buffer.shape) for buffer in wanted]
         if given != declared:
             raise UnsupportedProgramError(
-                f"has {what} {_shown(given)} where {kernel.program.name} was compiled for "
-                f"{_shown(declared)}; call the kernel again with these arrays"
+                f"has {what} {_show_types(given)} where {kernel.program.name} was compiled for "
+                f"{_show_types(declared)}; call the kernel again with these arrays"
             )
 
 
-def _shown(types: Sequence[tuple[str, tuple[int, ...]]]) -> str:
+def _show_types(types: Sequence[tuple[str, tuple[int, ...]]]) -> str:
     return ", ".join(f"{dtype}{list(shape)}" for dtype, shape in types) or "none"

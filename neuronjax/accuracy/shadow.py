@@ -112,11 +112,11 @@ class _Shadows:
             start = ir.InsertionPoint.at_block_begin if inside else ir.InsertionPoint.after
             with start(owner), ir.Location.unknown():
                 (self._shadow[value],) = self._library.call(
-                    f"widen {value.type}", [value], self._widened
+                    f"widen {value.type}", [value], self._widen
                 )
         return self._shadow.get(value, value)
 
-    def _widened(self, values: list[Any]) -> list[Any]:
+    def _widen(self, values: list[Any]) -> list[Any]:
         return [self._widening.value(value) for value in values]
 
     def op(self, op: Any, place: Place) -> None:
@@ -134,7 +134,7 @@ class _Shadows:
             local = self._library.call(
                 f"local {order}",
                 chip,
-                lambda operands: self._widening.op(op, self._widened(operands)),
+                lambda operands: self._widening.op(op, self._widen(operands)),
             )
             for index, result in enumerate(op.results):
                 if is_float(result):

@@ -151,7 +151,7 @@ def _attend(workers: Sequence[_Worker], logs: Path | None, reports: int) -> int:
         _signal(workers, number)
 
     with _handlers(ask):
-        while (failed := _failed(workers)) is None and _running(workers):
+        while (failed := _find_failed(workers)) is None and _running(workers):
             if asked and not _wait(workers, _GRACE_SECONDS):
                 _end(workers)
             time.sleep(_LOOK_SECONDS)
@@ -196,7 +196,7 @@ def _is_halted(worker: _Worker) -> bool:
     return False
 
 
-def _failed(workers: Sequence[_Worker]) -> _Worker | None:
+def _find_failed(workers: Sequence[_Worker]) -> _Worker | None:
     """The process that failed; if there are several, one that was killed, as the others follow."""
     bad = [worker for worker in workers if worker.process.poll()]
     return min(bad, key=lambda worker: worker.process.returncode, default=None)

@@ -105,8 +105,8 @@ def text(machine: Machine) -> str:
     lines = [f"instance-type: {machine.target}"]
     if len(machine.chip.allowed_lncs) > 1:
         lines.append(f"logical-neuroncore-config: {machine.lnc}")
-    head = [_framed(row, widths, center=True) for row in rows]
-    lines += [rule, *head, rule, *(_framed(row, widths) for row in body), rule]
+    head = [_frame(row, widths, center=True) for row in rows]
+    lines += [rule, *head, rule, *(_frame(row, widths) for row in body), rule]
     return "\n".join(lines)
 
 
@@ -121,7 +121,7 @@ def _row(record: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _framed(row: Sequence[str], widths: Sequence[int], center: bool = False) -> str:
+def _frame(row: Sequence[str], widths: Sequence[int], center: bool = False) -> str:
     cells = (
         cell.center(width) if center else cell.ljust(width)
         for cell, width in zip(row, widths, strict=True)

@@ -128,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     rows = [_row(arguments, size, ranks, machine, calibration) for size in sizes]
     print(text(rows, arguments.show_algorithm))
-    trusted = _trusted(len(ranks), machine, arguments)
+    trusted = _find_range(len(ranks), machine, arguments)
     if trusted is not None:
         print(
             f"80 % of measurements would lie within {trusted.low_ns:.2f} to {trusted.high_ns:.2f}"
@@ -145,7 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _trusted(ranks: int, machine: Machine, arguments: argparse.Namespace) -> Range | None:
+def _find_range(ranks: int, machine: Machine, arguments: argparse.Namespace) -> Range | None:
     """The range of times as factors, and what says so; None: nothing public was measured so."""
     if arguments.in_program:
         return None

@@ -144,10 +144,10 @@ def _by_number(line: str) -> tuple[str, int]:
 
 def _list(replay: Replay) -> None:
     for place, buffer in buffers(replay.program):
-        print(_described(place.path, buffer), file=sys.stdout)
+        print(_describe(place.path, buffer), file=sys.stdout)
 
 
-def _described(path: str, buffer: Buffer) -> str:
+def _describe(path: str, buffer: Buffer) -> str:
     kernel = path.partition("/")[2]
     name = f"{kernel}/{buffer.name}" if kernel else buffer.name
     slots = f" x{buffer.slots}" if buffer.slots > 1 else ""

@@ -68,9 +68,9 @@ class Failures:
         results = {
             _number(op)[0]: [tensor_spec(value.type) for value in op.results] for op in calls
         }
-        return [self._kept(function, results[at]) for at, function in enumerate(functions)]
+        return [self._wrap_callback(function, results[at]) for at, function in enumerate(functions)]
 
-    def _kept(
+    def _wrap_callback(
         self, function: Callable[..., Any], results: Sequence[TensorSpec]
     ) -> Callable[..., Any]:
         @functools.wraps(function)

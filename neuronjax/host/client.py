@@ -76,7 +76,7 @@ def _aval(spec: TensorSpec) -> Any:
     return cpu_client.aval(spec.shape, dtype)
 
 
-def _copied(array: Any, spec: TensorSpec, placement: Placement) -> Any:
+def _copy(array: Any, spec: TensorSpec, placement: Placement) -> Any:
     return cpu_client.copy(array, placement.device_list, placement.sharding)
 
 
@@ -148,7 +148,7 @@ class HostExecutable:
 
     def copied(self, array: Any, spec: TensorSpec) -> Any:
         """A copy of an argument, for the program to take over in its place."""
-        return _copied(array, spec, self.placement)
+        return _copy(array, spec, self.placement)
 
     def put(self, value: np.ndarray) -> Any:
         """A host array copied to every core, as an argument."""
@@ -210,7 +210,7 @@ class HostClient:
 
     def copy(self, shard: Any, spec: TensorSpec, placement: Placement) -> Any:
         """A copy of a single-core array on the single core of ``placement``."""
-        return _copied(shard, spec, placement)
+        return _copy(shard, spec, placement)
 
     def compile(
         self,

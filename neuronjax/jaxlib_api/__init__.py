@@ -139,21 +139,21 @@ class LazyClient:
         return "not in use" if self._client is None else self._client.platform_version
 
     def device_count(self) -> int:
-        return 1 if self._is_starting() else self._made().device_count()
+        return 1 if self._is_starting() else self._get_client().device_count()
 
     def local_devices(self) -> list[Any]:
-        return [] if self._is_starting() else self._made().local_devices()
+        return [] if self._is_starting() else self._get_client().local_devices()
 
     def process_index(self) -> int:
-        return 0 if self._is_starting() else self._made().process_index()
+        return 0 if self._is_starting() else self._get_client().process_index()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._made(), name)
+        return getattr(self._get_client(), name)
 
     def _is_starting(self) -> bool:
         return self._client is None and xla_bridge._backends.get(PLATFORM) is not self
 
-    def _made(self) -> Any:
+    def _get_client(self) -> Any:
         with self._lock:
             if self._client is None:
                 self._client = self._load().make_client()
@@ -172,7 +172,7 @@ class LazyRules(dict[Any, Any]):
         super().__init__()
         self._load = load
 
-    def _loaded(self) -> dict[Any, Any]:
+    def _load_rules(self) -> dict[Any, Any]:
         if jax_mlir._platform_specific_lowerings[PLATFORM] is self:
             rules = self._load()
             rules.update(self.items())  # what others registered for the platform
@@ -180,7 +180,7 @@ class LazyRules(dict[Any, Any]):
         return jax_mlir._platform_specific_lowerings[PLATFORM]
 
     def __contains__(self, primitive: object) -> bool:
-        return primitive in self._loaded()
+        return primitive in self._load_rules()
 
     def __missing__(self, primitive: Any) -> Any:
-        return self._loaded()[primitive]
+        return self._load_rules()[primitive]

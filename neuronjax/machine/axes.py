@@ -22,7 +22,7 @@ def mesh_axes(axes: Axes) -> dict[str, int]:
     Raises:
       TopologyError: malformed text, no axis, a size that is not a positive integer, too many cores.
     """
-    sizes = _parsed(axes) if isinstance(axes, str) else axes
+    sizes = _parse(axes) if isinstance(axes, str) else axes
     if not isinstance(sizes, Mapping) or not sizes:
         raise TopologyError(
             f"a mesh needs at least one axis with a size, not {quoted(axes)}; write it as "
@@ -53,7 +53,7 @@ def describe(sizes: Mapping[str, int]) -> str:
     return " × ".join(f"{name}={size}" for name, size in sizes.items())
 
 
-def _parsed(text: str) -> dict[str, int]:
+def _parse(text: str) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for part in text.split(","):
         name, _, size = part.strip().partition("=")

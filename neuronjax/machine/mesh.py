@@ -42,7 +42,7 @@ def make_mesh(
     devices = list(jax.devices() if devices is None else devices)
     machine, cores = machine_and_cores(devices, machine)
     by_core = dict(zip(cores, devices, strict=True))
-    ids, parts = _arranged(machine, sizes, list(by_core))
+    ids, parts = _arrange(machine, sizes, list(by_core))
     unconnected: dict[str, tuple[int, ...]] = {}
     for part in parts:
         unconnected |= unconnected_groups(machine, dict(zip(sizes, part.shape, strict=True)), part)
@@ -54,7 +54,7 @@ def make_mesh(
     return Mesh(placed, tuple(sizes), axis_types=axis_types)
 
 
-def _arranged(
+def _arrange(
     machine: Machine, sizes: Mapping[str, int], cores: Sequence[int]
 ) -> tuple[CoreIds, list[CoreIds]]:
     """The cores of a mesh, and its parts on the machines over which the first axis is divided.

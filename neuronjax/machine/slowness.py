@@ -78,15 +78,15 @@ def _with_slow_axis(machine: Machine, fault: SlowLink) -> Machine:
 def _with_slow_cores(machine: Machine, factor: float) -> Machine:
     core = machine.chip.core
     engines = {
-        name: replace(engine, clock_hz=_divided(engine.clock_hz, factor))
+        name: replace(engine, clock_hz=_divide(engine.clock_hz, factor))
         for name, engine in core.engines.items()
     }
     tensor = replace(
-        core.tensor, clock_hz=_divided(core.tensor.clock_hz, factor), published_tflops={}
+        core.tensor, clock_hz=_divide(core.tensor.clock_hz, factor), published_tflops={}
     )
     slow: CoreSpec = replace(
         core,
-        base_clock_hz=_divided(core.base_clock_hz, factor),
+        base_clock_hz=_divide(core.base_clock_hz, factor),
         tensor=tensor,
         engines=engines,
     )
@@ -94,5 +94,5 @@ def _with_slow_cores(machine: Machine, factor: float) -> Machine:
     return Machine(replace(machine.instance, chip=chip), machine.lnc)
 
 
-def _divided(clock_hz: int, factor: float) -> int:
+def _divide(clock_hz: int, factor: float) -> int:
     return max(1, round(clock_hz / factor))

@@ -110,10 +110,10 @@ class Topology:
         peers = [*self._switched_peers(coords)]
         for between_hosts in (False, True):
             for step in self.steps:
-                peers += self._stepped(coords, step, between_hosts)
+                peers += self._step(coords, step, between_hosts)
         return tuple(peers)
 
-    def _stepped(self, coords: Sequence[int], step: int, between_hosts: bool) -> Iterator[int]:
+    def _step(self, coords: Sequence[int], step: int, between_hosts: bool) -> Iterator[int]:
         for index, axis in enumerate(self.axes):
             if axis.wiring is Wiring.SWITCH or axis.between_hosts is not between_hosts:
                 continue

@@ -32,7 +32,7 @@ def _numbers(text: str) -> list[int]:
     return [int(number) for number in text.split(",") if number.strip()]
 
 
-def _permuted(match: re.Match[str]) -> np.ndarray:
+def _permute(match: re.Match[str]) -> np.ndarray:
     reshape = _numbers(match["reshape"])
     ids = np.arange(int(np.prod(reshape))).reshape(reshape)
     if match["perm"]:
@@ -41,7 +41,7 @@ def _permuted(match: re.Match[str]) -> np.ndarray:
 
 
 def _iota(match: re.Match[str]) -> np.ndarray:
-    return _permuted(match).reshape(_numbers(match["dims"]))
+    return _permute(match).reshape(_numbers(match["dims"]))
 
 
 def _axis(name: str, sizes: Mapping[str, int]) -> tuple[str, int, int]:
@@ -64,7 +64,7 @@ def _mesh(match: re.Match[str]) -> Groups:
     ids = np.arange(int(np.prod(list(sizes.values()))))
     if match["ids"]:
         iota = _PERMUTED_FORM.match(match["ids"])
-        ids = _permuted(iota) if iota else np.array(_numbers(match["ids"]))
+        ids = _permute(iota) if iota else np.array(_numbers(match["ids"]))
     over = [_axis(name, sizes) for name in match["over"].split(",") if name.strip()]
     shape: list[int] = []
     chosen: list[int] = []

@@ -63,7 +63,7 @@ def _product(op: Any) -> Any:
               numbers.input_feature_dimension: axis}  # fmt: skip
     spatial = zip(numbers.input_spatial_dimensions, numbers.output_spatial_dimensions, strict=True)
     places |= dict(spatial)
-    source, kernel = (_converted(value, element) for value in op.operands)
+    source, kernel = (_convert(value, element) for value in op.operands)
     dimensions = [places[i] + (places[i] > axis) for i in range(len(shape))]
     weights = stablehlo.reshape(ir.RankedTensorType.get(split[axis : axis + 2], element), kernel)
     type_ = ir.RankedTensorType.get(split, element)
@@ -86,6 +86,6 @@ def _axes(values: Sequence[int]) -> np.ndarray:
     return np.array(values, np.int64)
 
 
-def _converted(value: Any, element: ir.Type) -> Any:
+def _convert(value: Any, element: ir.Type) -> Any:
     wanted = ir.RankedTensorType.get(_shape(value), element)
     return value if value.type == wanted else stablehlo.convert(wanted, value)

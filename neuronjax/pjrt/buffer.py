@@ -157,7 +157,7 @@ def _copy_bytes(shard: Any, to: int, size: int) -> None:
 
 
 def _copy_ordered(shard: Any, to: int, minor_to_major: tuple[int, ...] | None) -> None:
-    _write(_ordered(np.asarray(shard), minor_to_major), to)
+    _write(_reorder(np.asarray(shard), minor_to_major), to)
 
 
 def Buffer_CopyRawToHost(plugin: Plugin, args: Any) -> None:
@@ -202,7 +202,7 @@ def _when_copied(plugin: Plugin, value: ShardedValue, shard: Any, copy: Callable
     return plugin.new_event(event)
 
 
-def _ordered(array: np.ndarray, minor_to_major: tuple[int, ...] | None) -> np.ndarray:
+def _reorder(array: np.ndarray, minor_to_major: tuple[int, ...] | None) -> np.ndarray:
     return array if minor_to_major is None else array.transpose(minor_to_major[::-1])
 
 

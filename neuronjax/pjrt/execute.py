@@ -61,9 +61,9 @@ class Runner:
         self._ledger = state.client.ledger
         self._ready_event = state.plugin.ready_event
         self._stress = state.client.stress
-        self.plan = self._planned()
+        self.plan = self._make_plan()
 
-    def _planned(self) -> Plan | None:
+    def _make_plan(self) -> Plan | None:
         """The short way, where machine code can go it: a run that cannot begin is begun again here,
         for its error. Under stress half of the programs go it."""
         plain = self.loaded.plain
@@ -113,7 +113,7 @@ class Runner:
         """Hands out the results of a run on one core, which has ended or will."""
         values = self._values
         results = map(ShardedValue, outputs, self.loaded.results, repeat(self._ledger))
-        if not self._succeeded(outputs[0]):
+        if not self._has_succeeded(outputs[0]):
             return self._hand_out(at, list(results), outputs[0], done=False)
         to = WORDS[WORDS[at + _RESULTS] >> 3] >> 3
         for handle in map(values.add, results, self._ready_templates):
@@ -130,12 +130,12 @@ class Runner:
             handles, values, gathered = self._single(lists, WORDS[at + _COUNT])
         else:
             handles, values, gathered = self._many(read_pointers(lists, self._devices))
-        kept = self._kept(WORDS[at + _OPTIONS]) if self._donated else _NOTHING
+        kept = self._find_kept(WORDS[at + _OPTIONS]) if self._donated else _NOTHING
         with_token = WORDS[at + _EVENTS] != 0 and not self._templates
         results, token = self.loaded.execute(values, kept, with_token)
         work = results[0].array if results else token
         failed = results[0].event if results else None
-        done = failed is None and (work is None or (token is None and self._succeeded(work)))
+        done = failed is None and (work is None or (token is None and self._has_succeeded(work)))
         for index in self._donated:
             if index not in kept:
                 self._consume(handles[index], gathered.get(index))
@@ -177,7 +177,7 @@ class Runner:
             value = get(handle)
             if value is None or value.spec.placement is not placement:
                 gathered[len(values)] = [handle]
-                value = self._joined([handle])
+                value = self._join_shards([handle])
             values.append(value)
         return handles, values, gathered
 
@@ -197,10 +197,10 @@ class Runner:
         for index, value in enumerate(values):
             if value is None or value.spec.placement is not placement:
                 gathered[index] = table[:, index].tolist()
-                values[index] = self._joined(gathered[index])
+                values[index] = self._join_shards(gathered[index])
         return handles, values, gathered
 
-    def _joined(self, column: list[int]) -> ShardedValue:
+    def _join_shards(self, column: list[int]) -> ShardedValue:
         """The value made of single shards; kept with the first of them for the next call."""
         first = self._values.get(column[0])
         if first is not None and first.join is not None:
@@ -215,7 +215,7 @@ class Runner:
             first.join_with(others, Join(column, value))
         return value
 
-    def _kept(self, options: int | None) -> frozenset[int]:
+    def _find_kept(self, options: int | None) -> frozenset[int]:
         """Arguments that must survive although the program would take them over."""
         if not options:
             return _NOTHING
@@ -262,7 +262,7 @@ class Runner:
             out: Any = array_type(ctypes.c_uint64, self._devices).from_address(events)
             out[:] = [plugin.new_event(event) for _ in range(self._devices)]
 
-    def _succeeded(self, array: Any) -> bool:
+    def _has_succeeded(self, array: Any) -> bool:
         """Whether a run with this result is over already, and without an error."""
         stress = self._stress
         if not array.is_ready() or (stress is not None and stress.pretends_pending()):

@@ -75,7 +75,7 @@ def _is_pallas(primitive: Any) -> bool:
     return getattr(primitive, "name", None) == lowering_rules.PALLAS_CALL
 
 
-def _interpreted(entry: Any) -> Any:
+def _interpret_kernels(entry: Any) -> Any:
     """The rule of Pallas for kernels that are interpreted, in which it never asks for a platform;
     of others it would say that there is no rule at all."""
 
@@ -120,7 +120,7 @@ class NeuronRules(dict[Any, Any]):
 
     def __missing__(self, primitive: Any) -> Any:
         if _is_pallas(primitive):
-            return _interpreted(self._common[primitive])
+            return _interpret_kernels(self._common[primitive])
         return _entry_as_cpu(self._cpu[primitive])
 
 

@@ -148,12 +148,12 @@ class Plugin:
         for entry, (name, value) in zip(array, attributes.items(), strict=False):
             entry.struct_size = ctypes.sizeof(entry)
             entry.name, entry.name_size = self.strings(name)
-            entry.type, entry.value, entry.value_size, kept = self._named(value)
+            entry.type, entry.value, entry.value_size, kept = self._encode_value(value)
             keep.append(kept)
         array.keep = keep
         return array, len(attributes)
 
-    def _named(self, value: Any) -> tuple[int, int, int, Any]:
+    def _encode_value(self, value: Any) -> tuple[int, int, int, Any]:
         if isinstance(value, bool):
             return abi.NAMED_VALUE_BOOL, int(value), 1, None
         if isinstance(value, int):

@@ -55,7 +55,7 @@ def implementations() -> dict[str, Call]:
 def callbacks(plugin: Plugin, functions: Mapping[str, Call]) -> dict[str, Callback]:
     """Every callback by the name of its call; ``functions`` are the implementations."""
     calls = {
-        **{name: (view(name), functions.get(name) or _unimplemented(name)) for name in abi.CALLS},
+        **{name: (view(name), functions.get(name) or _make_refusal(name)) for name in abi.CALLS},
         **{name: (None, functions[name]) for name in FROM_CODE},
         DELETER: (Lent, _delete_lent),
         **layouts.calls(),
@@ -91,7 +91,7 @@ def view(name: str) -> Any:
     return None if name in BY_ADDRESS else abi.args(name)
 
 
-def _unimplemented(name: str) -> Call:
+def _make_refusal(name: str) -> Call:
     def refuse(plugin: Plugin, args: Any) -> None:
         raise NotImplementedCallError(f"PJRT_{name} is not implemented by the neuron backend")
 

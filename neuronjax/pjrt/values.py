@@ -225,10 +225,10 @@ class ValueTable:
         """The value whose shard 0 has a handle; ``None`` if that is no shard 0."""
         value = self.values.get(base)
         if value is None and self.bare is not None and WORDS[base + _SPEC >> 3]:
-            return self._dressed(base, self.bare)
+            return self._dress(base, self.bare)
         return value
 
-    def _dressed(self, base: int, bare: Bare) -> ShardedValue:
+    def _dress(self, base: int, bare: Bare) -> ShardedValue:
         """Makes a bare value one of the table. Machine code may look at the record between any two
         of the steps, and leaves it alone while it has no value."""
         with self.lock:

@@ -107,7 +107,7 @@ def estimate(
     fn, arguments = converted.fn, converted.arguments
     if in_specs is not None:
         arguments = tuple(
-            _placed(argument, specs, given)
+            _place_types(argument, specs, given)
             for argument, specs in zip(arguments, _specs(in_specs, arguments), strict=True)
         )
     workload = Workload(
@@ -180,7 +180,7 @@ def of_workload(
 ) -> Estimate:
     """The estimate of a workload as it is; the factory that made it is named in errors."""
     with ThreadPoolExecutor(1) as pool:
-        measurement = _prepared(workload, setting, mesh, pool, factory).measure()
+        measurement = _prepare(workload, setting, mesh, pool, factory).measure()
     return _estimate(workload, measurement, setting, mesh, price, None)
 
 
@@ -210,7 +210,7 @@ def of_factory(
     with ThreadPoolExecutor(1) as pool:
         measurement, assumed = at_depth(
             layers,
-            lambda depth: _prepared(at(depth)[0], setting, mesh, pool, factory),
+            lambda depth: _prepare(at(depth)[0], setting, mesh, pool, factory),
             _Prepared.measure,
             _Prepared.measure_to,
             depths,
@@ -247,7 +247,7 @@ class _Prepared:
         return replace(measurement, numbers=numbers)
 
 
-def _prepared(
+def _prepare(
     workload: Workload,
     setting: Setting,
     mesh: AbstractMesh | None,
@@ -365,7 +365,7 @@ def _specs(in_specs: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(in_specs)
 
 
-def _placed(argument: Any, specs: Any, mesh: AbstractMesh) -> Any:
+def _place_types(argument: Any, specs: Any, mesh: AbstractMesh) -> Any:
     """The types of an argument's tree, split as `specs`, a prefix of that tree, says."""
 
     def leaf(value: Any, spec: PartitionSpec) -> jax.ShapeDtypeStruct:

@@ -67,17 +67,17 @@ def _of_scan(parameters: Mapping[str, Any], operands: Origins) -> Origins:
     """Carries, and the slices of inputs that stacked results replace."""
     constants, carries = scan_sizes(parameters)
     results = _origins_of_results(parameters["jaxpr"], operands)
-    held = _carried(operands[constants : constants + carries], results[:carries])
+    held = _same_carries(operands[constants : constants + carries], results[:carries])
     return [*held, *results[carries:]]
 
 
 def _of_while(parameters: Mapping[str, Any], operands: Origins) -> Origins:
     constants, first = parameters["body_nconsts"], parameters["cond_nconsts"]
     inputs = operands[first:]
-    return _carried(inputs[constants:], _origins_of_results(parameters["body_jaxpr"], inputs))
+    return _same_carries(inputs[constants:], _origins_of_results(parameters["body_jaxpr"], inputs))
 
 
-def _carried(before: Origins, after: Origins) -> Origins:
+def _same_carries(before: Origins, after: Origins) -> Origins:
     """Carries that a trip gives back as the same argument."""
     return [
         new if old and new and old.argument == new.argument else None

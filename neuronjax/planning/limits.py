@@ -79,7 +79,7 @@ def _may_not_fit(estimate: Estimate) -> Iterator[Limit]:
         )
 
 
-def _refused(estimate: Estimate) -> Iterator[Limit]:
+def _refusals(estimate: Estimate) -> Iterator[Limit]:
     """What the compiler says; the same of many lines is said once."""
     by_rule: dict[str, list[Remark]] = {}
     for remark in estimate.remarks:
@@ -161,7 +161,7 @@ _BUSIEST: Mapping[str, str] = {
 }
 
 _RULES: tuple[Callable[[Estimate], Iterator[Limit]], ...] = (
-    _refused,
+    _refusals,
     _instructions,
     _may_not_fit,
     _left_to_host,

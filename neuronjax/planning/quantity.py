@@ -36,12 +36,12 @@ def replacement(old: Any, value: Any, where: str) -> Any:
         return _member(old, value, where)
     if isinstance(old, bool | str):
         if type(value) is not type(old):
-            raise _refused(old, value, where)
+            raise _refusal(old, value, where)
         return value
     return _number(old, value, where)
 
 
-def _refused(old: Any, value: Any, where: str) -> ConfigurationError:
+def _refusal(old: Any, value: Any, where: str) -> ConfigurationError:
     return ConfigurationError(f"{where} is {old!r}; {quoted(value)} cannot replace it.")
 
 
@@ -54,9 +54,9 @@ def _member(old: enum.Enum, value: Any, where: str) -> enum.Enum:
 
 
 def _number(old: Any, value: Any, where: str) -> float:
-    number = _measured(old, value, where) if isinstance(value, str) else value
+    number = _parse_number(old, value, where) if isinstance(value, str) else value
     if isinstance(number, bool) or not isinstance(number, int | float):
-        raise _refused(old, value, where)
+        raise _refusal(old, value, where)
     least_is_zero = not old or any(part.endswith(_MAY_BE_ZERO) for part in where.split("."))
     if not (number >= 0 if least_is_zero else number > 0) or number > _GREATEST:
         least = "at least 0" if least_is_zero else "greater than 0"
@@ -69,7 +69,7 @@ def _number(old: Any, value: Any, where: str) -> float:
     return whole
 
 
-def _measured(old: Any, text: str, where: str) -> float:
+def _parse_number(old: Any, text: str, where: str) -> float:
     """A factor on the number that is there, or a number with a unit."""
     factor = _FACTOR.fullmatch(text)
     if factor:

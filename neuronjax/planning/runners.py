@@ -111,8 +111,8 @@ def on_ray(address: str) -> Runner[Asked, Answer]:
     def run(
         call: Callable[[Asked], Answer], asked: Sequence[Asked]
     ) -> Iterator[tuple[int, Answer]]:
-        ray = _connected(address)
-        task = ray.remote(num_cpus=1)(_called)
+        ray = _connect(address)
+        task = ray.remote(num_cpus=1)(_call_on_cpu)
         shared = ray.put(call)
         pending = {task.remote(shared, entry): number for number, entry in enumerate(asked)}
         try:
@@ -125,7 +125,7 @@ def on_ray(address: str) -> Runner[Asked, Answer]:
     return run
 
 
-def _connected(address: str) -> Any:
+def _connect(address: str) -> Any:
     _check_reachable(address)
     try:
         ray = importlib.import_module("ray")
@@ -152,7 +152,7 @@ def _check_reachable(address: str) -> None:
         raise ConfigurationError(f"no Ray cluster answers at {address!r}: {error}.") from None
 
 
-def _called(call: Callable[[Asked], Answer], entry: Asked) -> Answer:
+def _call_on_cpu(call: Callable[[Asked], Answer], entry: Asked) -> Answer:
     on_cpu()
     return call(entry)
 

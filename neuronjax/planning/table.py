@@ -33,13 +33,13 @@ def parts(estimate: Estimate) -> Iterator[str | Table]:
     yield _heading(estimate)
     yield Table([*_summary(estimate)])
     if estimate.idle_axes:
-        yield "Unused\n" + _listed(f"{problem}; {remedy}" for problem, remedy in idle(estimate))
+        yield "Unused\n" + _list(f"{problem}; {remedy}" for problem, remedy in idle(estimate))
     yield Table([*_busy(estimate)], title="Busy, of the step (they overlap)")
     yield Table([*_memory(estimate)], title="HBM of a core")
     if estimate.traffic:
         yield traffic(estimate)
     if not estimate.fits:
-        yield "It does not fit. What to change:\n" + _listed(estimate.advice)
+        yield "It does not fit. What to change:\n" + _list(estimate.advice)
     yield Table([*_kernels(estimate)], title="Costliest kernels")
     yield from assumptions([estimate])
 
@@ -48,7 +48,7 @@ def assumptions(estimates: Iterable[Estimate]) -> Iterator[str]:
     """What was extrapolated, assumed, or left to the host, each once; nothing if nothing was."""
     lines = dict.fromkeys(line for estimate in estimates for line in estimate.assumed)
     if lines:
-        yield "Assumed\n" + _listed(lines)
+        yield "Assumed\n" + _list(lines)
 
 
 def traffic(estimate: Estimate) -> Table:
@@ -59,7 +59,7 @@ def traffic(estimate: Estimate) -> Table:
 def bases(estimates: Iterable[Estimate]) -> str:
     """What ranges in a table mean, and what they rest on, each basis once."""
     names = dict.fromkeys(estimate.basis for estimate in estimates)
-    return "Four of five measurements of a step would lie in its range, by:\n" + _listed(names)
+    return "Four of five measurements of a step would lie in its range, by:\n" + _list(names)
 
 
 def occupancy(estimate: Estimate) -> str:
@@ -180,5 +180,5 @@ def size(nbytes: float) -> str:
     return f"{nbytes / 1024:.1f} KiB"
 
 
-def _listed(lines: Iterable[str]) -> str:
+def _list(lines: Iterable[str]) -> str:
     return "\n".join(f"  {line}" for line in lines)

@@ -65,7 +65,7 @@ def trace(workload: Workload) -> Traced:
         code=mlir.portable_artifact(module),
         options=_options(partitions),
         ranks=partitions,
-        arguments=tuple(arguments[index] for index in _kept(lowered, len(arguments))),
+        arguments=tuple(arguments[index] for index in _kept_leaves(lowered, len(arguments))),
     )
 
 
@@ -95,7 +95,7 @@ def _attribute(module: Any, name: str) -> int:
     return int(re.match(r"\d+", str(attributes[name]))[0]) if name in attributes else 1  # type: ignore[index]
 
 
-def _kept(lowered: Any, count: int) -> list[int]:
+def _kept_leaves(lowered: Any, count: int) -> list[int]:
     """The leaves that the program takes: jit drops those that nothing uses."""
     kept = kept_arguments(lowered)
     return sorted(kept) if kept is not None else list(range(count))

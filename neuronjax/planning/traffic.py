@@ -39,10 +39,10 @@ def traffic_of(
     """The traffic along axes of several cores and by all that was sent, bytes by joined axes."""
     single = [axis for axis, size in mesh.items() if size > 1]
     joint = [axes for axes in sent if axes not in single]
-    return tuple(_described(axes, mesh, sent.get(axes, 0.0), machine) for axes in (*single, *joint))
+    return tuple(_describe(axes, mesh, sent.get(axes, 0.0), machine) for axes in (*single, *joint))
 
 
-def _described(axes: str, mesh: Mapping[str, int], nbytes: float, machine: Machine) -> Traffic:
+def _describe(axes: str, mesh: Mapping[str, int], nbytes: float, machine: Machine) -> Traffic:
     names = axes.split(JOINT)
     ids = np.arange(math.prod(mesh.values())).reshape(tuple(mesh.values()))
     group = ids[tuple(slice(None) if axis in names else 0 for axis in mesh)].ravel()
@@ -62,7 +62,7 @@ def links_between(machine: Machine, cores: Sequence[int]) -> Iterator[str]:
     chips = sorted({core % machine.core_count // machine.cores_per_chip for core in cores})
     inside = machine.cores_per_chip > 1 and len(cores) > len(chips) * len(instances)
     if inside:
-        yield f"inside {_counted(len(chips) * len(instances), 'chip')}"
+        yield f"inside {_count(len(chips) * len(instances), 'chip')}"
     places = np.array([machine.topology.coords(chip) for chip in chips]).reshape(len(chips), -1)
     for number, axis in enumerate(machine.topology.axes):
         positions = len(np.unique(places[:, number]))
@@ -79,5 +79,5 @@ def links_between(machine: Machine, cores: Sequence[int]) -> Iterator[str]:
         yield f"EFA between {len(instances)} instances ({bandwidth:g} GB/s each)"
 
 
-def _counted(count: int, noun: str) -> str:
+def _count(count: int, noun: str) -> str:
     return f"a {noun}" if count == 1 else f"each of {count} {noun}s"

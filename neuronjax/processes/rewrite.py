@@ -132,13 +132,13 @@ class _Writer:
         with ir.InsertionPoint(op), op.location:
             is_reduced = op.name in _REDUCING
             operands = [
-                _converted(value, _carried(value.type, is_reduced)) for value in op.operands
+                _convert(value, _carried_type(value.type, is_reduced)) for value in op.operands
             ]
-            types = [_carried(result.type, is_reduced) for result in op.results]
+            types = [_carried_type(result.type, is_reduced) for result in op.results]
             call = _callback(number, [*operands, self._replica, run], [*types, _ui32()])
             results = list(call.results)
             for old, new in zip(op.results, results, strict=False):
-                old.replace_all_uses_with(_converted(new, old.type))
+                old.replace_all_uses_with(_convert(new, old.type))
         op.erase()
         return results[-1]
 
@@ -163,7 +163,7 @@ _PACKED = {"i2": "i8", "i4": "i8", "ui2": "ui8", "ui4": "ui8", "f4E2M1FN": "f32"
 """Types of less than a byte travel as others that hold their values."""
 
 
-def _carried(type_: ir.Type, is_reduced: bool) -> ir.Type:
+def _carried_type(type_: ir.Type, is_reduced: bool) -> ir.Type:
     """The type in which the values of a collective come to its function."""
     tensor = ir.RankedTensorType(type_)
     table = _PACKED | REDUCED_AS if is_reduced else _PACKED
@@ -171,7 +171,7 @@ def _carried(type_: ir.Type, is_reduced: bool) -> ir.Type:
     return ir.RankedTensorType.get(tensor.shape, ir.Type.parse(other)) if other else type_
 
 
-def _converted(value: Any, wanted: ir.Type) -> Any:
+def _convert(value: Any, wanted: ir.Type) -> Any:
     return value if value.type == wanted else stablehlo.convert(wanted, value)
 
 

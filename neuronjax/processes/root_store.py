@@ -35,23 +35,23 @@ class RootStore:
 
     def put(self, key: str, value: str) -> None:
         """Raises ``PeerError`` if process 0 cannot be reached in time."""
-        self._asked({"put": key, "value": value})
+        self._ask({"put": key, "value": value})
 
     def get(self, key: str, seconds: float) -> str | None:
         deadline = time.monotonic() + seconds
-        while (value := self._asked({"get": key})) is None and time.monotonic() < deadline:
+        while (value := self._ask({"get": key})) is None and time.monotonic() < deadline:
             time.sleep(_RETRY_SECONDS)
         return value
 
-    def _asked(self, request: dict[str, str]) -> str | None:
-        connection = self._connection or self._connected()
+    def _ask(self, request: dict[str, str]) -> str | None:
+        connection = self._connection or self._connect()
         try:
             connection.send_bytes(json.dumps(request).encode())
             return json.loads(connection.recv_bytes())
         except (OSError, EOFError) as error:
             raise PeerError(f"process 0 at {self._text} is gone: {error}") from None
 
-    def _connected(self) -> Connection:
+    def _connect(self) -> Connection:
         deadline = time.monotonic() + self._timeout
         while True:
             try:

@@ -124,14 +124,14 @@ class _Board:
                 notes.append(json.loads(text))
         if missing:
             raise PeerError(
-                f"{_named(missing)} of {self._process.count} {otherwise} within "
+                f"{_list(missing)} of {self._process.count} {otherwise} within "
                 f"{self._process.timeout:g} seconds. Look at the log there, or wait longer "
                 "(NEURONJAX_PEER_TIMEOUT, in seconds)."
             )
         return notes
 
 
-def _named(processes: Sequence[int]) -> str:
+def _list(processes: Sequence[int]) -> str:
     listed = ", ".join(map(str, processes))
     return f"process {listed}" if len(processes) == 1 else f"each of processes {listed}"
 
@@ -212,5 +212,5 @@ class _Accepting:
         self._thread.join(max(0.0, deadline - time.monotonic()))
         missing = sorted(self._awaited - self._connections.keys())
         if missing:
-            raise PeerError(f"{_named(missing)} did not connect in time; look at the log there.")
+            raise PeerError(f"{_list(missing)} did not connect in time; look at the log there.")
         return self._connections

@@ -24,7 +24,7 @@ def document(trace: Trace) -> dict[str, Any]:
         "displayTimeUnit": "ns",
         "otherData": {"is_simulation": True, "target": trace.target},
         "traceEvents": [
-            *_named(trace),
+            *_name_tracks(trace),
             *map(_slice, trace.slices),
             *(
                 event
@@ -36,7 +36,7 @@ def document(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _named(trace: Trace) -> Iterator[dict[str, Any]]:
+def _name_tracks(trace: Trace) -> Iterator[dict[str, Any]]:
     for core, title in trace.cores.items():
         yield _meta(core, 0, "process_name", {"name": title})
         yield _meta(core, 0, "process_sort_index", {"sort_index": core})

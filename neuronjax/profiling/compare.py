@@ -89,7 +89,7 @@ def compare(before: Profile, after: Profile) -> Comparison:
     file, line number and program."""
     metrics: list[Row] = []
     lines: list[Row] = []
-    for name, old, new in _matched(before, after):
+    for name, old, new in _match_programs(before, after):
         metrics += _metrics(name, (old, before), (new, after))
         lines += _lines(name, old, new)
     lines.sort(key=lambda row: -abs((row.after or 0) - (row.before or 0)))
@@ -98,7 +98,7 @@ def compare(before: Profile, after: Profile) -> Comparison:
     )
 
 
-def _matched(
+def _match_programs(
     before: Profile, after: Profile
 ) -> Iterator[tuple[str, ProgramProfile | None, ProgramProfile | None]]:
     """Pairs of programs under the name in the second recording, else under that in the first."""

@@ -52,15 +52,15 @@ def by_layer(program: ProgramProfile) -> dict[str, Cost]:
     for scope, cost in own.items():
         layer, phase = split_phase(scope)
         cost.phases = {phase: cost.time}
-        for around in _around(layer):
+        for around in _enclosing(layer):
             whole[around].add(cost)
     order = sorted(
-        whole, key=lambda scope: [(-whole[outer].time, outer) for outer in _around(scope)]
+        whole, key=lambda scope: [(-whole[outer].time, outer) for outer in _enclosing(scope)]
     )
     return {scope: whole[scope] for scope in order}
 
 
-def _around(scope: str) -> list[str]:
+def _enclosing(scope: str) -> list[str]:
     """A scope and those that enclose it, outermost first."""
     names = scope.split("/")
     return ["/".join(names[:depth]) for depth in range(1, len(names) + 1)]

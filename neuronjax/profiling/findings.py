@@ -71,7 +71,7 @@ RULES: dict[str, tuple[Rule, str]] = {
 def findings(profile: Profile) -> list[Finding]:
     """All findings above `LEAST_SHARE`, costliest first; those of one-off programs come last."""
     least = LEAST_SHARE * profile.total_ns
-    costly = [finding for finding in _merged(_all(profile)) if finding.cost_ns > least]
+    costly = [finding for finding in _merge(_all(profile)) if finding.cost_ns > least]
     return sorted(costly, key=lambda finding: (finding.is_one_off, -finding.cost_ns))
 
 
@@ -96,16 +96,16 @@ def _all(profile: Profile) -> Iterator[Finding]:
                 )
 
 
-def _merged(findings: Iterable[Finding]) -> list[Finding]:
+def _merge(findings: Iterable[Finding]) -> list[Finding]:
     """Findings of one rule at one line with one remedy as one: that which costs most."""
     groups: dict[tuple[str, str, str, bool], list[Finding]] = {}
     for finding in findings:
         key = (finding.rule, finding.source, finding.remedy, finding.is_one_off)
         groups.setdefault(key, []).append(finding)
-    return [_summed(group) for group in groups.values()]
+    return [_add_up(group) for group in groups.values()]
 
 
-def _summed(group: list[Finding]) -> Finding:
+def _add_up(group: list[Finding]) -> Finding:
     first, *rest = sorted(group, key=lambda finding: -finding.cost_ns)
     others = dict.fromkeys(finding.program for finding in rest if finding.program != first.program)
     whole = sum(finding.cost_ns for finding in group)

@@ -54,7 +54,7 @@ class Account:
         places = list(_places(kernel, scopes))
         rows = zip(compiled.instructions, compiled.costs, compiled.times, strict=True)
         for instruction, cost, times in rows:
-            lane, time_ns, nbytes = _taken(instruction, cost)
+            lane, time_ns, nbytes = _measure(instruction, cost)
             operations, source, scope = places[min(instruction.part, len(places) - 1)]
             key = (
                 lane, instruction.mnemonic, _operator(instruction), _dtype(instruction),
@@ -84,7 +84,7 @@ def _places(kernel: Kernel, scopes: Sequence[str]) -> Iterator[tuple[tuple[str, 
         yield plain(operations), next(iter(users_first(sources)), ""), scope
 
 
-def _taken(instruction: Instruction, cost: Cost) -> tuple[str, float, float]:
+def _measure(instruction: Instruction, cost: Cost) -> tuple[str, float, float]:
     """The lane an instruction works on, for how long, and the bytes that it moves or writes."""
     if cost.transfer is not None:
         return "dma", cost.transfer.engine_ns, cost.transfer.nbytes

@@ -32,12 +32,12 @@ def placed(program: Program) -> Iterator[tuple[str, Placed]]:
     functions = {function.name: function for function in program.functions}
     kinds = {buffer.name: buffer.kind for buffer in program.buffers}
     seen: Counter[str] = Counter()
-    for path, kernel in _placed(program.body, program.name, functions, kinds):
+    for path, kernel in _place_nodes(program.body, program.name, functions, kinds):
         seen[path] += 1
         yield path if seen[path] == 1 else f"{path}#{seen[path]}", kernel
 
 
-def _placed(
+def _place_nodes(
     nodes: tuple[Node, ...],
     path: str,
     functions: Mapping[str, Function],
@@ -59,9 +59,9 @@ def _placed(
             pairs = zip(called.parameters, node.arguments, strict=True)
             passed = {own.name: kinds.get(given.name, given.kind) for own, given in pairs}
             within = {**kinds, **passed}
-            yield from _placed(called.body, node_path, functions, within, node.scopes)
+            yield from _place_nodes(called.body, node_path, functions, within, node.scopes)
         else:
-            yield from _placed(_body(node), node_path, functions, kinds, scopes)
+            yield from _place_nodes(_body(node), node_path, functions, kinds, scopes)
 
 
 def _body(node: Node) -> tuple[Node, ...]:

@@ -25,7 +25,7 @@ def prepare(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / PROFILE).touch()
     except OSError as error:
-        raise _refused(folder, error) from None
+        raise _refusal(folder, error) from None
 
 
 FILES: dict[str, Callable[[Profile], str | bytes]] = {
@@ -46,17 +46,17 @@ def write(profile: Profile, folder: Path) -> None:
     prepare(folder)
     try:
         for name, contents in FILES.items():
-            with _logged(folder / name):
+            with _log_defects(folder / name):
                 made = contents(profile)
                 (folder / name).write_bytes(made.encode() if isinstance(made, str) else made)
-        with _logged(folder / tables.FOLDER):
+        with _log_defects(folder / tables.FOLDER):
             tables.write(profile, folder)
     except OSError as error:
-        raise _refused(folder, error) from None
+        raise _refusal(folder, error) from None
 
 
 @contextmanager
-def _logged(path: Path) -> Iterator[None]:
+def _log_defects(path: Path) -> Iterator[None]:
     """Logs a defect of ours, which must not cost the other files."""
     try:
         yield
@@ -72,7 +72,7 @@ def write_comparison(before: Profile, after: Profile, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page.comparison(before, after))
     except OSError as error:
-        raise _refused(path.parent, error) from None
+        raise _refusal(path.parent, error) from None
 
 
 def read(folder: Path) -> Profile:
@@ -90,7 +90,7 @@ def read(folder: Path) -> Profile:
     return from_json(given)
 
 
-def _refused(folder: Path, error: OSError) -> ConfigurationError:
+def _refusal(folder: Path, error: OSError) -> ConfigurationError:
     return ConfigurationError(
         f"the profile's folder {str(folder)!r} cannot be written to: {error.strerror}. Name a "
         "folder of yours."

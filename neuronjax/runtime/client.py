@@ -239,10 +239,10 @@ class Client:
         host = self._on_cores(program, assignment)
         if program.files is not None:
             self._write_passes(program, program.files)
-            program.files.write("lower", text.format(self._lowered(program, host)))
+            program.files.write("lower", text.format(self._lower(program, host)))
         for observer in self.observers:
             observer.compiled(program.signature.name, began)
-        return self._loaded(program, host, assignment)
+        return self._load(program, host, assignment)
 
     def _on_cores(self, program: CompiledProgram, assignment: np.ndarray) -> HostExecutable:
         """The program for the cores of an assignment that this process has."""
@@ -266,9 +266,9 @@ class Client:
           UnsupportedProgramError, SbufOverflowError, PsumOverflowError: see ``lower_program``.
         """
         loaded = self._programs.get(fingerprint)
-        return None if loaded is None else self._lowered(loaded.program, loaded.host)
+        return None if loaded is None else self._lower(loaded.program, loaded.host)
 
-    def _lowered(self, program: CompiledProgram, host: HostExecutable) -> programs.Program:
+    def _lower(self, program: CompiledProgram, host: HostExecutable) -> programs.Program:
         if isinstance(host, engine.EngineExecutable):
             return host.program
         return engine_compiler.lower_program(
@@ -302,9 +302,9 @@ class Client:
         self._check_assignment(assignment)
         ids = assignment.reshape(-1).tolist()
         if program.callbacks or self.job.local(ids) != ids:
-            return self._loaded(program, self._on_cores(program, assignment), assignment)
+            return self._load(program, self._on_cores(program, assignment), assignment)
         host = self.host.deserialize(host_bytes, self.host.placement(ids), program.results)
-        return self._loaded(program, host, assignment)
+        return self._load(program, host, assignment)
 
     def _check_assignment(self, assignment: np.ndarray) -> None:
         if assignment.size and assignment.max() >= len(self.devices):
@@ -313,7 +313,7 @@ class Client:
                 f"{len(self.devices)} devices (0-{len(self.devices) - 1}) on {self.machine}"
             )
 
-    def _loaded(self, program: CompiledProgram, host: Any, assignment: np.ndarray) -> LoadedProgram:
+    def _load(self, program: CompiledProgram, host: Any, assignment: np.ndarray) -> LoadedProgram:
         results = [
             self.spec(result.type, host.placement, result.memory_kind or "device", result.layout)
             for result in program.signature.results

@@ -87,9 +87,9 @@ class EngineExecutable(HostExecutable):
         since they are not the user's.
         """
         with jax.transfer_guard("allow"):
-            return self._executed(arguments, with_token)
+            return self._emulate(arguments, with_token)
 
-    def _executed(self, arguments: list[Any], with_token: bool) -> tuple[list[Any], Any]:
+    def _emulate(self, arguments: list[Any], with_token: bool) -> tuple[list[Any], Any]:
         shards = [self.shards(argument) for argument in arguments]
         given = [
             {
@@ -100,7 +100,7 @@ class EngineExecutable(HostExecutable):
             for rank in range(len(self.placement))
         ]
         disturb, self._disturb = self._disturb, None
-        results = self._run(given) if disturb is None else self._disturbed(given, disturb)
+        results = self._run(given) if disturb is None else self._run_disturbed(given, disturb)
         outputs = [
             self._place([_result(rank_results, index, spec) for rank_results in results], spec)
             for index, spec in enumerate(self._results)
@@ -111,7 +111,7 @@ class EngineExecutable(HostExecutable):
         """Calls `disturb` after every instruction of the next run."""
         self._disturb = disturb
 
-    def _disturbed(self, given: list[dict[str, np.ndarray]], disturb: Disturb) -> list[Results]:
+    def _run_disturbed(self, given: list[dict[str, np.ndarray]], disturb: Disturb) -> list[Results]:
         order, host = self._runs.order, self._host
         emulation = Emulation(
             self.program, given, order=order, host=host, checks=NO_CHECKS,
@@ -226,9 +226,9 @@ class Runs:
           RaceError, DeadlockError, UninitialisedError, OutOfBoundsError: detected by the emulator;
             the text has the user's lines.
         """
-        run = self._repeated(program, host)
+        run = self._repeat(program, host)
         if self._folder is not None:
-            run = partial(self._recorded, self._folder, program, host, self.seeds())
+            run = partial(self._record, self._folder, program, host, self.seeds())
 
         def with_users_lines(arguments: list[dict[str, np.ndarray]]) -> list[Results]:
             try:
@@ -238,7 +238,7 @@ class Runs:
 
         return with_users_lines
 
-    def _repeated(self, program: Program, host: HostWork) -> Run:
+    def _repeat(self, program: Program, host: HostWork) -> Run:
         def make(arguments: Sequence[Arguments], seed: int) -> Emulation:
             return Emulation(
                 program, arguments, order=self.order, checks=self._checks, host=host,
@@ -254,7 +254,7 @@ class Runs:
         for number in itertools.count(self._first_run):
             yield int(random_bits(NUMPY, np.array([number % (1 << 32)], np.uint32), seed)[0])
 
-    def _recorded(
+    def _record(
         self,
         folder: Path,
         program: Program,

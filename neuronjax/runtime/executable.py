@@ -125,7 +125,7 @@ class LoadedProgram:
         arrays = [value.array for value in values]
         for array in arrays:
             if array is None:
-                raise self._deleted(arrays)
+                raise self._deletion_error(arrays)
         donated = self._donated - kept if kept else self._donated
         if len(donated) != len(self._donated):
             for index in kept & self._donated:
@@ -186,7 +186,7 @@ class LoadedProgram:
             f"{given}"
         )
 
-    def _deleted(self, arrays: list[Any]) -> DeletedBufferError:
+    def _deletion_error(self, arrays: list[Any]) -> DeletedBufferError:
         index = next(index for index, array in enumerate(arrays) if array is None)
         signature = self.program.signature
         name = signature.arguments[index].name

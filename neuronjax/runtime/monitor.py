@@ -141,7 +141,7 @@ class Monitor:
         self._status["completed"] += 1
         if outputs and not self._watched:
             self._watched = True
-            self._when_ready(outputs[0]).on_ready(lambda error: self._ended(began))
+            self._when_ready(outputs[0]).on_ready(lambda error: self._note_latency(began))
 
     def failed(self, program: LoadedProgram, error: BaseException, *, ran: bool) -> None:
         """Counts a failure, in place of the completed run if there was one."""
@@ -150,7 +150,7 @@ class Monitor:
         self._status[status] += 1
         self._errors[kind] += 1
 
-    def _ended(self, began: int) -> None:
+    def _note_latency(self, began: int) -> None:
         self._latency.append((time.perf_counter_ns() - began) * 1e-9)
         self._watched = False
 

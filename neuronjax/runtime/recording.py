@@ -121,7 +121,7 @@ class Recording:
         return Profile(
             machine=facts(self.machine),
             programs=tuple(programs),
-            runs=tuple(self._placed(seen, programs)),
+            runs=tuple(self._place(seen, programs)),
             counts=tuple(program.count for program in seen),
             host_ns=length,
             phases=tuple(
@@ -130,7 +130,7 @@ class Recording:
             ),
         )
 
-    def _placed(self, seen: Sequence[Seen], programs: Sequence[ProgramProfile]) -> Iterator[Run]:
+    def _place(self, seen: Sequence[Seen], programs: Sequence[ProgramProfile]) -> Iterator[Run]:
         """Runs begin when they have been enqueued, and all of their cores are free."""
         free: dict[int, float] = {}
         for number, began, now, tensors in self._runs:

@@ -65,7 +65,7 @@ def phases(model: str, length: int | None = None) -> list[Phase]:
         build = functools.partial(_build_of_transformers, file, fields)
         builds = {name: functools.partial(build, name) for name in names}
     return [
-        Phase(name, functools.partial(_made, str(file), build, length), _DEPTHS)
+        Phase(name, functools.partial(_make_phase, str(file), build, length), _DEPTHS)
         for name, build in builds.items()
     ]
 
@@ -163,7 +163,7 @@ def _class_of(config: Any) -> Any:
     return chosen
 
 
-def _made(
+def _make_phase(
     model: str,
     build: Build,
     length: int | None,

@@ -51,7 +51,7 @@ def call(
         in_place(module, held) as now,
         without_hooks(module),
         module_scopes(module) as scopes,
-        _reported(scopes),
+        _report_place(scopes),
         _without_64_bits(),
         environment.override_property(prng=key),
         own_gradients(environment),
@@ -63,11 +63,11 @@ def call(
         returned = {id(leaf) for leaf in flatten(result)[0]}
         for leaf, value in before:
             if leaf._elem is not value and id(leaf) not in returned:
-                raise _written(arguments, value)
+                raise _writing_error(arguments, value)
         return arrays(result), arrays(now())
 
 
-def _written(arguments: Mapping[str, Any], value: jax.Array) -> UnsupportedProgramError:
+def _writing_error(arguments: Mapping[str, Any], value: jax.Array) -> UnsupportedProgramError:
     """What to say of an input that ``forward`` writes to."""
     known = jax.tree_util.tree_flatten_with_path(dict(arguments))[0]
     names = (jax.tree_util.keystr(path, simple=True) for path, leaf in known if leaf is value)
@@ -99,7 +99,7 @@ _OF_VALUES = (
 
 
 @contextlib.contextmanager
-def _reported(scopes: Scopes) -> Iterator[None]:
+def _report_place(scopes: Scopes) -> Iterator[None]:
     """Exceptions say in which module and at which line outside libraries they were raised."""
     try:
         yield

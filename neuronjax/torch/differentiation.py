@@ -70,7 +70,7 @@ def _differentiable(environment: ModuleEnvironment, cls: type[Any], given: Seque
         for at, array in zip(places, arrays, strict=True):
             arguments[at] = environment.tensor(array)
         context = _Context(needed)
-        with _entered(environment):
+        with _enter(environment):
             return context, environment.t2j_iso(passed(context, arguments))
 
     def passed(context: _Context, arguments: Sequence[Any]) -> Any:
@@ -100,7 +100,7 @@ def _differentiable(environment: ModuleEnvironment, cls: type[Any], given: Seque
         context = _Context(needed)
         vars(context).update(structure.unflatten(leaves))
         several = gradients if isinstance(gradients, tuple) else (gradients,)
-        with _entered(environment):
+        with _enter(environment):
             results = cls.backward(context, *map(_gradient(environment), several))
             results = results if isinstance(results, tuple) else (results,)
             return tuple([environment.t2j_iso(results[at]) for at in places])
@@ -110,7 +110,7 @@ def _differentiable(environment: ModuleEnvironment, cls: type[Any], given: Seque
 
 
 @contextlib.contextmanager
-def _entered(environment: ModuleEnvironment) -> Iterator[None]:
+def _enter(environment: ModuleEnvironment) -> Iterator[None]:
     """Computes on arrays, also when JAX asks for a gradient after the module has returned."""
     with contextlib.nullcontext() if environment.enabled else environment, torch.no_grad():
         yield

@@ -171,7 +171,7 @@ def _text(size: _Size) -> torch.Tensor | None:
     return size.empty(size.words, width) if width else None
 
 
-def _pooled(size: _Size) -> torch.Tensor | None:
+def _pooled_prompt(size: _Size) -> torch.Tensor | None:
     width = size.first("pooled_projection_dim")
     return size.empty(width) if width else None
 
@@ -222,7 +222,7 @@ _ARGUMENTS: Mapping[str, Callable[[_Size], Any]] = {
     "encoder_hidden_states": _text,
     "encoder_attention_mask": _mask,
     "encoder_hidden_states_mask": _mask,
-    "pooled_projections": _pooled,
+    "pooled_projections": _pooled_prompt,
     "proj_embedding": lambda size: size.empty(size.config["embedding_dim"]),
     "guidance": lambda size: size.empty() if size.config.get("guidance_embeds") else None,
     "img_ids": _places,

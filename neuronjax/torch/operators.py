@@ -67,7 +67,7 @@ def _attention(
     """Attention of [..., heads, queries, width], the softmax in FP32 and masked by a choice, as the
     compiler fuses it. A query that may see no key sees all of them, where PyTorch has zeros."""
     weights, total = _attention_weights(query, key, attn_mask, is_causal, scale)
-    return _weighted(F.dropout(weights, dropout_p) if dropout_p else weights, total, value)
+    return _weigh_values(F.dropout(weights, dropout_p) if dropout_p else weights, total, value)
 
 
 def _of_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,10 +97,10 @@ def _attention_weights(
         mask = jnp.tri(query.shape[-2], key.shape[-2], dtype=bool)
     is_grouped = query.ndim > 2 and query.shape[-3] != key.shape[-3]
     if is_grouped and mask is not None and mask.ndim > 2:
-        mask = _grouped(mask, key.shape[-3]) if mask.shape[-3] > 1 else mask[..., None, :, :]
+        mask = _group_heads(mask, key.shape[-3]) if mask.shape[-3] > 1 else mask[..., None, :, :]
     logits = scale * jnp.einsum(
         "...gqd,...kd->...gqk" if is_grouped else "...qd,...kd->...qk",
-        _grouped(query, key.shape[-3]) if is_grouped else query,
+        _group_heads(query, key.shape[-3]) if is_grouped else query,
         key,
         preferred_element_type=jnp.promote_types(dtype, jnp.float32),
     )
@@ -114,7 +114,7 @@ def _attention_weights(
 
 
 @_of_arrays
-def _weighted(weights: jax.Array, total: jax.Array, value: jax.Array) -> jax.Array:
+def _weigh_values(weights: jax.Array, total: jax.Array, value: jax.Array) -> jax.Array:
     """Divides after the product, which has fewer numbers than there are weights."""
     is_grouped = weights.ndim > value.ndim
     subscripts = "...gqk,...kd->...gqd" if is_grouped else "...qk,...kd->...qd"
@@ -122,7 +122,7 @@ def _weighted(weights: jax.Array, total: jax.Array, value: jax.Array) -> jax.Arr
     return mixed.reshape(*mixed.shape[:-4], -1, *mixed.shape[-2:]) if is_grouped else mixed
 
 
-def _grouped(x: jax.Array, groups: int) -> jax.Array:
+def _group_heads(x: jax.Array, groups: int) -> jax.Array:
     """Splits the heads of [..., heads, queries, n] into groups that share a key."""
     return x.reshape(*x.shape[:-3], groups, -1, *x.shape[-2:])
 

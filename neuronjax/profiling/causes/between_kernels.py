@@ -122,7 +122,7 @@ def exposed_collectives(program: ProgramProfile, machine: MachineFacts) -> Cause
     return Cause(
         ns=exposed,
         what=f"collectives take {percent(whole, program.total_ns)} of the run, and "
-        f"{percent(exposed, whole)} of that is hidden by no kernel{_named(program, most)}.",
+        f"{percent(exposed, whole)} of that is hidden by no kernel{_describe_row(program, most)}.",
         remedy=_collective_remedy(program, most),
         kernel=worst.name,
         source=worst.source,
@@ -136,7 +136,7 @@ def _share_alone(kernel: KernelProfile, computing: Sequence[tuple[float, float]]
     return max(0.0, 1 - hidden / max(kernel.end_ns - kernel.start_ns, 1e-9))
 
 
-def _named(program: ProgramProfile, row: Sequence[Collective]) -> str:
+def _describe_row(program: ProgramProfile, row: Sequence[Collective]) -> str:
     if not row:
         return ""
     count = sum(collective.runs for collective in row)
