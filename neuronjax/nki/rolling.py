@@ -141,6 +141,12 @@ class Rolling:
         self._written_out -= 1
         return nodes
 
+    def _places(self, loop: LoopMarks) -> int:
+        """Places for a tile that a round makes. The compiler of the earlier dialect gave several in
+        loops of NKI alone; a range of Python reached it written out, each round's tiles in the
+        first free place, which is where those of the round before lay."""
+        return 1 if self.trace.may_reorder and not loop.is_marked else self.slots
+
     def _written(self, rounds: Sequence[_Round], names: Sequence[str]) -> list[Node]:
         """The nodes of some rounds behind each other."""
         return [node for nodes in self._bodies(rounds, names) for node in nodes]
@@ -163,25 +169,26 @@ class Rolling:
             raise NotUniformError("it is left early")
         self._check_lives(rounds)
         has_flags = self.written.outlines.check(rounds)
-        copies = min(_copies(self._written(rounds[:1], names[:1])), self.slots)
+        places = self._places(loop)
+        copies = min(_copies(self._written(rounds[:1], names[:1])), places)
         trips, left = divmod(len(rounds), copies)
         if trips < 2:
             return self._written(rounds, names)
         whole = len(rounds) - left
-        body = self._body(rounds[:whole], variable, copies, has_flags)
+        slots = max(1, min(whole, places) // copies)
+        body = self._body(rounds[:whole], variable, copies, slots, has_flags)
         rest = self._written(rounds[whole:], names[whole:])
         return (Loop(variable=variable, trips=trips, body=body), *rest) if body else ()
 
     def _body(
-        self, rounds: Sequence[_Round], variable: str, copies: int, has_flags: bool
+        self, rounds: Sequence[_Round], variable: str, copies: int, slots: int, has_flags: bool
     ) -> tuple[Node, ...]:
-        """The body of a loop with so many of the rounds in one trip. Trips that advance by equal
-        steps are told by the first two, and flags by the last."""
+        """The body of a loop of so many of the rounds in a trip, and so many places for a tile.
+        Trips that advance by equal steps are told by the first two, and flags by the last."""
         last = len(rounds) // copies - 1
         told = sorted({0, 1, last}) if has_flags else [0, 1]
         begin, end = rounds[0][0], rounds[copies - 1][1]
         own = {buffer.name for buffer in self.trace.buffers[begin.buffers : end.buffers]}
-        slots = max(1, min(len(rounds), self.slots) // copies)
         names = [f"{variable}_copy{number}_" for number in range(copies)]
         bodies = [
             tuple(self._written(rounds[copies * trip : copies * (trip + 1)], names))

@@ -316,6 +316,35 @@ def test_engines_are_those_that_the_compiler_of_that_time_chose(
     assert sum(buffer.memory is Memory.PSUM for buffer in own.buffers) == psum_tiles
 
 
+def _halves(numbers: Any, x: Any) -> Any:
+    """The sum of each tile and itself, put into the halves of another one."""
+    out = nl.ndarray((128, 512), dtype=np.float32, buffer=nl.shared_hbm)
+    p, f = nl.arange(64)[:, None], nl.arange(64)[None, :]
+    whole = nl.arange(128)[:, None]
+    for i in numbers:
+        tile = nl.load(x[p, 64 * i + f])
+        both = nl.ndarray((128, 64), dtype=np.float32, buffer=nl.sbuf)
+        both[p, f] = nisa.tensor_tensor(tile, tile, np.add)
+        both[64 + p, f] = nisa.tensor_tensor(tile, tile, np.add)
+        nl.store(out[whole, 64 * i + f], both)
+    return out
+
+
+@pytest.mark.parametrize(("numbers", "places"), [(range(8), 1), (nl.affine_range(8), 4)])
+def test_parts_of_partitions_are_copied_and_rounds_of_python_have_one_place(
+    numbers: Any, places: int
+) -> None:
+    def kernel(x):
+        return _halves(numbers, x)
+
+    x = np.random.default_rng(0).standard_normal((64, 512), dtype=np.float32)
+    compiled = nki.jit(kernel).trace(x, target="trn1")
+    np.testing.assert_array_equal(compiled.run([x]), np.concatenate([2 * x, 2 * x]))
+    (own,) = compiled.program.body
+    assert [i.mnemonic for _, i in instructions(compiled.program)].count("activation") == 16
+    assert sum(buffer.slots for buffer in own.buffers if buffer.shape[0] == 128) == places
+
+
 def _chains(language: Any, x: Any) -> Any:
     """Chains of work that go to and fro between two engines."""
     out = language.ndarray((6, 128, 512), dtype=np.float32, buffer=language.shared_hbm)
