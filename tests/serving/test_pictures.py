@@ -234,6 +234,7 @@ BOMB = Image.new("1", (5000, 5000))
         ([{"type": "image_url", "image_url": {}}], "with a url"),
         ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,!"}}], "be read"),
         ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}], "be read"),
+        ([{"type": "image_url", "image_url": {"url": url_of(IMAGES[0], "BMP")}}], "formats are"),
         ([shown(BOMB)], "5000 x 5000 pixels"),
         ([{"type": "input_audio"}], "only parts of the type text"),
     ],

@@ -17,6 +17,8 @@ from launch.text import Tokenizer
 
 MOST_PIXELS = 1 << 24
 """Of an image as it is sent: 4,096 by 4,096, which take a quarter of a second to decode."""
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
+"""Formats that are read. Pillow has others whose readers start programs."""
 _MARK = {"type": "image"}
 
 
@@ -113,7 +115,7 @@ def _pixels(reading: ImageReading, where: str, part: Mapping[str, Any]) -> np.nd
     """The pixels [H, W, C] of an image of that part. RequestError: it cannot be read."""
     try:
         data = base64.b64decode(part["data"], validate=True)
-        with PIL.Image.open(BytesIO(data)) as image:
+        with PIL.Image.open(BytesIO(data), formats=FORMATS) as image:
             if image.width * image.height > MOST_PIXELS:
                 raise RequestError(
                     f"{where}: an image has {image.width} x {image.height} pixels, but at most "
@@ -123,4 +125,6 @@ def _pixels(reading: ImageReading, where: str, part: Mapping[str, Any]) -> np.nd
                 )
             return reading.pixels(image.convert("RGB"))
     except (binascii.Error, OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError):
-        raise RequestError(f"{where}: an image cannot be read", "messages") from None
+        raise RequestError(
+            f"{where}: an image cannot be read; formats are {', '.join(FORMATS)}", "messages"
+        ) from None
