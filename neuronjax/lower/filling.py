@@ -1,4 +1,4 @@
-"""One number in all elements of a buffer."""
+"""Filling of a buffer with one number."""
 
 from __future__ import annotations
 

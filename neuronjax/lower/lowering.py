@@ -72,7 +72,7 @@ def written(
 
 
 def _places(unit: Unit, scope: Scope, donations: Mapping[int, int | None]) -> dict[int, View]:
-    """Where each result is wanted: in a buffer of its own, or in a donated argument."""
+    """The view in which each result is wanted: of a buffer of its own, or of a donated argument."""
     graph = scope.graph
     pairs = _pairs(graph, donations)
     for index in donations:

@@ -1,4 +1,4 @@
-"""Of several ways to write a kernel, the cheapest of those whose tiles fit."""
+"""The choice of the cheapest way to write a kernel, of those whose tiles fit."""
 
 from __future__ import annotations
 

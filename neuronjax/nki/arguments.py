@@ -25,7 +25,7 @@ its transfers in order, and a queue serves them in order: what waits for results
 
 
 def copy(trace: Trace, arguments: Arguments) -> Arguments:
-    """Of `dma_copy`: who makes its descriptors, and who starts it."""
+    """The arguments of `dma_copy`, with who makes its descriptors, and who starts it."""
     mode, chosen = _mode(trace, arguments.pop("dge_mode")), arguments.pop("engine")
     _check_starter(trace, mode, chosen)
     if mode is constants.dge_mode.unknown:
@@ -104,8 +104,8 @@ def _indexed(arguments: Arguments, rows: Tensor) -> Arguments:
 
 
 def matmul(trace: Trace, arguments: Arguments) -> Arguments:
-    """Of `nc_matmul` and `nc_matmul_mx`: without `accumulate`, the first product of a tile begins
-    its sum, which in a loop over a register is another one in the first iteration."""
+    """The arguments of `nc_matmul` and `nc_matmul_mx`: without `accumulate`, the first product of a
+    tile begins its sum, which in a loop over a register is another one in the first iteration."""
     accumulate, destination = arguments.pop("accumulate"), arguments["dst"].access()
     if accumulate is None:
         accumulate = destination in trace.accumulated
@@ -126,7 +126,7 @@ def register_load(trace: Trace, arguments: Arguments) -> Arguments:
 
 
 def transpose(trace: Trace, arguments: Arguments) -> Arguments:
-    """Of `nc_transpose`, by the array or by Vector."""
+    """The arguments of `nc_transpose`, by the array or by Vector."""
     chosen = arguments.pop("engine")
     if chosen not in (constants.engine.unknown, constants.engine.tensor, constants.engine.vector):
         raise UnsupportedProgramError(
@@ -137,8 +137,9 @@ def transpose(trace: Trace, arguments: Arguments) -> Arguments:
 
 
 def tensor_tensor(trace: Trace, arguments: Arguments) -> Arguments:
-    """Of `tensor_tensor`: GpSimd has the power, and the exact arithmetic of 32-bit integers, which
-    it is left if no tile lies in PSUM, that it cannot reach (NKI ISA, tensor_tensor)."""
+    """The arguments of `tensor_tensor`: GpSimd has the power, and the exact arithmetic of 32-bit
+    integers, which it is left if no tile lies in PSUM, that it cannot reach (NKI ISA,
+    tensor_tensor)."""
     if arguments["engine"] is not constants.engine.unknown:
         return arguments
     tiles = [arguments[name] for name in ("dst", "data1", "data2")]
@@ -187,7 +188,7 @@ def barrier(trace: Trace, arguments: Arguments) -> Arguments:
 
 
 def pattern(trace: Trace, arguments: Arguments) -> Arguments:
-    """Of `iota` and `affine_select`: [step, count] of every dimension."""
+    """The arguments of `iota` and `affine_select`, with [step, count] of every dimension."""
     dims = [Dim(step, count) for step, count in zip(*walk(arguments["pattern"]), strict=True)]
     return {**arguments, "pattern": tuple(dims)}
 
@@ -260,7 +261,7 @@ def _transposed_axes(trace: Trace, arguments: Arguments) -> tuple[int, ...]:
 
 
 def dma_compute(trace: Trace, arguments: Arguments) -> Arguments:
-    """Of `dma_compute`, without indices."""
+    """The arguments of `dma_compute` without indices."""
     arguments.pop("oob_mode")
     return _unscaled(trace, arguments)
 
@@ -299,8 +300,8 @@ def scatter_sum(trace: Trace, arguments: Arguments) -> Arguments:
 
 
 def _added(trace: Trace, arguments: Arguments, dst: Tensor) -> Tensor:
-    """The one of two sources that is added to the other, which is `dst`; `arguments` then say that
-    the instruction adds."""
+    """The other of two sources, one of which is `dst`: it is added; `arguments` then say that the
+    instruction adds."""
     srcs, op = _unscaled(trace, arguments).pop("srcs"), arguments.pop("reduce_op")
     rest = [src for src in srcs if src != dst]
     if len(srcs) != 2 or len(rest) != 1 or getattr(op, "name", None) != AluOp.ADD.value:

@@ -1,5 +1,5 @@
-"""From the traces of a kernel's programs to one program that the chip takes, with addresses and
-semaphores."""
+"""A program that the chip takes, with addresses and semaphores, made of the traces of a kernel's
+programs."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Grid:
         return self._program(kernels)
 
     def rolled(self, slots: int) -> tuple[program.Program | None, tuple[str, ...]]:
-        """The same with loops, and what to note; None: no loop is one."""
+        """The program with loops, and what to note; None: no loop is one."""
         kernels, notes, has_loops = [], {}, False
         for written in self._written:
             rolling = Rolling(written, slots)

@@ -67,7 +67,7 @@ class _Uses:
         return reads, writes
 
     def line(self, number: int) -> str:
-        """Where an instruction is written."""
+        """The line in which an instruction is written."""
         return self.trace.lines[self.trace.instructions[number].part or 0]
 
     @cached_property

@@ -83,7 +83,7 @@ class Compiled:
         order: core.Order | None = None,
         record_to: str | Path | None = None,
     ) -> list[tuple[Any, Mapping[int, np.ndarray]]]:
-        """Of each rank its results, and by their positions the new values of arrays that it writes
+        """The results of each rank, and by their positions the new values of arrays that it writes
         to. ``neuronjax replay`` reads the file `record_to`.
 
         Raises as `run` does.

@@ -165,7 +165,7 @@ def matmul(x: Tensor, y: Tensor, transpose_x: bool = False) -> Tensor:
     """x · y, or xᵀ · y, of tiles in SBUF; float32 in PSUM."""
 
 def gather_flattened(data: Tensor, indices: Tensor, axis: int = 0, dtype: DType = None) -> Tensor:
-    """Of every partition, the elements at `indices`, uint32, within that partition."""
+    """The elements at `indices`, uint32, of every partition, within that partition."""
 
 def expand_dims(x: Tensor, axis: int) -> Tensor:
     """A view of `x` with a new dimension of size 1 before dimension `axis`."""

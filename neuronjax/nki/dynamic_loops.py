@@ -92,8 +92,8 @@ def _running(frame: FrameType) -> Position:
 
 @functools.lru_cache(maxsize=64)
 def _whiles(source: str) -> frozenset[Position]:
-    """Where `while` of one value are in a source, and their conditions: which of the two Python is
-    at depends on its version."""
+    """The positions of each `while` of one value in a source, and of its condition: which of the
+    two Python is at depends on its version."""
     whiles = [
         node
         for node in ast.walk(ast.parse(source))

@@ -74,7 +74,7 @@ class _Waiting:
         self._written: Counter[str] = Counter()
 
     def add(self, step: _Step) -> None:
-        """One more."""
+        """Lets one more step wait."""
         self.steps.append(step)
         self._touched.update(step.touched)
         self._written.update(step.written)

@@ -83,7 +83,7 @@ _SIXTEEN, _MOST_INDICES = 16, 128
 
 
 def _transpose(given: Arguments) -> Iterator[str]:
-    """Of an indirect transpose, the rows of whose source an index chooses."""
+    """The limits of an indirect transpose, the rows of whose source an index chooses."""
     src = given["src"]
     index = getattr(src, "index", None)
     if index is None:

@@ -1,4 +1,4 @@
-"""Where the loops of a kernel, and their iterations, begin and end in its trace."""
+"""Marks of where loops of a kernel, and their iterations, begin and end in its trace."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from neuronjax.program.operand import Register
 
 @dataclass(frozen=True)
 class Mark:
-    """Where the trace was: how many instructions, buffers and registers it had; and loops that
-    began since."""
+    """A point of a trace: how many instructions, buffers and registers it had; and loops that began
+    since."""
 
     instructions: int
     buffers: int

@@ -58,7 +58,7 @@ def loop_range(start: int, stop: int | None = None, step: int = 1) -> LoopRange:
 
 @checked("nki.language.affine_range")
 def affine_range(start: int, stop: int | None = None, step: int = 1) -> LoopRange:
-    """The same for a loop whose iterations do not depend on each other, but for sums.
+    """The numbers of `range`, for a loop whose iterations depend on each other for sums alone.
 
     Raises as `loop_range` does.
     """
@@ -67,7 +67,7 @@ def affine_range(start: int, stop: int | None = None, step: int = 1) -> LoopRang
 
 @checked("nki.language.static_range")
 def static_range(start: int, stop: int | None = None, step: int = 1) -> LoopRange:
-    """The same for a loop whose iterations are all written out.
+    """The numbers of `range`, for a loop whose iterations are all written out.
 
     Raises as `loop_range` does.
     """

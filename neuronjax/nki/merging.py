@@ -1,4 +1,4 @@
-"""One round of a loop made of several: what differs becomes a function of the loop's variable."""
+"""The round of a loop made of several: what differs becomes a function of the loop's variable."""
 
 from __future__ import annotations
 

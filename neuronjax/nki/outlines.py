@@ -44,7 +44,7 @@ class _Rows:
         return np.array(self.values, np.int64)
 
     def of(self, first: int, last: int, rounds: int) -> Numbers:
-        """Those of instructions that have the same outlines in each of the rounds, [rounds, n]."""
+        """The numbers of instructions with the same outlines in each of the rounds, [rounds, n]."""
         return self._array[self.starts[first] : self.starts[last]].reshape(rounds, -1)
 
 

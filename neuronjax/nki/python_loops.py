@@ -1,4 +1,4 @@
-"""Where Python is in the `for` statements and comprehensions of a kernel.
+"""The place of Python in the `for` statements and comprehensions of a kernel.
 
 A kernel's loops over `range`, `enumerate` or lists tell nobody of their iterations. A frame does:
 its position is within the loop's body, and the loop's variables have new values in every iteration.
@@ -27,7 +27,7 @@ class ForLoop:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Iteration:
-    """Where a frame is in one of its loops; an iteration sets `values`."""
+    """A frame's iteration of one of its loops, which sets `values`."""
 
     frame: FrameType
     loop: ForLoop

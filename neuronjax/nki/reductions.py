@@ -88,7 +88,7 @@ def matmul(x: Tensor, y: Tensor, transpose_x: bool = False) -> Tensor:
 
 
 def gather_flattened(data: Tensor, indices: Tensor, axis: int = 0, dtype: DType = None) -> Tensor:
-    """Of every partition, the elements at `indices`, uint32, within that partition."""
+    """The elements at `indices`, uint32, of every partition, within that partition."""
     result = ndarray(indices.shape, data.dtype)
     isa.nc_n_gather(result, data, indices)
     return converted(result, dtype)

@@ -87,7 +87,7 @@ SIGNATURES: Mapping[str, str] = {
 
 
 def signature(name: str) -> inspect.Signature:
-    """Of a function of `SIGNATURES`, to bind arguments with."""
+    """The signature of a function of `SIGNATURES`, to bind arguments with."""
     return _signatures[name]
 
 

@@ -109,7 +109,7 @@ class Sweep(Displayed):
 
 
 def _reason(error: Exception) -> str:
-    """Its first line; of the findings about a kernel, the first."""
+    """The first line of an error; of the findings about a kernel, the first."""
     heading, *rest = str(error).splitlines() or [type(error).__name__]
     return rest[0].strip() if heading.endswith(":") and rest else heading
 

@@ -47,7 +47,7 @@ class Tensor(Views):
     walk: str = ""
 
     def _with(self, **values: Any) -> Self:
-        """It with other values in some fields, as ``dataclasses.replace`` makes it, but faster."""
+        """This tensor with other values in some fields; faster than ``dataclasses.replace``."""
         view = object.__new__(type(self))
         vars(view).update(vars(self), **values)
         return view
@@ -259,8 +259,8 @@ class Tensor(Views):
 
     @checked("tensor.view")
     def view(self, dtype: DType) -> Tensor:
-        """The same bits as elements of another type; if that has another width, the last dimension
-        has more or fewer of them.
+        """The tensor's bits as elements of another type; if that has another width, the last
+        dimension has more or fewer of them.
 
         Raises:
           UnsupportedProgramError: they do not fill whole elements, or lie apart.
@@ -329,7 +329,7 @@ class Tensor(Views):
         return access
 
     def table(self) -> Access:
-        """Of a tensor with an index: all of its rows, of which the index chooses."""
+        """The access to all rows of a tensor with an index, which chooses among them."""
         strides, shape = (self.row_stride, *self.strides[1:]), (self.row_count, *self.shape[1:])
         return self._access(strides, shape)
 
@@ -352,14 +352,14 @@ class Tensor(Views):
 
     @checked("tensor.slice")
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> Tensor:
-        """From `start` to before `end` of a dimension, each `step`-th."""
+        """The part from `start` to before `end` of a dimension, each `step`-th."""
         self._check(self._has(dim), f"slice({dim}, {start}, {end}, {step})")
         return self[(*[slice(None)] * dim, slice(start, end, step))]
 
     @checked("tensor.select")
     def select(self, dim: int, index: int | Tensor | VirtualRegister) -> Tensor:
-        """One element of a dimension, which is dropped; a tensor of one element or a register says
-        which when the program runs."""
+        """The element at an index of a dimension, which is dropped; a tensor of one element or a
+        register says which when the program runs."""
         self._check(self._has(dim), f"select({dim}, {index})")
         before = [slice(None)] * dim
         if not isinstance(index, Tensor | VirtualRegister):
@@ -369,7 +369,7 @@ class Tensor(Views):
 
     @checked("tensor.vector_select")
     def vector_select(self, dim: int, vector_offset: Tensor) -> Tensor:
-        """In HBM, the rows that a tile [rows, 1] names, each on a partition of its own."""
+        """The rows in HBM that a tile [rows, 1] names, each on a partition of its own."""
         is_table = dim == 0 and not self.storage.on_chip and not self.is_indirect()
         self._check(is_table, f"vector_select({dim}, {vector_offset})")
         return self._with(

@@ -25,8 +25,8 @@ class Views(UnknownValues):
 
     @checked("tensor.permute")
     def permute(self, dims: tuple[int, ...]) -> Self:
-        """Its dimensions in the order `dims`; the partition, or what an index chooses, stays the
-        first."""
+        """The tensor with dimensions in the order `dims`; the partition, or what an index chooses,
+        stays the first."""
         is_order = sorted(dims) == list(range(self.ndim))
         self._check(is_order and not (self._keeps_first and dims[0]), f"permute{tuple(dims)}")
         return self._view([self.shape[d] for d in dims], [self.strides[d] for d in dims])
@@ -49,7 +49,7 @@ class Views(UnknownValues):
 
     @checked("tensor.squeeze_dim")
     def squeeze_dim(self, dim: int) -> Self:
-        """Without dimension `dim`, of size 1 and not the partition."""
+        """The tensor without dimension `dim`, of size 1 and not the partition."""
         is_one = self._has(dim) and self.shape[dim] == 1
         self._check(is_one and not (self._keeps_first and dim == 0), f"squeeze_dim({dim})")
         shape = (*self.shape[:dim], *self.shape[dim + 1 :])
@@ -57,7 +57,7 @@ class Views(UnknownValues):
 
     @checked("tensor.reshape")
     def reshape(self, shape: tuple[int, ...]) -> Self:
-        """The same elements in another shape, with the same partitions."""
+        """The tensor's elements in another shape, with the same partitions."""
         return self._reshaped(tuple(shape), f"reshape({tuple(shape)})")
 
     @checked("tensor.reshape_dim")
@@ -162,8 +162,9 @@ def inferred(sizes: Sequence[int], total: int) -> Sizes:
 def rearranged(
     shape: Sequence[int], source: Pattern, target: Pattern, fixed: Mapping[str, int]
 ) -> tuple[Sizes, Sizes, Sizes] | None:
-    """Of patterns with the same names: the shape with a dimension for each name of `source`, the
-    permutation to the order of `target`, and the shape of `target`. None: they do not fit."""
+    """The dimensions of a tensor rearranged by patterns with the same names: the shape with a
+    dimension for each name of `source`, the permutation to the order of `target`, and the shape of
+    `target`. None: they do not fit."""
     sizes: dict[str, int] = {}
     if len(source) != len(shape):
         return None

@@ -65,7 +65,7 @@ def _instructions(nodes: Sequence[Node], runs: int) -> Iterator[tuple[Instructio
 def _rewritten(
     nodes: Sequence[Node], numbers: Iterator[int], to_scalar: Collection[int]
 ) -> tuple[Node, ...]:
-    """The same nodes, instructions of these numbers on the Scalar engine."""
+    """The nodes, with instructions of these numbers on the Scalar engine."""
     rewritten: list[Node] = []
     for node in nodes:
         if isinstance(node, Loop):
@@ -79,7 +79,7 @@ def _rewritten(
 
 
 def _on_scalar(instruction: Instruction) -> Activate | None:
-    """The same as an activation: op(data * scale + bias); None: there is none."""
+    """The instruction as an activation: op(data * scale + bias); None: there is none."""
     if isinstance(instruction, TensorCopy):
         return Activate(dst=instruction.dst, op=Activation.COPY, data=instruction.src)
     if (

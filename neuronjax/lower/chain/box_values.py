@@ -238,7 +238,7 @@ class Values(BoxTiles):
         return rates.row_sum_ns <= passes * size_of(row) * rates.element_ns
 
     def _scaled_rows(self, node: Node, dst: Access) -> bool:
-        """One number per row times the row on the Scalar engine, which norms leave idle."""
+        """Writes one number per row times the row on the Scalar engine, which norms leave idle."""
         if node.name != "multiply" or node.operand_dtype.name != "float32":
             return False
         free = {axis.dim for axis in self.box.free if axis.size > 1}

@@ -44,7 +44,7 @@ def most_held(program: TileProgram, cuts: Shortcuts, slots: int, shared: int) ->
 
 
 def _last_uses(program: TileProgram, tileless: frozenset[int] | set[int]) -> list[int]:
-    """For each node, the last one that reads its tile; those without tiles read when theirs do."""
+    """The last node that reads the tile of each; those without tiles read when theirs do."""
     last = list(range(len(program.nodes)))
     for number in reversed(range(len(program.nodes))):
         end = last[number] if number in tileless else number

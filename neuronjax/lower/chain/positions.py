@@ -1,4 +1,4 @@
-"""Where a tile begins in each dimension, and the loops that lead from one place to the next."""
+"""Positions where tiles begin in each dimension, and the loops that lead from one to the next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One row of memory in all partitions, such as a bias: read once, and spread by the Tensor engine.
+"""A row of memory in all partitions, such as a bias: read once, and spread by the Tensor engine.
 
 A transfer with a stride of 0 over partitions would read and write the row once for each of them.
 The product of a column of ones with the row is exact.

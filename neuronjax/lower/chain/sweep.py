@@ -35,8 +35,8 @@ class Swept:
 
 @dataclass
 class Sweep:
-    """One walk. `inner` dimensions lie within partitions, in chunks if they are long and need not
-    be `whole`."""
+    """A walk over values. `inner` dimensions lie within partitions, in chunks if they are long and
+    need not be `whole`."""
 
     builder: KernelBuilder
     shape: tuple[int, ...]

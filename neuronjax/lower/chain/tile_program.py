@@ -93,7 +93,7 @@ class TileProgram:
 
 
 def levels(program: TileProgram) -> tuple[int, ...]:
-    """For each node, the reductions that must be complete, one after the other, before it."""
+    """The number of reductions that must be complete, one after the other, before each node."""
     level: list[int] = []
     for node in program.nodes:
         before = [v.number for v in node.operands if isinstance(v, Reference) and not v.is_input]
@@ -103,7 +103,7 @@ def levels(program: TileProgram) -> tuple[int, ...]:
 
 
 def simplified(program: TileProgram) -> TileProgram:
-    """The same chain over as few dimensions as walk the same way in all of its values."""
+    """The program over as few dimensions as walk the same way in all of its values."""
     order = [axis for axis, size in enumerate(program.domain) if size > 1]
     kept: list[list[int]] = []
     for axis in order:

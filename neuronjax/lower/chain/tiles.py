@@ -49,7 +49,7 @@ class TileEmitter(Chain):
         )
 
     def emit(self) -> None:
-        """The whole chain."""
+        """Emits the whole chain."""
         for region in regions(self.program, self.builder.tuning, rows_fit=self._rows_fit()):
             self.region(region)
 
@@ -59,7 +59,7 @@ class TileEmitter(Chain):
         return held <= room_of(self.builder.core, self.builder.tuning)
 
     def region(self, region: Region) -> None:
-        """One box, with the loops around it."""
+        """Emits one box, with the loops around it."""
         position = origin(len(self.program.domain), region.base)
         same = self.shared(region, position)
         nest(self.builder, region.loops, position, lambda at: self._box(region, at, same))
@@ -97,12 +97,13 @@ class TileEmitter(Chain):
         given: Mapping[Reference, Access] | None = None,
         wanted: Reference | None = None,
     ) -> Access | None:
-        """All values of a box; `given` ones lie in tiles already. The tile of a `wanted` one."""
+        """Emits all values of a box; `given` ones lie in tiles already. Returns the tile of a
+        `wanted` one."""
         values = self.values(box, given or {})
         return None if wanted is None else values.in_sbuf(wanted)
 
     def values(self, box: Box, given: Mapping[Reference, Access]) -> Values:
-        """The same, with the tiles of all values."""
+        """Emits all values of a box, and returns them with their tiles."""
         values = Values(self, box, dict(given), is_whole=True)
         for number in range(len(self.program.nodes)):
             if number not in self.shortcuts.absorbed:
@@ -149,7 +150,7 @@ class TileEmitter(Chain):
         reductions: Sequence[int],
         outputs: Sequence[Output],
     ) -> None:
-        """One walk over all pieces; `outer` holds what walks before it have reduced."""
+        """Emits one walk over all pieces; `outer` holds what walks before it have reduced."""
         program = self.program
         totals = {number: outer.accumulator(number) for number in reductions}
         for chunk in region.chunks:

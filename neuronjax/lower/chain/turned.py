@@ -118,7 +118,7 @@ def write_turned(builder: KernelBuilder, turn: Turn, source: View, target: View)
 
 @dataclass
 class _Tile:
-    """One tile: `across` says how much of the dimension of neighbours in the source it has."""
+    """A tile to turn: `across` tells its part of the dimension of neighbours in the source."""
 
     builder: KernelBuilder
     turn: Turn

@@ -33,10 +33,10 @@ class Places(Protocol):
     views: dict[Value, View]
 
     def view(self, value: Value) -> View:
-        """Where a value lies."""
+        """The view of a value: where it lies."""
 
     def straight(self, value: Value, axes: Sequence[int | None]) -> View:
-        """Where a value lies in the order in which a domain goes through it."""
+        """The view of a value in the order in which a domain goes through it."""
 
     def place(self, value: Value, *, in_any_order: bool) -> Buffer:
         """The buffer in which a value is to be made."""
@@ -155,7 +155,7 @@ class GroupProgram:
         return Immediate(np.asarray(number.value).astype(op.result.dtype).item())
 
     def _again(self, op: Op, operands: tuple[Reference | Immediate, ...]) -> Reference | None:
-        """The same conversion, if it was made before; several readers of a value may have one."""
+        """The conversion, if it was made before; several readers of a value may have one."""
         if op.name != "convert" or op.result in self.needed:
             return None
         conversions = (

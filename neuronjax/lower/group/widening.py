@@ -1,4 +1,4 @@
-"""Where narrow values are widened to FP32: in the group that reads them.
+"""The widening of narrow values to FP32, in the group that reads them.
 
 Engines widen what they read, so a conversion costs nothing there, and memory holds the narrow
 value. A group that makes the narrow value has taken the conversion in; it goes to its reader.

@@ -57,7 +57,7 @@ def positions(builder: KernelBuilder, table: GatherTable) -> Iterator[Position]:
 def start(
     scope: Scope, builder: KernelBuilder, table: GatherTable, index: View, at: Position
 ) -> RegisterOffset | Affine:
-    """Where the window of a vector begins, clamped."""
+    """The place where the window of a vector begins, clamped."""
     total: Register | None = None
     for component in table.components:
         if component.limit and component.step:

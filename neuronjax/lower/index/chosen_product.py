@@ -105,8 +105,8 @@ def _gathered(scope: Scope, op: Op, source: View) -> tuple[Make, View]:
 
 
 def _result_strides(table: GatherTable, numbers: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """For each dimension of a gather's result: index vectors from one to the next, and elements of
-    the window; one of the two is 0."""
+    """The strides of each dimension of a gather's result: index vectors from one to the next, and
+    elements of the window; one of the two is 0."""
     dropped = numbers["collapsed_slice_dims"]
     window = [stride for dim, stride in enumerate(table.strides) if dim not in dropped]
     offsets = list(numbers["offset_dims"])

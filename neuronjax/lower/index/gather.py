@@ -62,7 +62,7 @@ def _windows_first(scope: Scope, op: Op) -> tuple[int, ...] | None:
 
 
 def _looked_up(scope: Scope, op: Op, table: GatherTable, view: View, index: View) -> None:
-    """From a small table, in the order in which the result is read."""
+    """Looks windows up in a small table, in the order in which the result is read."""
     order = _windows_first(scope, op)
     if order is None:
         numbers, sizes = op.attributes["dimension_numbers"], op.attributes["slice_sizes"]

@@ -282,7 +282,7 @@ class Starts:
         return total.buffer
 
     def column(self, rows: Buffer, column: Affine) -> Access:
-        """One column of row numbers, as transfers take them."""
+        """A column of row numbers, as transfers take them."""
         return Access(
             buffer=rows, partitions=rows.partitions, offset=column, dims=(Dim(1, 1),), dtype=UINT32
         )

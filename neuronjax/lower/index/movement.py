@@ -29,7 +29,7 @@ def iota(scope: Scope, op: Op) -> None:
 
 
 def concatenate(scope: Scope, op: Op) -> None:
-    """One transfer for each operand into its part of the result, unless it was made there."""
+    """Transfers each operand into its part of the result, unless it was made there."""
     whole = scope.whole(op)
     for number in range(len(op.operands)):
         _place(scope, op, number, whole)
@@ -46,8 +46,8 @@ def _place(scope: Scope, op: Op, number: int, whole: View) -> None:
 
 
 def _met(scope: Scope, value: Value, target: View) -> tuple[View, View]:
-    """Where a value lies, and where it is to be: both as they are in front of reshapes that no
-    strides express, which would be made by copies."""
+    """The view of a value, and the one where it is to be: both as they are in front of reshapes
+    that no strides express, which would be made by copies."""
     seen, there = value, target
     while seen.producer is not None and seen.producer.name in ("reshape", "transpose"):
         earlier = before(seen.producer, there)
@@ -96,7 +96,7 @@ def pad(scope: Scope, op: Op) -> None:
 
 
 def fill(scope: Scope, target: View, filler: Value, op: Op) -> None:
-    """One number, a value of rank 0, into all elements of a view.
+    """Writes one number, a value of rank 0, into all elements of a view.
 
     A number that is known is spread over a tile first: transfers move it in long runs.
     """

@@ -100,7 +100,7 @@ def equal(
 
 
 def ranks(builder: KernelBuilder, same: Access) -> Access:
-    """For each vector, how many before it name the same row."""
+    """The number of vectors before each one that name the same row."""
     count = same.partitions
     before, rank = tile(builder, (count, count)), tile(builder, (count, 1))
     builder.emit(

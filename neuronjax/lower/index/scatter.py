@@ -43,7 +43,7 @@ from neuronjax.program.vector_engine import (
 
 
 def scatter(scope: Scope, op: Op) -> None:
-    """In the memory of the operands where nobody else needs that, else in copies of them."""
+    """Scatters in the operands' memory where nobody else needs that, else in copies of them."""
     count = len(op.results)
     operands, indices, updates = op.operands[:count], op.operands[count], op.operands[count + 1 :]
     how = combination(op)
@@ -205,7 +205,7 @@ class _Scatter:
                     self._rounds(ranks, news, where, part, at)
 
     def _ranks(self, where: Access, column: Affine) -> tuple[Access, Register]:
-        """For each vector, how many before it name the same row; and one more than the most."""
+        """The number of vectors before each that name the same row; and one more than the most."""
         assert self.scratch is not None
         emit = self.builder.emit
         rank = ranks(self.builder, equal(self.builder, self.scratch, where, column))
@@ -330,8 +330,8 @@ class _Scatter:
                 work._part(window, start, number, at)
 
     def _divided(self) -> _Scatter:
-        """The same with the greatest dimension of windows divided into what partitions hold, if it
-        can be divided evenly among half of them or more."""
+        """The scatter with the greatest dimension of windows divided into what partitions hold, if
+        it can be divided evenly among half of them or more."""
         window = self.table.window
         dim = max(range(len(window)), key=lambda d: window[d], default=0)
         size = window[dim] if window else 1

@@ -123,7 +123,7 @@ class Lookup:
             self.builder.emit(TensorCopy(dst=where, src=starts))
 
     def _starts(self, batch: Batch, first: Affine) -> Access:
-        """Where windows begin, in FP32: clamped numbers times elements from one to the next."""
+        """The starts of windows, in FP32: clamped numbers times elements from one to the next."""
         total: Access | None = None
         loaded = self._indices(batch, first)
         for component in self.table.components:

@@ -1,4 +1,4 @@
-"""Where the elements of a tensor in HBM lie when the tensor is kept in SBUF.
+"""The places of a tensor's elements when the tensor of HBM is kept in SBUF.
 
 Rows of it are on partitions, blocks of as many rows as there are partitions side by side: as tiles
 are that are copied from it or to it.
@@ -191,7 +191,7 @@ def _walked(
 
 
 def joined(dims: tuple[Dim, ...]) -> list[Dim]:
-    """The same walk in as few dimensions as possible."""
+    """A walk's dimensions, joined to as few as possible."""
     joined: list[Dim] = []
     for dim in dims:
         if dim.size == 1:

@@ -80,7 +80,7 @@ class Coverage:
 
 
 def _seen(access: Access, trips: Trips) -> Footprint:
-    """Its footprint while loops stand still that lead to other slots or partitions."""
+    """The footprint of an access while loops stand still that lead to other slots or partitions."""
     moving = {*access.slot.variables, *access.partition.variables}
     if moving:
         trips = {name: count for name, count in trips.items() if name not in moving}

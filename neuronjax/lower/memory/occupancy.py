@@ -1,4 +1,4 @@
-"""When buffers of the program hold something: intervals of positions, one for each kernel run.
+"""The occupancy of buffers of the program: intervals of positions, one for each kernel run.
 
 Calls are followed, so a function that is called twice has two stretches of positions. A kernel is
 one position: what it reads and what it writes do not share memory. A buffer that a kernel fills

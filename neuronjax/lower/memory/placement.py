@@ -53,7 +53,7 @@ class _Table:
         self._pieces.insert(place, piece)
 
     def taken(self, piece: Piece, pause: Pause) -> tuple[np.ndarray, np.ndarray]:
-        """Where bytes begin and end that the piece must not have, in order of their beginnings."""
+        """The beginnings of bytes that the piece must not have, in order, and their ends."""
         begin, end, low, high, first, last, parts = self._rows[:, : len(self._pieces)]
         clash = (low <= piece.lanes[1]) & (piece.lanes[0] <= high)
         if pause is not None:

@@ -25,7 +25,7 @@ _DENSE = frozenset({"reshape", "optimization_barrier"})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Home:
-    """Where `result` is wanted: the place of `parameter`, which lies there at first."""
+    """The home that `result` is wanted in: the place of `parameter`, which lies there at first."""
 
     parameter: Value
     result: Value

@@ -81,7 +81,7 @@ def _numbers(
 
 
 def within(whole: View, part: Part) -> View | None:
-    """Where the root of an operand lies in the whole; None: no strides say it."""
+    """The view of the root of an operand in the whole; None: no strides say it."""
     value = part.op.operands[part.number]
     view: View | None = part_of(whole, part)
     while view is not None and value.producer is not None and value is not root_of(value):
@@ -91,7 +91,7 @@ def within(whole: View, part: Part) -> View | None:
 
 
 def part_of(whole: View, part: Part) -> View:
-    """Where an operand lies in the whole."""
+    """The view of an operand in the whole."""
     op, shape = part.op, part.op.operands[part.number].shape
     if op.name == "counted_update_slice":
         return whole.part(op.attributes["start_indices"], shape)
@@ -103,7 +103,7 @@ def part_of(whole: View, part: Part) -> View:
 
 
 def before(op: Op, view: View) -> View | None:
-    """Where the operand of a layout operation lies if its result is to lie in a view."""
+    """The view of a layout operation's operand if its result is to lie in a view."""
     if op.name == "transpose":
         order = op.attributes["permutation"]
         return view.along([order.index(axis) for axis in range(len(order))])

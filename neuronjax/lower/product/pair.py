@@ -64,7 +64,7 @@ def pair(scope: Scope, op: Op, epilogue: Epilogue) -> None:
 
 @dataclass(frozen=True)
 class _Passing:
-    """One product: the operand that stays, the one that passes, and how the contracted is cut."""
+    """A product: the operand that stays, the one that passes, and how the contracted is cut."""
 
     writer: ProductWriter
     steps: Sequence[Step]
@@ -77,7 +77,7 @@ class _Passing:
         self, panels: Sequence[Sequence[Panel]], tile: Sequence[tuple[Axis, ...]], at: Position,
         dst: Access,
     ) -> None:  # fmt: skip
-        """One tile of sums over all contracted elements."""
+        """Adds up one tile of sums over all contracted elements."""
         row, column = tile
         for number, step in enumerate(self.steps):
             ends = (number == 0, number == len(self.steps) - 1)
@@ -123,7 +123,7 @@ class PairWriter:
         return tuple(Axis(own[axis.dim], axis.size, axis.step) for axis in axes)
 
     def _of_batch(self, position: Position) -> None:
-        """One product of a batch."""
+        """Writes one product of a batch."""
         newer, older = self._passing(self.newer), self._passing(self.older)
         there = self._there(position)
         kept = (

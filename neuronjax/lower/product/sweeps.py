@@ -1,4 +1,4 @@
-"""In which sweep over the keys values of long attention are made, and what sweeps leave."""
+"""The sweeps over the keys in which values of long attention are made, and what sweeps leave."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neuronjax.lower.values.storage import NARROW_FLOATS
 
 @dataclass(frozen=True)
 class Sweeps:
-    """In which sweep the values of a chain are made, and which value each leaves to the next."""
+    """The sweeps in which the values of a chain are made, and the value each leaves to the next."""
 
     level: tuple[int, ...]
     reductions: tuple[int, ...]
@@ -22,7 +22,7 @@ class Sweeps:
 
     @staticmethod
     def of(program: TileProgram, key: int, seen: Reference, weights: Reference) -> Sweeps:
-        """Those of a chain whose rows run along dimension `key` and whose scores are `seen`."""
+        """The sweeps of a chain with rows along dimension `key` and the scores `seen`."""
         level = levels(program)
         reductions = tuple(n for n, node in enumerate(program.nodes) if node.reduced)
         along = [output.value for output in program.outputs if key in program.axes_of(output.value)]

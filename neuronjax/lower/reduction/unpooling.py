@@ -71,7 +71,7 @@ def select_and_scatter(scope: Scope, op: Op) -> None:
 
 @dataclass(frozen=True)
 class _Offset:
-    """One element of every window: its number, and for each dimension the windows that have it.
+    """An element of every window: its number, and for each dimension the windows that have it.
 
     `spans` are, by dimension, the first such window, their number and the place of the element.
     """
@@ -82,7 +82,7 @@ class _Offset:
 
 @dataclass
 class _Unpooling:
-    """Values: operand, source, result."""
+    """The writing of an unpooling; values of its slide are operand, source and result."""
 
     slide: Slide
     select: Graph
@@ -126,7 +126,7 @@ class _Unpooling:
         return tile_access(access.buffer, counts, steps, offset=start)
 
     def _elements(self, access: Access, offset: _Offset) -> Access:
-        """Their elements, in a tile like the operand's."""
+        """The elements at an offset of its windows, in a tile like the operand's."""
         steps = dense_strides(self.slide.sizes(0))
         start = sum(place * step for (_, _, place), step in zip(offset.spans, steps, strict=True))
         strides = [
@@ -168,7 +168,7 @@ class _Unpooling:
         )
 
     def _better(self, current: Access, element: Access, number: Access | None) -> Access:
-        """Where `select` prefers the element, or there is none yet by the `number`."""
+        """Whether `select` prefers the element, or there is none yet by the `number`."""
         builder = self.slide.builder
         stays, better = (scratch(builder, current, _TRUTH) for _ in range(2))
         apply(builder, self.select, (current, element), [stays])

@@ -23,7 +23,7 @@ def _number(value: Value) -> np.generic | None:
 
 
 def _itself(value: Value) -> Value:
-    """Behind reshapes that change no shape, which rewriting leaves."""
+    """The value behind reshapes that change no shape, which rewriting leaves."""
     while value.producer is not None and value.producer.name == "reshape":
         (source,) = value.producer.operands
         if source.shape != value.shape:

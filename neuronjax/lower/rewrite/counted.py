@@ -210,7 +210,7 @@ def _update(op: Op, numbers: _Numbers) -> None:
 def _starts(
     whole: Value, part: Value, indices: Sequence[Value], numbers: _Numbers
 ) -> tuple[Affine, ...] | None:
-    """Where a part begins, if that is known and never beyond what fits; None: it is not."""
+    """The start of a part, if that is known and never beyond what fits; None: it is not."""
     rows = zip(indices, whole.shape, part.shape, strict=True)
     starts = tuple(numbers.between(index, 0, size - length) for index, size, length in rows)
     known = tuple(start for start in starts if start is not None)

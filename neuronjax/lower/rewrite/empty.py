@@ -70,7 +70,7 @@ def gather(writer: Writer, op: Op) -> Sequence[Value] | None:
 def _at_origin(
     writer: Writer, op: Op, attribute: str, indexed: str, batching: str, indices: Value
 ) -> Sequence[Value] | None:
-    """The same operation with indices of one coordinate, 0."""
+    """The operation with indices of one coordinate, 0."""
     numbers: dict[str, Any] = op.attributes[attribute]
     rank = len(op.operands[0].shape)
     free = [dim for dim in range(rank) if dim not in numbers[batching]]

@@ -268,7 +268,7 @@ def convert(writer: Writer, op: Op) -> Sequence[Value] | None:
 
 
 def _converted(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """The same numbers, rounded once; one for all elements stays one."""
+    """The numbers of an array, rounded once; one for all elements stays one."""
     is_splat = not any(array.strides)
     with np.errstate(over="ignore"):
         converted = (array.flat[0] if is_splat and array.size else array).astype(dtype)

@@ -91,7 +91,7 @@ def product(writer: Writer, op: Op) -> Sequence[Value] | None:
 
 
 def convolution(writer: Writer, op: Op) -> Sequence[Value] | None:
-    """One of narrow numbers, of fewer groups, products by channel, or a product of patches."""
+    """A convolution of narrow numbers, of fewer groups, by products by channel, or of patches."""
     ways = (product, merged_groups.convolution, depthwise.convolution, patches.convolution)
     return next(filter(None, (way(writer, op) for way in ways)), None)
 
@@ -303,7 +303,7 @@ CANONICAL: Mapping[str, Rewrite] = {"select": select}
 
 
 def erfc(writer: Writer, op: Op) -> Sequence[Value] | None:
-    """In terms of StableHLO, where it is no part of anything that engines have."""
+    """The complementary error function in StableHLO, where it is no part of what engines have."""
     (x,) = op.operands
     wide = writer.convert(x, np.float32)
     return [writer.convert(expanded(writer, op.name, wide), op.result.dtype)]

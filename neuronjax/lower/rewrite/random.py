@@ -81,7 +81,7 @@ def _advanced(writer: Writer, words: Sequence[Value], step: Value) -> list[Value
 
 
 def _spread(writer: Writer, word: Value, like: Value) -> Value:
-    """One word everywhere."""
+    """The word in all elements of a shape."""
     if word.shape == like.shape:
         return word
     return writer.broadcast(writer.reshape(word, ()), like.shape, ())

@@ -63,7 +63,7 @@ class _Dimension:
 
 
 def convolution(writer: Writer, op: Op) -> Sequence[Value] | None:
-    """One whose input is dilated, as one of the input itself and a rearranged result."""
+    """A convolution whose input is dilated, as one of the input itself and a rearranged result."""
     a, numbers = op.attributes, op.attributes["dimension_numbers"]
     window = range(len(a["window_strides"]))
     dilated = [i for i in window if int(a["lhs_dilation"][i]) > 1]

@@ -59,7 +59,7 @@ class Job(NamedTuple):
 
 @dataclass(slots=True)
 class Clocks:
-    """When lines, queues and the DMA engines are free, in ns."""
+    """The times at which lines, queues and the DMA engines are free, in ns."""
 
     prices: Prices
     #: Idle times of the DMA engines that are remembered.
@@ -73,7 +73,7 @@ class Clocks:
     tables: str | None = None
 
     def free(self, job: Job) -> float:
-        """When all lines have time for a job."""
+        """The time at which all lines have time for a job."""
         return max(self.lines.get(span.line, 0.0) - span.first for span in job.spans)
 
     def idlest(self, queue: int, rings: int) -> int:
@@ -112,7 +112,7 @@ class Clocks:
         return end + move.completion
 
     def in_turns(self, begin: float, work: float, served: float) -> float:
-        """When work is done that begins while the DMA engines are busy: they take turns between
+        """The end of work that begins while the DMA engines are busy: they take turns between
         queues, and those that go before its end are late by as much; at the latest when `served`,
         behind all other work."""
         others = [queue for queue, (_, last) in self.queues.items() if last > begin]
@@ -123,8 +123,8 @@ class Clocks:
         return min(served, begin + (1 + len(others)) * work)
 
     def served(self, begin: float, work: float) -> float:
-        """When the DMA engines are done with work that may begin at some time: in gaps, and then
-        behind all other work."""
+        """The time at which the DMA engines are done with work that may begin at some time: in
+        gaps, and then behind all other work."""
         if begin >= self.dma:
             if begin > self.dma:
                 self.gaps.append((self.dma, begin))
@@ -292,7 +292,7 @@ class Timer:
         return iterations
 
     def ends(self, nodes: tuple[Node, ...], first: int = 0) -> list[float]:
-        """When all nodes from `first` up to each one have run, if they begin alone."""
+        """The times at which all nodes from `first` to each one have run, if they begin alone."""
         jobs = [self.job(node) for node in nodes]
         ends = (end for _, _, end in self._run(jobs, self.before(nodes, None), first))
         return list(itertools.accumulate(ends, max))
@@ -313,7 +313,7 @@ class Timer:
             yield clocks, start, ends[index]
 
     def ready(self, earlier: Job, job: Job, end: float, reads: bool) -> float:
-        """When a job may begin because of an earlier one that ends at `end`."""
+        """The time at which a job may begin because of an earlier one that ends at `end`."""
         if earlier.price is None or job.price is None:
             return end
         if earlier.queue is not None:

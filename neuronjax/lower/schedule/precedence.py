@@ -38,7 +38,7 @@ class Effects:
     is_barrier: bool
 
     def later(self, variable: str | None, by: int) -> Effects:
-        """The same so many iterations of a loop later."""
+        """These effects so many iterations of a loop later."""
         if variable is None or not by:
             return self
         later = (

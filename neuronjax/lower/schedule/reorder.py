@@ -1,4 +1,4 @@
-"""One kernel in another order: loops written out or entered in the middle, lists arranged anew."""
+"""The reordering of a kernel: loops written out or entered in the middle, lists arranged anew."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Faster(NamedTuple):
 
 
 class Reordering:
-    """One kernel. Lists with loops in them keep their order unless it `moves_loops`.
+    """The reordering of a kernel. Lists with loops keep their order unless it `moves_loops`.
 
     Loops are written out although others stay in their list only if it `mixes`.
 
@@ -136,7 +136,7 @@ class Reordering:
         return self.arranged(same(nodes, new_nodes), loop, own, self.rooms[key])
 
     def in_psum(self, names: Iterable[str]) -> set[str]:
-        """Those of some tiles that are in PSUM."""
+        """The tiles of these names that are in PSUM."""
         return {name for name in names if self.tiles[name].memory is Memory.PSUM}
 
     def loop(self, loop: Loop) -> tuple[Nodes, set[str]]:

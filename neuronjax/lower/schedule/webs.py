@@ -18,7 +18,7 @@ from neuronjax.program.walk import leaves
 
 @dataclass(slots=True)
 class Web:
-    """One value of a tile: the nodes that use it, in order, and the slot where it lies.
+    """A value of a tile: the nodes that use it, in order, and the slot where it lies.
 
     `slot` is the slot's number less what loops add to it; None: all slots belong to the value.
     """

@@ -103,7 +103,7 @@ def _promise(prospect: Prospect) -> float:
 
 
 def kernel_runs(program: Program, unknown_trips: int) -> Mapping[int, tuple[Kernel, int]]:
-    """By id: the kernels, and how often each runs at most."""
+    """The kernels, and how often each runs at most, by id."""
     bodies = {function.name: function.body for function in program.functions}
     kernels: dict[int, Kernel] = {}
     runs: Counter[int] = Counter()

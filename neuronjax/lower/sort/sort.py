@@ -235,7 +235,7 @@ class _Sort:
     def _parts(
         self, number: int, size: int, tile: Access, region: Region, position: Position
     ) -> Iterator[tuple[Access, Access]]:
-        """Where the first elements of rows lie in a tile and in HBM: all at once if they fill their
+        """The first elements of rows in a tile and in HBM: all at once if they fill their
         partitions, else the full partitions of each row, and then the rest."""
         spread, width = self.plan.spread, self.plan.width
         axes, (inner,) = region.partitions, self.sweep.program.reduced

@@ -40,7 +40,7 @@ class Bounds:
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """One result beside what was expected."""
+    """A result beside what was expected."""
 
     dtype: str
     shape: tuple[int, ...]

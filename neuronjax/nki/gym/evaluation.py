@@ -65,7 +65,7 @@ _ORDERS: tuple[Order, ...] = (ProgramOrder(), DataflowOrder(seed=0, adversarial=
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    """One run of a kernel in ns."""
+    """The times of one run of a kernel, in ns."""
 
     #: On the device, launch included, as `nki.benchmark` gives it; and of that the launch.
     device_ns: float
@@ -133,7 +133,7 @@ class Evaluation(Displayed):
 
     @property
     def device_ns(self) -> float:
-        """Its time on the device; infinite if it is not known."""
+        """The kernel's time on the device; infinite if it is not known."""
         return math.inf if self.times is None else self.times.device_ns
 
     def to_json(self) -> Document:

@@ -24,7 +24,7 @@ _PLACE = re.compile(r"(.+?)(?::(\w+)(?:\[(\d+(?:,\d+)*)\])?)?")
 
 @dataclass(frozen=True)
 class Place:
-    """Where a kernel is: ``FILE``, ``FILE:KERNEL`` or ``FILE:KERNEL[2]``."""
+    """The place of a kernel: ``FILE``, ``FILE:KERNEL`` or ``FILE:KERNEL[2]``."""
 
     path: Path
     name: str = ""
@@ -32,7 +32,7 @@ class Place:
 
     @classmethod
     def of(cls, text: str) -> Place:
-        """Reads such a text."""
+        """Reads a place written as text."""
         match = _PLACE.fullmatch(text)
         assert match is not None
         file, name, grid = match.groups()

@@ -38,7 +38,7 @@ _X32 = 0x40000000
 
 
 def confine(folder: Path, readable: Sequence[Path]) -> tuple[str, ...]:
-    """From now on this process writes below `folder` alone, reads there and below `readable`, and
+    """Confines this process: it writes below `folder` alone, reads there and below `readable`, and
     opens no socket and starts no program. Returns the names of what the system knows of this."""
     if platform.system() != "Linux":
         return ()

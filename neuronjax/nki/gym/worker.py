@@ -39,11 +39,11 @@ class Candidate:
 
     @property
     def place(self) -> Place:
-        """Where it is."""
+        """The place of the candidate's kernel."""
         return Place.of(self.text)
 
     def fails(self, status: str, reason: str) -> Document:
-        """Its evaluation where nothing but a reason is known."""
+        """The evaluation of a candidate of which nothing but a reason is known."""
         document = Evaluation(kernel=self.text, target=self.target, status=status, reason=reason)
         return document.to_json()
 

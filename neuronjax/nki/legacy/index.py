@@ -30,7 +30,7 @@ class Index:
         return f"an index of shape {self.shape}"
 
     def __getitem__(self, entries: object) -> Index:
-        """With new dimensions of size 1, as `[:, None]` makes them; or some of its places."""
+        """The index with new dimensions of size 1, as `[:, None]` makes them; or a part of it."""
         factors: list[int] = []
         sizes: list[int] = []
         base, axis = self.base, 0
@@ -96,12 +96,12 @@ class Index:
     __hash__ = object.__hash__
 
     def at(self, values: Iterable[int]) -> int:
-        """Its value at a place."""
+        """The value of the index at a place."""
         return self.base + sum(f * v for f, v in zip(self.factors, values, strict=True))
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """Its least and its greatest value."""
+        """The least and the greatest value of the index."""
         reach = [f * (size - 1) for f, size in zip(self.factors, self.shape, strict=True)]
         return (
             self.base + sum(min(0, end) for end in reach),
@@ -109,7 +109,7 @@ class Index:
         )
 
     def within(self, dim: int, low: int, high: int) -> Index:
-        """Its places from `low` to before `high` of a dimension."""
+        """The index at places from `low` to before `high` of a dimension."""
         if self.shape[dim] == 1:
             return self
         sizes = (*self.shape[:dim], high - low, *self.shape[dim + 1 :])

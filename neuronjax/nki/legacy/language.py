@@ -73,7 +73,7 @@ def ds(start: int, size: int) -> slice:
 
 
 def nc(cores: int) -> int:
-    """So many physical cores as a dimension of the grid."""
+    """A number of physical cores, as a dimension of the grid."""
     return cores
 
 

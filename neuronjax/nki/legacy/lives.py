@@ -1,4 +1,4 @@
-"""Where the tiles of a kernel of NKI 0.x lie: its compiler placed them by their lives.
+"""The places of tiles of a kernel of NKI 0.x: its compiler placed them by their lives.
 
 Tensors have block dimensions there, and are often declared outside of all loops. A kernel is traced
 twice if it has such: first to see in which iterations each block is used, then with a tile for the
@@ -56,7 +56,7 @@ class Declaration:
 
 @dataclass
 class Use:
-    """Where a block is used: the iterations about all of its uses, and the instructions."""
+    """The use of a block: the iterations about all of its uses, and the instructions."""
 
     path: Path
     first: int
@@ -126,7 +126,7 @@ class Lives:
         return bool(self.fills) or any(entry.blocks for entry in self.declared)
 
     def path(self) -> Path:
-        """Where the kernel is."""
+        """The path of open loops in which the kernel is."""
         self.trace.follow()
         path, around = [], self.trace.nest.loops
         for loop in self.trace.open_loops:
@@ -225,7 +225,7 @@ class Lives:
         return known
 
     def planned(self) -> Plan:
-        """Where tiles are to lie, by what this trace has shown."""
+        """The plan of where tiles are to lie, by what this trace has shown."""
         placements, spans = {}, []
         for entry in self.declared:
             uses = self.uses.get(entry.number)
@@ -342,7 +342,7 @@ def reset_lives(token: object) -> None:
 
 
 def lives() -> Lives:
-    """Those of the kernel that is traced.
+    """The lives in the kernel that is traced.
 
     UnsupportedProgramError: none of NKI 0.x is.
     """

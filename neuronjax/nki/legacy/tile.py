@@ -44,7 +44,7 @@ def arithmetic(
 
 
 def _arithmetic(name: str, x: Tensor | float, y: Tensor | float, dtype: DType = None) -> Tensor:
-    """The same of plain tensors: with a column, which is a scalar of each partition, by an
+    """The `arithmetic` of plain tensors: with a column, which is a scalar of each partition, by an
     instruction of a tile and a scalar."""
     if name == "divide":
         return elementwise.divide(x, y, dtype)

@@ -56,7 +56,7 @@ class Walk(Tensor):
 
     @property
     def whole_shape(self) -> tuple[int, ...]:
-        """Its shape, with what a mask has left out."""
+        """The walk's shape, with what a mask has left out."""
         return tuple(full for _, full in self.region) or self.shape
 
     def _part(self, entries: Sequence[object]) -> Self:
@@ -143,7 +143,7 @@ class Walk(Tensor):
         return self._with(shape=(*self.shape, 1), strides=(*self.strides, 1), walked=walked)
 
     def narrowed(self, ranges: Sequence[tuple[int, int]]) -> Self:
-        """Its places from where to where in each dimension."""
+        """The walk over the places within a range of each dimension."""
         if all(entry == (0, size) for entry, size in zip(ranges, self.shape, strict=True)):
             return self
         partition, offset, walked = self.partition, self.offset, list(self.walked)

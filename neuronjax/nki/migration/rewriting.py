@@ -58,7 +58,7 @@ class Blocks:
 
 @dataclass
 class Rewriting:
-    """One file on the way."""
+    """The rewriting of one file."""
 
     source: str
     watch: Watch

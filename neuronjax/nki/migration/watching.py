@@ -67,7 +67,7 @@ class Watch:
 
 
 def place_of(node: Any) -> Place:
-    """Where a node of the syntax tree is."""
+    """The lines and columns of a node of the syntax tree."""
     return (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
 
 
