@@ -29,7 +29,6 @@ _SHORTEST_BUCKET = 128  # tokens; buckets are powers of two from here (NxD Infer
 _CHOICES = 4
 _IMAGE_SIZE = 224
 _SAMPLES = 160_000  # ten seconds of speech
-_PROMPT_TOKENS = 77  # of CLIP, which all diffusion models of the registry read
 _IDS = 6  # of SDXL: sizes and places of a picture
 _ALIKE = (3, 4)
 """Depths from which that of a model follows whose layers are all alike."""

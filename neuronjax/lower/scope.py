@@ -19,7 +19,6 @@ from neuronjax.lower.chain.balance import balanced
 from neuronjax.lower.chain.stepped import steps_of, write_steps
 from neuronjax.lower.chain.tile_program import (
     Reference,
-    TileProgram,
 )
 from neuronjax.lower.chain.tiles import TileEmitter
 from neuronjax.lower.chain.turned import turn_of, write_turned
@@ -109,7 +108,7 @@ class Scope:
         self.parts = self._parts()
         self.preferred |= settled(self.homes, self.graph, fusion, self._last_use)
         for group in groups:
-            self._group(group, needed, fusion)
+            self._group(group, needed)
         return [None if v.is_empty else self.view(v) for v in self.graph.results]
 
     def _needed(self, groups: list[Group], fusion: Fusion) -> set[Value]:
@@ -152,18 +151,18 @@ class Scope:
             and self._last_use.get(root, -1) <= group_number
         )
 
-    def _group(self, group: Group, needed: set[Value], fusion: Fusion) -> None:
+    def _group(self, group: Group, needed: set[Value]) -> None:
         self.current = group.number
         op = group.root
         if group.inner is not None:
-            self._attention(group, needed, fusion)
+            self._attention(group, needed)
         elif group.other is not None:
             self._pair(group, group.other, needed)
         elif op.name in self.rules.products and group.domain is not None:
-            epilogue = self._epilogue(group, op, needed, fusion)
+            epilogue = self._epilogue(group, op, needed)
             self.rules.products[op.name](self, op, epilogue)
         elif group.domain is not None:
-            self._chain(group, needed, fusion)
+            self._chain(group, needed)
         else:
             rules = self.rules.operations
             rules.get(op.name, rules["*"])(self, op)
@@ -454,8 +453,8 @@ class Scope:
 
     # Chains
 
-    def _chain(self, group: Group, needed: set[Value], fusion: Fusion) -> None:
-        program, views, results = self.tile_program(group, group.operations, needed, fusion)
+    def _chain(self, group: Group, needed: set[Value]) -> None:
+        program, views, results = GroupProgram(self, group, group.operations, needed, ()).build()
 
         def write(
             spreads: bool, slots: int, builder: KernelBuilder, seen: list[View], made: list[Buffer]
@@ -473,7 +472,7 @@ class Scope:
             plans,
         )  # fmt: skip
 
-    def _attention(self, group: Group, needed: set[Value], fusion: Fusion) -> None:
+    def _attention(self, group: Group, needed: set[Value]) -> None:
         inner, last, link = group.inner, group.last, group.link
         assert inner is not None
         assert last is not None
@@ -483,7 +482,7 @@ class Scope:
         reference = chain.references[link]
         assert isinstance(reference, Reference)
         made = Epilogue(program, views, results, tuple(inner.operations))
-        epilogue = self._epilogue(last, last.root, needed, fusion)
+        epilogue = self._epilogue(last, last.root, needed)
         read = frozenset(needed.intersection(inner.maps))
         epilogue.rows = Rows(inner.root, made, link, reference, inner.maps, read)
         self.rules.products["attention"](self, last.root, epilogue)
@@ -498,19 +497,6 @@ class Scope:
         )
         self.rules.products["pair"](self, group.root, made)
 
-    def _epilogue(self, group: Group, op: Op, needed: set[Value], fusion: Fusion) -> Epilogue:
-        program, views, results = self.tile_program(
-            group, group.operations[1:], needed, fusion, given=(op.result,)
-        )
-        return Epilogue(program, views, results, tuple(group.operations))
-
-    def tile_program(
-        self,
-        group: Group,
-        operations: Sequence[Op],
-        needed: set[Value],
-        fusion: Fusion,
-        given: tuple[Value, ...] = (),
-    ) -> tuple[TileProgram, list[View], list[Buffer]]:
-        """A group as a tile program, the views that it reads and the buffers that it writes."""
-        return GroupProgram(self, group, operations, needed, given).build()
+    def _epilogue(self, group: Group, op: Op, needed: set[Value]) -> Epilogue:
+        program = GroupProgram(self, group, group.operations[1:], needed, (op.result,))
+        return Epilogue(*program.build(), tuple(group.operations))

@@ -26,7 +26,6 @@ from neuronjax.program.program import (
     Node,
     Program,
     Split,
-    Target,
     While,
 )
 from neuronjax.program.walk import children, control_register, kernels, label
@@ -54,9 +53,6 @@ from neuronjax.timing.timeline import (
 
 _PERIODS = 4
 """Trips of a loop about kernels after which it may begin again alike."""
-
-_ALONE = Program(name="kernel", target=Target("trainium1"), body=())
-"""The program of a kernel that has none: only its list of functions is looked at."""
 
 
 class _Scheduler:

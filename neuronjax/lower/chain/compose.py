@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
 from neuronjax.formats import FLOAT32
-from neuronjax.lower.chain.elementwise import FUNCTIONS
+from neuronjax.lower.chain.elementwise import FUNCTIONS, inverse_of
 from neuronjax.lower.chain.tile_program import Node, Reference, TileProgram
 from neuronjax.machine.specs import CoreSpec
 from neuronjax.program.instruction import Instruction
@@ -166,7 +164,9 @@ def _step(
     reverse = left != data
     other = left if reverse else right
     if node.name == "divide":
-        return _Step(op, inverse(other)) if isinstance(other, Immediate) and not reverse else None
+        return (
+            _Step(op, inverse_of(other)) if isinstance(other, Immediate) and not reverse else None
+        )
     if isinstance(other, Immediate):
         return _Step(op, other, reverse)
     access = values.seen(other, over)
@@ -177,9 +177,3 @@ def _step(
     if access.memory is Memory.PSUM:
         return None
     return _Step(op, replace(access, dims=(Dim(1, 1),)), reverse)
-
-
-def inverse(divisor: Immediate) -> Immediate:
-    """What is multiplied by in place of a division by a constant, which engines do not have."""
-    with np.errstate(all="ignore"):
-        return Immediate(float(np.float32(1) / np.float32(divisor.value)))

@@ -16,6 +16,7 @@ import numpy as np
 from neuronjax.errors import UnsupportedProgramError
 from neuronjax.formats import BFLOAT16, FLOAT16, FLOAT32
 from neuronjax.lower.values.storage import NARROW_FLOATS, storage_of
+from neuronjax.lower.values.view import dense_strides
 from neuronjax.lower.write.builder import KernelBuilder, tile_access
 from neuronjax.machine.specs import Engine
 from neuronjax.program.element_types import INTEGERS, ElementType
@@ -53,8 +54,7 @@ class Work:
         tile = self.builder.tile(
             (self.dst.partitions, *sizes), dtype or self.dst.element_type, name="x"
         )
-        strides = [int(np.prod(sizes[index + 1 :])) for index in range(len(sizes))]
-        return tile_access(tile, sizes, strides)
+        return tile_access(tile, sizes, dense_strides(sizes))
 
     def emit(self, instruction: Any) -> None:
         self.builder.emit(instruction)
@@ -286,31 +286,32 @@ def _divide(work: Work) -> None:
         return
     inverse: Scalar
     if isinstance(right, Immediate):
-        with np.errstate(all="ignore"):
-            inverse = Immediate(float(np.float32(1) / np.float32(right.value)))
+        inverse = inverse_of(right)
     else:
         inverse = _inverse(work, right)
         if isinstance(left, Immediate) and left.value == 1:
             work.emit(TensorCopy(dst=work.dst, src=inverse))
             return
-    arithmetic(_with(work, left, inverse), AluOp.MULTIPLY)
+    arithmetic(replace(work, srcs=(left, inverse)), AluOp.MULTIPLY)
+
+
+def inverse_of(divisor: Immediate) -> Immediate:
+    """The number to multiply by in place of a division by a constant, which engines do not have."""
+    with np.errstate(all="ignore"):
+        return Immediate(float(np.float32(1) / np.float32(divisor.value)))
 
 
 def _inverse(work: Work, data: Access) -> Access:
     """1 / data, of each element that it walks over once."""
     kept = [dim for dim in data.dims if dim.stride] or [Dim(1, 1)]
     sizes = [dim.size for dim in kept]
-    strides = [int(np.prod(sizes[index + 1 :])) for index in range(len(sizes))]
+    strides = dense_strides(sizes)
     tile = work.builder.tile((data.partitions, *sizes), FLOAT32, name="x")
     dense = tile_access(tile, sizes, strides)
     work.emit(Reciprocal(dst=dense, data=replace(data, dims=tuple(kept))))
     following = iter(strides)
     steps = [next(following) if dim.stride else 0 for dim in data.dims]
     return tile_access(tile, [dim.size for dim in data.dims], steps)
-
-
-def _with(work: Work, *srcs: Scalar) -> Work:
-    return replace(work, srcs=srcs)
 
 
 def _select(work: Work) -> None:
@@ -465,46 +466,39 @@ FUNCTIONS: Mapping[str, Activation] = {
 }  # fmt: skip
 """Functions of the Scalar engine."""
 
+_ON_GPSIMD = (
+    CustomFunction.REMAINDER, CustomFunction.POWER, CustomFunction.ATAN2,
+    CustomFunction.SHIFT_RIGHT_ARITHMETIC, CustomFunction.POPCNT,
+    CustomFunction.COUNT_LEADING_ZEROS, CustomFunction.SIGN, CustomFunction.FLOOR,
+    CustomFunction.CEIL, CustomFunction.ROUND_NEAREST_AFZ, CustomFunction.ROUND_NEAREST_EVEN,
+    CustomFunction.IS_FINITE, CustomFunction.CBRT, CustomFunction.COSINE, CustomFunction.SINE,
+    CustomFunction.TAN, CustomFunction.EXPONENTIAL_MINUS_ONE, CustomFunction.LOG_PLUS_ONE,
+    CustomFunction.MULTIPLY_HIGH,
+)  # fmt: skip
+"""Functions that GpSimd alone has, of every type."""
+
 RULES: dict[str, Rule] = {
+    **{function.value: _custom(function) for function in _ON_GPSIMD},
     "add": _binary(AluOp.ADD, CustomFunction.ADD, AluOp.BITWISE_OR),
     "subtract": _binary(AluOp.SUBTRACT, CustomFunction.SUBTRACT),
     "multiply": _binary(AluOp.MULTIPLY, CustomFunction.MULTIPLY, AluOp.BITWISE_AND),
     "maximum": _binary(AluOp.MAXIMUM, CustomFunction.MAXIMUM, AluOp.BITWISE_OR),
     "minimum": _binary(AluOp.MINIMUM, CustomFunction.MINIMUM, AluOp.BITWISE_AND),
     "divide": _divide,
-    "remainder": _custom(CustomFunction.REMAINDER),
-    "power": _custom(CustomFunction.POWER),
-    "atan2": _custom(CustomFunction.ATAN2),
     "and": _bits(AluOp.BITWISE_AND, CustomFunction.AND),
     "or": _bits(AluOp.BITWISE_OR, CustomFunction.OR),
     "xor": _bits(AluOp.BITWISE_XOR, CustomFunction.XOR),
     "not": _not,
     "shift_left": _shift(AluOp.LEFT_SHIFT, CustomFunction.SHIFT_LEFT),
     "shift_right_logical": _shift(AluOp.RIGHT_SHIFT, CustomFunction.SHIFT_RIGHT_LOGICAL),
-    "shift_right_arithmetic": _custom(CustomFunction.SHIFT_RIGHT_ARITHMETIC),
-    "popcnt": _custom(CustomFunction.POPCNT),
-    "count_leading_zeros": _custom(CustomFunction.COUNT_LEADING_ZEROS),
     "abs": _unary(AluOp.ABS, CustomFunction.ABS),
     "negate": _unary(AluOp.MULTIPLY, CustomFunction.NEGATE, operand=Immediate(-1.0)),
-    "sign": _custom(CustomFunction.SIGN),
-    "floor": _custom(CustomFunction.FLOOR),
-    "ceil": _custom(CustomFunction.CEIL),
-    "round_nearest_afz": _custom(CustomFunction.ROUND_NEAREST_AFZ),
-    "round_nearest_even": _custom(CustomFunction.ROUND_NEAREST_EVEN),
-    "is_finite": _custom(CustomFunction.IS_FINITE),
-    "cbrt": _custom(CustomFunction.CBRT),
-    "cosine": _custom(CustomFunction.COSINE),
-    "sine": _custom(CustomFunction.SINE),
-    "tan": _custom(CustomFunction.TAN),
-    "exponential_minus_one": _custom(CustomFunction.EXPONENTIAL_MINUS_ONE),
-    "log_plus_one": _custom(CustomFunction.LOG_PLUS_ONE),
     **{name: _function(function) for name, function in FUNCTIONS.items()},
     "select": _select,
     "clamp": _clamp,
     "compare": _compare,
     "convert": _convert,
     "bitcast_convert": _bitcast,
-    "multiply_high": _custom(CustomFunction.MULTIPLY_HIGH),
     "retype": _bitcast,
 }
 """StableHLO operation -> its instructions.

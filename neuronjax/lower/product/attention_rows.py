@@ -16,7 +16,7 @@ from neuronjax.formats import FLOAT32
 from neuronjax.lower.chain import elementwise
 from neuronjax.lower.chain.box_values import is_from_identity
 from neuronjax.lower.chain.boxes import Axis, Box, size_of
-from neuronjax.lower.chain.compose import inverse
+from neuronjax.lower.chain.elementwise import inverse_of
 from neuronjax.lower.chain.positions import Position, nest, origin, shifted
 from neuronjax.lower.chain.tile_program import Reference
 from neuronjax.lower.product.panels import Panel, blocks, tiles
@@ -311,7 +311,7 @@ class AttentionWriter:
         node = self.first.emitter.program.nodes[0]
         left, right = node.operands
         if node.name == "divide":
-            return inverse(right) if isinstance(right, Immediate) else None
+            return inverse_of(right) if isinstance(right, Immediate) else None
         return (
             left if isinstance(left, Immediate) else right if isinstance(right, Immediate) else None
         )

@@ -173,7 +173,7 @@ class LongAttentionWriter(AttentionWriter):
             values = self._given(row, sweep, chunk, here)
             if makes_scores:
                 values.known[self.seen] = self._scored(row, panels[0], chunk, here, sweep)
-            self._reduce(row, values, sweep, here)
+            self._reduce(row, values, sweep)
             if multiplies:
                 self._multiply(row, values, panels[1], number, here)
 
@@ -254,7 +254,7 @@ class LongAttentionWriter(AttentionWriter):
             alone = replace(step, loops=(), inner=())
             self.first.accumulate(alone, pair, tile, at, dst, ends, at)
 
-    def _reduce(self, row: _Rows, values: Values, sweep: int, here: Position) -> None:
+    def _reduce(self, row: _Rows, values: Values, sweep: int) -> None:
         """Reduces one part of the keys, but for the weights."""
         program = self.first.emitter.program
         if row.kept is not None and sweep < len(self.sweeps.kept):

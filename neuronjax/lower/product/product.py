@@ -247,13 +247,8 @@ class ProductWriter(Loader):
         banks = self.builder.core.psum.banks - (4 if self._turns else 0)
         slot = self.slot()
         slots = 2 if slot != ZERO and 2 * len(rows) * len(columns) <= banks else 1
-        sums = [
-            [
-                self.psum(size_of(row), size_of(column), FLOAT32, slots, "acc")
-                for column, _ in columns
-            ]
-            for row, _ in rows
-        ]
+        psum = functools.partial(self.psum, dtype=FLOAT32, slots=slots, name="acc")
+        sums = [[psum(size_of(row), size_of(column)) for column, _ in columns] for row, _ in rows]
         at = slot if slots > 1 else ZERO
         for number, step in enumerate(steps):
             ends = (number == 0, number == len(steps) - 1 and self._added is None)
@@ -290,9 +285,6 @@ class ProductWriter(Loader):
                 dst = tile_access(accumulators[index], [size_of(column)], [1], slot=at)
                 self._add_row(column, there, dst)
                 self.finish(row, column, there, dst)
-
-    def _accumulator(self, row: tuple[Axis, ...], column: tuple[Axis, ...], slots: int) -> Buffer:
-        return self.psum(size_of(row), size_of(column), FLOAT32, slots, "acc")
 
     def accumulate(
         self,

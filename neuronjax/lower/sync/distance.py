@@ -110,9 +110,9 @@ def newest(
         unknowns = _unknowns(consumer, producer, other, ways, level)
         offsets = cheapest(
             unknowns,
-            _addresses(consumer, use, producer, other, ways),
-            _partitions(consumer, use, producer, other, ways),
-            _slots(consumer, use, producer, other, ways),
+            _addresses(consumer, use, other, ways),
+            _partitions(consumer, use, other, ways),
+            _slots(consumer, use, other, ways),
         )
         if offsets is None:
             return None
@@ -264,9 +264,7 @@ def _free(consumer: Item, mine: Row, theirs: Row, ways: Sequence[_Way]) -> list[
     return [(factor, turn.trips) for factor, turn in pairs if factor and turn.trips > 1]
 
 
-def _addresses(
-    consumer: Item, use: Pattern, producer: Item, other: Pattern, ways: Sequence[_Way]
-) -> Window | None:
+def _addresses(consumer: Item, use: Pattern, other: Pattern, ways: Sequence[_Way]) -> Window | None:
     """The condition on bytes; None: they may meet anywhere."""
     mine, theirs = use.start, other.start
     if mine is None or theirs is None:
@@ -285,9 +283,7 @@ def _addresses(
     return Window(1 - use.length - shift, other.length - 1 - shift, merged(free))
 
 
-def _partitions(
-    consumer: Item, use: Pattern, producer: Item, other: Pattern, ways: Sequence[_Way]
-) -> Window:
+def _partitions(consumer: Item, use: Pattern, other: Pattern, ways: Sequence[_Way]) -> Window:
     free = _free(consumer, use.partition, other.partition, ways)
     shift = use.partition[0] - other.partition[0]
     if use.buffer != other.buffer:
@@ -297,9 +293,7 @@ def _partitions(
     return Window(1 - use.lanes - shift, other.lanes - 1 - shift, merged(free))
 
 
-def _slots(
-    consumer: Item, use: Pattern, producer: Item, other: Pattern, ways: Sequence[_Way]
-) -> tuple[int, int]:
+def _slots(consumer: Item, use: Pattern, other: Pattern, ways: Sequence[_Way]) -> tuple[int, int]:
     """Modulus and remainder of the condition on slots; modulus 1: it always holds."""
     slots = use.buffer.slots if isinstance(use.buffer, Buffer) else 1
     if slots == 1 or use.buffer != other.buffer:
