@@ -186,7 +186,7 @@ def append_result(module: ir.Module, value: ir.Value) -> None:
     main = hlo.main_function(module)
     entries = hlo.attributes(main, "res_attrs")
     own = list(terminator(main.regions[0].blocks[0]).operands)
-    _set_results(main, [*own, value], [*entries, {}])
+    set_results(main, [*own, value], [*entries, {}])
     if _SHARDINGS in module.operation.attributes:
         text = ir.StringAttr(module.operation.attributes[_SHARDINGS]).value
         whole = "{" + text + _LAST if len(own) == 1 else text[:-1] + _LAST
@@ -199,7 +199,7 @@ def without_last_result(code: bytes) -> bytes:
         module = hlo.load(code)
         main = hlo.main_function(module)
         own = list(terminator(main.regions[0].blocks[0]).operands)[:-1]
-        _set_results(main, own, hlo.attributes(main, "res_attrs")[:-1])
+        set_results(main, own, hlo.attributes(main, "res_attrs")[:-1])
         if _SHARDINGS in module.operation.attributes:
             text = ir.StringAttr(module.operation.attributes[_SHARDINGS]).value.removesuffix(_LAST)
             module.operation.attributes[_SHARDINGS] = ir.StringAttr.get(
@@ -208,9 +208,10 @@ def without_last_result(code: bytes) -> bytes:
         return hlo.dump(module)
 
 
-def _set_results(
+def set_results(
     main: func.FuncOp, values: Sequence[ir.Value], entries: Sequence[dict[str, ir.Attribute]]
 ) -> None:
+    """Makes main return ``values``, whose attributes are ``entries``."""
     set_terminator(main.regions[0].blocks[0], values)
     signature = ir.FunctionType.get(list(main.type.inputs), [value.type for value in values])
     main.attributes["function_type"] = ir.TypeAttr.get(signature)

@@ -8,13 +8,13 @@ Did it not fail there, it would when it looks for a handler of the call, before 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from neuronjax.hlo import module as hlo
+from neuronjax.hlo.calls import terminator
 from neuronjax.hlo.custom_calls import custom_calls
-from neuronjax.jaxlib_api.mlir import func, ir, stablehlo
+from neuronjax.hlo.structure import set_results
+from neuronjax.jaxlib_api.mlir import ir, stablehlo
 
 _TARGET = "Eigh"
 _PARAMETERS = "neuronjax_end_of_partitioning"
@@ -25,8 +25,8 @@ def insert(module: bytes) -> bytes:
     with hlo.context():
         parsed = hlo.load(module)
         function = hlo.main_function(parsed)
-        terminator = _terminator(function)
-        with ir.InsertionPoint(terminator), ir.Location.unknown():
+        end = terminator(function)
+        with ir.InsertionPoint(end), ir.Location.unknown():
             zero = stablehlo.constant(ir.DenseElementsAttr.get(np.zeros((1, 1), np.float32)))
             values = ir.RankedTensorType.get([1], ir.F32Type.get())
             call = stablehlo.CustomCallOp(
@@ -34,22 +34,18 @@ def insert(module: bytes) -> bytes:
                 [zero],
                 _TARGET,
                 backend_config=ir.StringAttr.get(_PARAMETERS),
-                api_version=ir.IntegerAttr.get(_i32(), 2),
+                api_version=ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 2),
             )
-            func.ReturnOp([*terminator.operands, call.results[1]])
-        terminator.erase()
-        _set_results(function, [*function.type.results, values], [*_attributes(function), {}])
+        entries = [*hlo.attributes(function, "res_attrs"), {}]
+        set_results(function, [*end.operands, call.results[1]], entries)
         return hlo.dump(parsed)
 
 
 def remove(module: ir.Module) -> None:
     """Takes the extra result out of a partitioned module, in place. Needs its MLIR context."""
     function = hlo.main_function(module)
-    terminator = _terminator(function)
-    with ir.InsertionPoint(terminator), ir.Location.unknown():
-        func.ReturnOp(list(terminator.operands)[:-1])
-    terminator.erase()
-    _set_results(function, list(function.type.results)[:-1], _attributes(function)[:-1])
+    entries = hlo.attributes(function, "res_attrs")[:-1]
+    set_results(function, list(terminator(function).operands)[:-1], entries)
     for op in custom_calls(module, _TARGET.__eq__):
         if _PARAMETERS in str(op.attributes["backend_config"]):
             op.erase()
@@ -90,24 +86,3 @@ def without_last(tuple_text: str) -> str:
                 entries.append(tuple_text[start : index + 1])
     kept = entries[:-1]
     return kept[0] if len(kept) == 1 else "{" + ", ".join(kept) + "}"
-
-
-def _i32() -> ir.Type:
-    return ir.IntegerType.get_signless(32)
-
-
-def _terminator(function: Any) -> Any:
-    block = function.regions[0].blocks[0]
-    return block.operations[len(block.operations) - 1]
-
-
-def _attributes(function: Any) -> list[dict[str, Any]]:
-    return hlo.attributes(function, "res_attrs")
-
-
-def _set_results(function: Any, types: list[ir.Type], attributes: list[dict[str, Any]]) -> None:
-    signature = ir.FunctionType.get(list(function.type.inputs), types)
-    function.attributes["function_type"] = ir.TypeAttr.get(signature)
-    function.attributes["res_attrs"] = ir.ArrayAttr.get(
-        [ir.DictAttr.get(entry) for entry in attributes]
-    )

@@ -112,22 +112,23 @@ def _record(record: Any, changes: Mapping[str, Any], where: str) -> Any:
 
 
 def _mapping(record: Mapping[Any, Any], changes: Mapping[str, Any], where: str) -> Any:
-    keys = {_word(key): key for key in record}
-    changed = dict(record)
-    for word, change in changes.items():
-        key = _entry(keys, word, where)
-        changed[key] = _changed(record[key], change, f"{where}.{word}")
-    return changed
+    return _with_entries(dict(record), {_word(key): key for key in record}, changes, where)
 
 
 def _entries(record: tuple[Any, ...], changes: Mapping[str, Any], where: str) -> Any:
     """A tuple of named records, such as axes; entries without a name go by their number."""
     places = {getattr(entry, "name", str(at)): at for at, entry in enumerate(record)}
-    changed = list(record)
-    for name, change in changes.items():
-        at = _entry(places, name, where)
-        changed[at] = _changed(record[at], change, f"{where}.{name}")
-    return tuple(changed)
+    return tuple(_with_entries(list(record), places, changes, where))
+
+
+def _with_entries(
+    entries: Any, places: Mapping[str, Any], changes: Mapping[str, Any], where: str
+) -> Any:
+    """The same list or dictionary, with changed entries at the places of some words."""
+    for word, change in changes.items():
+        place = _entry(places, word, where)
+        entries[place] = _changed(entries[place], change, f"{where}.{word}")
+    return entries
 
 
 def _entry(places: Mapping[str, Any], word: str, where: str) -> Any:
