@@ -110,9 +110,14 @@ def test_a_conversation_that_calls_a_tool(client: Anthropic, server: Running) ->
         ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "BadRequestError", "your own"),
         ({"extra_body": {"no_such_field": 1}}, "BadRequestError", "no_such_field is not supported"),
         (
-            {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
+            {"messages": [{"role": "user", "content": [{"type": "document", "source": {}}]}]},
             "BadRequestError",
             "blocks are of the type",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
+            "BadRequestError",
+            "is of the type base64",
         ),
     ],
 )

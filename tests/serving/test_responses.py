@@ -117,8 +117,12 @@ def test_a_class_and_logarithms(client: OpenAI) -> None:
             r"input\[0\] must be an object of the type message",
         ),
         (
-            {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
+            {"input": [{"role": "user", "content": [{"type": "input_file"}]}]},
             r"parts of the types",
+        ),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
+            "images stand in what the user says to a model that sees them",
         ),
         ({"input": [{"type": "function_call_output"}]}, r"input\[0\]\.call_id is missing"),
         ({"tools": [{"type": "web_search"}]}, "only functions can be called"),
