@@ -71,6 +71,7 @@ def place_of_greatest(rows: int, width: int, dtype: str) -> Row:
 ROWS = (
     weight_gradient(1, 1024, 3, 64, kernel=7),
     weight_gradient(1, 1024, 3, 64, kernel=7, stride=1),
+    weight_gradient(1, 1024, 3, 64, kernel=7, stride=1, dtype="float32"),
     weight_gradient(8, 224, 3, 32),
     weight_gradient(8, 224, 3, 32, stride=1),
     weight_gradient(8, 224, 3, 32, dtype="float32"),

@@ -105,7 +105,7 @@ def schedule(
         for outer_is_stationary in (True, False):
             outer, inner = (still, moving) if outer_is_stationary else (moving, still)
             for order in _orders(outer, inner, budget, cores, tuning):
-                own = _share(outer.width, order[0], cores)
+                own = share_of_core(outer.width, order[0], cores)
                 rows, columns = (own, inner.width) if outer_is_stationary else (inner.width, own)
                 tall = math.ceil(rows / PARTITIONS)
                 turned, transfers = _loading(outer, inner, order, own / outer.width, rates)
@@ -169,7 +169,7 @@ _Order = tuple[int, int, Level, Level, int]
 """Widths of the outer and the inner operand, their levels, and slots: as in `Schedule`."""
 
 
-def _share(width: int, block: int, cores: int) -> int:
+def share_of_core(width: int, block: int, cores: int) -> int:
     """Columns of the busiest core, if blocks of so many are shared out."""
     first = min(width, math.ceil(max(1, width // block) / cores) * block)
     return width if cores == 1 else max(first, width - first)

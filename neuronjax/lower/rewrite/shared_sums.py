@@ -17,7 +17,10 @@ import numpy as np
 from neuronjax.formats import FLOAT32
 from neuronjax.hlo.graph import Op, Value
 from neuronjax.lower.chain import elementwise
+from neuronjax.lower.chain.boxes import Axis
+from neuronjax.lower.product.blocking import share_of_core
 from neuronjax.lower.product.convolution import PARTS, parted_dimension
+from neuronjax.lower.product.panels import blocks
 from neuronjax.lower.rates import Rates
 from neuronjax.lower.rewriter import Rewrite, Writer
 from neuronjax.machine.specs import MOVING_COLUMNS, PARTITIONS
@@ -29,8 +32,9 @@ from neuronjax.program.element_types import bytes_of
 class _Work:
     """A product by its sizes, with the bytes of its operands and passes through the array."""
 
-    rows: int
-    columns: int
+    #: Sizes of the dimensions of rows and of columns.
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
     depth: int
     nbytes: tuple[int, int]
     passes: int
@@ -41,23 +45,37 @@ class _Work:
         An operand is loaded again for every block of the other one's columns.
         """
         (left, right), (of_rows, of_columns, of_sums) = self.nbytes, cut
-        rows, columns = math.ceil(self.rows / of_rows), math.ceil(self.columns / of_columns)
-        squares = min(
-            math.ceil(a / PARTITIONS) * max(b, INSTRUCTION_CYCLES)
-            for a, b in ((rows, columns), (columns, rows))
+        (rows, tall), (columns, wide) = _share(self.rows, of_rows), _share(self.columns, of_columns)
+        squares = (
+            math.ceil(rows / tall)
+            * math.ceil(columns / wide)
+            * min(
+                math.ceil(a / PARTITIONS) * max(b, INSTRUCTION_CYCLES)
+                for a, b in ((tall, wide), (wide, tall))
+            )
         )
         steps = math.ceil(self.depth / of_sums / PARTITIONS)
         array = steps * squares * self.passes * rates.column_ns
-        left *= of_columns * math.ceil(columns / MOVING_COLUMNS)
-        right *= of_rows * math.ceil(rows / MOVING_COLUMNS)
+        left *= of_columns * math.ceil(columns / wide)
+        right *= of_rows * math.ceil(rows / tall)
         return max(array, (left + right) / rates.cores / rates.bytes_per_ns)
 
     def is_faster_in_parts(self, rates: Rates) -> bool:
         """Whether cores should share out the sums, whose parts are stored, loaded and added."""
-        parts = 2 * self.rows * self.columns * bytes_of(FLOAT32)
+        parts = 2 * math.prod((*self.rows, *self.columns)) * bytes_of(FLOAT32)
         joined = parts / rates.bytes_per_ns + 2 * rates.transfer_ns
         whole = min(self.time(cut, rates) for cut in ((rates.cores, 1, 1), (1, rates.cores, 1)))
         return self.time((1, 1, rates.cores), rates) + joined < whole
+
+
+def _share(sizes: Sequence[int], cores: int) -> tuple[int, int]:
+    """What the busiest core has of some dimensions, and of it in a block: dimensions are cut
+    between their elements."""
+    axes = [Axis(dim, size) for dim, size in enumerate(sizes)]
+    width = math.prod(sizes)
+    most = min(math.ceil(width / cores), MOVING_COLUMNS)
+    block = max(block.size for block in blocks(axes, most))
+    return share_of_core(width, block, cores), block
 
 
 def dot_general(writer: Writer, op: Op) -> Sequence[Value] | None:
@@ -72,8 +90,8 @@ def dot_general(writer: Writer, op: Op) -> Sequence[Value] | None:
     if longest is None or shape[contracted[0][longest]] % cores:
         return None
     depth = math.prod(shape[axis] for axis in contracted[0])
-    rows = math.prod(shape) // max(depth, 1)
-    if not _pays(op, rows, depth, writer.rates):
+    free = len(shape) - len(contracted[0])
+    if not _pays(op, (op.result.shape[:free], op.result.shape[free:]), depth, writer.rates):
         return None
     parted, given = [], dict(numbers)
     for side, operand, axes in zip(sides, op.operands, contracted, strict=True):
@@ -99,19 +117,21 @@ def convolution(writer: Writer, op: Op) -> Sequence[Value] | None:
     if PARTS in a or a["feature_group_count"] * a["batch_group_count"] > 1 or not _is_plain(op):
         return None
     kernel = op.operands[1].shape
-    outputs = kernel[numbers["kernel_output_feature_dimension"]]
-    rows = math.prod(op.result.shape) // max(outputs, 1)
-    depth = math.prod(kernel) // max(outputs, 1)
-    if parted_dimension(op, cores) is None or not _pays(op, rows, depth, writer.rates):
+    columns = op.result.shape[numbers["output_feature_dimension"]]
+    places = (numbers["output_batch_dimension"], *numbers["output_spatial_dimensions"])
+    rows = tuple(op.result.shape[axis] for axis in places)
+    depth = math.prod(kernel) // max(columns, 1)
+    sizes = (rows, (columns,))
+    if parted_dimension(op, cores) is None or not _pays(op, sizes, depth, writer.rates):
         return None
-    places = {
+    later = {
         name: [axis + 1 for axis in axes] if isinstance(axes, Sequence) else axes + 1
         for name, axes in numbers.items()
         if name.startswith("output")
     }
     parts = writer.add(
         "convolution", *op.operands, shape=(cores, *op.result.shape), dtype=np.float32,
-        **{**a, "dimension_numbers": {**numbers, **places}, PARTS: cores},
+        **{**a, "dimension_numbers": {**numbers, **later}, PARTS: cores},
     )  # fmt: skip
     return [_added(writer, parts, op.result.dtype)]
 
@@ -122,13 +142,12 @@ def _is_plain(op: Op) -> bool:
     return len(op.operands) == 2 and all(elementwise.is_float(value.dtype) for value in values)
 
 
-def _pays(op: Op, rows: int, depth: int, rates: Rates) -> bool:
-    columns = math.prod(op.result.shape) // max(rows, 1)
-    if rates.cores == 1 or not rows * columns * depth:
+def _pays(op: Op, sizes: tuple[tuple[int, ...], tuple[int, ...]], depth: int, rates: Rates) -> bool:
+    if rates.cores == 1 or not math.prod(op.result.shape) * depth:
         return False
     left, right = (math.prod(value.shape) * value.dtype.itemsize for value in op.operands)
     passes = 4 if any(value.dtype == np.float32 for value in op.operands) else 1
-    return _Work(rows, columns, depth, (left, right), passes).is_faster_in_parts(rates)
+    return _Work(*sizes, depth, (left, right), passes).is_faster_in_parts(rates)
 
 
 def _added(writer: Writer, parts: Value, dtype: np.dtype) -> Value:
