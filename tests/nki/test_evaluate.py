@@ -97,6 +97,9 @@ def failing(*_: np.ndarray) -> np.ndarray:
         (too_large, None, "refused", "test_evaluate.py:"),
         (raising, None, "failed", "RuntimeError: the kernel's own"),
         (scaled, failing, "failed", "RuntimeError: the reference's own"),
+        (scaled, lambda x: 2j * x, "wrong", "the reference gives complex64; return real numbers"),
+        (scaled, lambda x: np.full(x.shape, "2"), "wrong", "the reference gives str32;"),
+        (scaled, lambda x: np.full(x.shape, failing), "wrong", "the reference gives object;"),
     ],
 )
 def test_status(kernel: Callable[..., Any], reference: Any, status: str, words: str) -> None:

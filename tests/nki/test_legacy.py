@@ -18,6 +18,7 @@ from neuronxcc.nki.language import par_dim
 
 import neuronjax.nki as present
 from neuronjax.errors import NeuronError
+from neuronjax.nki import isa as present_isa
 from neuronjax.nki import language as present_nl
 from neuronjax.program.operand import Memory
 from neuronjax.program.vector_engine import TensorTensor
@@ -399,6 +400,23 @@ def _mixed(x):
     present_nl.exp(nl.load(x))
 
 
+def _block_at_a_register(x):
+    blocks = nl.ndarray((4, par_dim(12), 24), dtype=np.float32)
+    blocks[present_isa.register_alloc(2)] = nl.load(x)
+
+
+def _slice_at_a_register(x):
+    nl.load(x[nl.ds(present_isa.register_alloc(2), 4)])
+
+
+def _never_fits(x):
+    tile = nl.ndarray((128, 100_000), dtype=np.float32)
+    tile[...] = 0.0
+    out = nl.ndarray((128, 64), dtype=np.float32, buffer=nl.shared_hbm)
+    nl.store(out, tile[:, 0:64])
+    return out
+
+
 def _products_of_indices(x):
     nl.load(x[nl.arange(4)[:, None] * nl.arange(4)[:, None], 0])
 
@@ -429,6 +447,9 @@ def _zeros_beside_a_sum(x):
         (_outside, "indices from 0 to 12 are out of bounds for dimension 0", 1),
         (_unsplit, "block dimensions", 1),
         (_mixed, "one of the dialects", 1),
+        (_block_at_a_register, "a register is no index of a block", 2),
+        (_slice_at_a_register, "a register is no index of a block or a slice", 1),
+        (_never_fits, "those alive at the same time exceed", 1),
         (_products_of_indices, "indices are affine", 1),
         (_sums_over_each_other, "meets, but is not, a part", 4),
         (_unequal, "a mask of !=", 2),

@@ -91,6 +91,9 @@ def _agreement(result: np.ndarray, expected: np.ndarray, bounds: Bounds) -> Agre
         shapes = list(result.shape), list(expected.shape)
         reason = f"the shape is {shapes[0]}, and that of the reference {shapes[1]}"
         return _incomparable(result.dtype.name, result.shape, reason)
+    if expected.dtype.kind in _NO_NUMBERS or expected.dtype.names:
+        reason = f"the reference gives {expected.dtype.name}; return real numbers from it"
+        return _incomparable(result.dtype.name, result.shape, reason)
     rtol, atol = bounds.of(result, expected)
     ours, theirs = _wide(result), _wide(expected).reshape(result.shape)
     with np.errstate(invalid="ignore"):
@@ -114,6 +117,10 @@ def _agreement(result: np.ndarray, expected: np.ndarray, bounds: Bounds) -> Agre
         at=tuple(map(int, at)),
         share_of_bound=largest / limit if limit else math.inf if largest else 0.0,
     )
+
+
+_NO_NUMBERS = frozenset("cmMOSTU")
+"""Kinds of numpy's dtypes that are no real numbers, such as complex ones, strings and objects."""
 
 
 def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from neuronjax.errors import OutOfBoundsError, UnsupportedProgramError, quoted
 from neuronjax.nki import tiles
+from neuronjax.nki.legacy.index import refuse_registers
 from neuronjax.nki.legacy.lives import Declaration, lives
 from neuronjax.nki.legacy.tile import Tile
 from neuronjax.nki.legacy.walks import plain_view
@@ -29,6 +30,7 @@ class Blocks:
 
     def _split(self, index: object) -> tuple[tuple[int, ...], tuple[object, ...]]:
         entries = index if isinstance(index, tuple) else (index,)
+        refuse_registers(*entries)
         sizes = self._declaration.blocks
         block = entries[: len(sizes)]
         if len(block) < len(sizes) or not all(hasattr(entry, "__index__") for entry in block):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NoReturn, TypeAlias
 
 from neuronjax.errors import UnsupportedProgramError, quoted
+from neuronjax.nki.dynamic_loops import VirtualRegister
 from neuronjax.nki.refusal import checked
 from neuronjax.nki.tracing import current
 
@@ -272,3 +273,13 @@ def broadcast(indices: Sequence[Index]) -> list[Index]:
         )
         for index in padded
     ]
+
+
+def refuse_registers(*indices: object) -> None:
+    """UnsupportedProgramError: one of the indices, or of where slices begin, is a register."""
+    if any(isinstance(index, VirtualRegister) for index in indices):
+        raise UnsupportedProgramError(
+            f"{current().line()}: a register is no index of a block or a slice in NKI 0.x here, "
+            "where both are known when the kernel is traced; use a loop variable, or nl.ds of the "
+            "present dialect (import nki.language)."
+        )

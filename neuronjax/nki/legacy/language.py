@@ -16,7 +16,7 @@ from neuronjax.nki.constants import OPERATORS, MemoryRegion, Operator
 from neuronjax.nki.dtypes import DType, element_type
 from neuronjax.nki.legacy import constants as constants
 from neuronjax.nki.legacy.blocks import Blocks
-from neuronjax.nki.legacy.index import Mgrid, Predicate
+from neuronjax.nki.legacy.index import Mgrid, Predicate, refuse_registers
 from neuronjax.nki.legacy.index import arange as arange
 from neuronjax.nki.legacy.lives import lives
 from neuronjax.nki.legacy.operands import (
@@ -69,6 +69,7 @@ class par_dim(int):
 
 def ds(start: int, size: int) -> slice:
     """The `size` elements from `start` on."""
+    refuse_registers(start)
     return slice(start, start + size)
 
 

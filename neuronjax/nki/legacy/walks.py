@@ -9,7 +9,7 @@ from typing import Self
 
 from neuronjax.errors import KernelError, OutOfBoundsError, UnsupportedProgramError, quoted
 from neuronjax.nki.indices import bounds
-from neuronjax.nki.legacy.index import Index, Mask, broadcast
+from neuronjax.nki.legacy.index import Index, Mask, broadcast, refuse_registers
 from neuronjax.nki.tensor import Tensor
 from neuronjax.nki.tracing import current
 from neuronjax.program.operand import Access
@@ -33,6 +33,7 @@ class Walk(Tensor):
 
     def __getitem__(self, index: object) -> Self:
         entries = index if isinstance(index, tuple) else (index,)
+        refuse_registers(*entries)
         if ... in [entry for entry in entries if entry is Ellipsis]:
             place = [entry is Ellipsis for entry in entries].index(True)
             rest = (slice(None),) * (self.ndim - len(entries) + 1)
