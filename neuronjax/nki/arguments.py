@@ -300,8 +300,8 @@ def scatter_sum(trace: Trace, arguments: Arguments) -> Arguments:
 
 
 def _added(trace: Trace, arguments: Arguments, dst: Tensor) -> Tensor:
-    """The other of two sources, one of which is `dst`: it is added; `arguments` then say that the
-    instruction adds."""
+    """The one of two sources that is not `dst`, to which it is added; `arguments` say so from then
+    on."""
     srcs, op = _unscaled(trace, arguments).pop("srcs"), arguments.pop("reduce_op")
     rest = [src for src in srcs if src != dst]
     if len(srcs) != 2 or len(rest) != 1 or getattr(op, "name", None) != AluOp.ADD.value:

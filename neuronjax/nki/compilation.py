@@ -1,4 +1,4 @@
-"""From a call of a kernel to a finished program: its arguments, its body, its checks."""
+"""The compilation of a kernel's call to a finished program: its arguments, its body, its checks."""
 
 from __future__ import annotations
 

@@ -103,9 +103,9 @@ class Kernel(Generic[R]):
             ) from None
 
     def __call__(self, *arguments: object, **keywords: object) -> R:
-        """Its results for JAX arrays, within `jax.jit` or not: the emulator computes them when the
-        program runs. Arguments that are no arrays are known when the kernel is traced. Within
-        another kernel it is a function like any other.
+        """The kernel's results for JAX arrays, within `jax.jit` or not: the emulator computes them
+        when the program runs. Arguments that are no arrays are known when the kernel is traced.
+        Within another kernel it is a function like any other.
 
         Raises as `trace` does, and ``KernelError`` if the kernel writes to an array that it does
         not return.

@@ -108,7 +108,7 @@ def ds(start: int | VirtualRegister, size: int) -> slice | DynamicSlice:
 
 
 def nc(cores: int) -> int:
-    """So many physical cores, as the grid of a kernel: `kernel[nl.nc(2)]`."""
+    """A number of physical cores, as the grid of a kernel: `kernel[nl.nc(2)]`."""
     return cores
 
 

@@ -57,7 +57,7 @@ def widened(program: Program) -> Program:
 
 
 def widened_arrays(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The arrays that such a program takes."""
+    """The arrays that a widened program takes: narrow types as float32."""
     return [
         array.astype(np.float32) if array.dtype in _NARROW_DTYPES else array for array in arrays
     ]

@@ -416,7 +416,7 @@ class Tensor(Views):
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name by which messages call the tensor."""
         return self.storage.name
 
     def _view(self, shape: Sequence[int], strides: Sequence[int]) -> Tensor:

@@ -161,7 +161,7 @@ class Trace:
         return self.aliases[name][0]
 
     def mark(self) -> Mark:
-        """Where it is."""
+        """The point that the trace has reached."""
         return Mark(len(self.instructions), len(self.buffers), len(self.registers))
 
     @property
@@ -256,7 +256,7 @@ class Trace:
         return _line(kernel_frame())
 
     def lines_through(self) -> str:
-        """The same line behind that of the other file which called it, as an allocator's line
+        """The line of `line` behind that of the other file which called it, as an allocator's line
         alone says little."""
         innermost = kernel_frame()
         caller: FrameType | None = innermost

@@ -39,12 +39,12 @@ class Slide:
         return self.sweep.hbm(number, region.partitions, position, sizes, strides)
 
     def load(self, number: int, region: Region, position: Position) -> Access:
-        """A tile with it."""
+        """Loads a value's part into a new tile."""
         src = self.hbm(number, region, position)
         dst = tile(self.builder, lanes(region), self.sizes(number), src.element_type)
         self.builder.emit(DmaCopy(dst=dst, src=src))
         return dst
 
     def store(self, number: int, region: Region, position: Position, data: Access) -> None:
-        """A tile goes where the value lies."""
+        """Stores a tile where the value lies."""
         self.builder.emit(DmaCopy(dst=self.hbm(number, region, position), src=data))

@@ -101,7 +101,7 @@ def _segments(size: int) -> Iterator[_Segment]:
 
 
 def write_turned(builder: KernelBuilder, turn: Turn, source: View, target: View) -> None:
-    """The kernel of such a copy."""
+    """Writes the kernel of a copy that swaps two dimensions."""
     others = [d for d in range(len(turn.shape)) if d not in (turn.across, turn.along)]
     with ExitStack() as stack:
         starts = [source.offset, target.offset]

@@ -130,7 +130,7 @@ class RowSums:
     scratch: Buffer
 
     def write(self) -> None:
-        """The kernel."""
+        """Writes the kernel."""
         finite = self._finite()
         with self.builder.block() as at_once:
             self._all(self._at_once, is_turned=True)

@@ -171,7 +171,7 @@ class _Scatter:
     is_sorted: bool
 
     def by_rows(self) -> None:
-        """128 windows at once."""
+        """Writes 128 windows at once."""
         starts = Starts(self.builder, self.table, self.index, checks=True)
         for batch in gather_table.batches(self.table.vectors, self.builder.tuning.index_columns):
             with self.builder.loop(batch.trips) as trip:

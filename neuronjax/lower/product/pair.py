@@ -90,7 +90,7 @@ class _Passing:
 
 @dataclass
 class PairWriter:
-    """Writes the kernel."""
+    """The writer of a kernel of two products."""
 
     builder: KernelBuilder
     newer: ProductWriter
@@ -99,7 +99,7 @@ class PairWriter:
     axes: tuple[tuple[int, int], ...]
 
     def write(self) -> None:
-        """The kernel."""
+        """Writes the kernel."""
         product = self.newer.product
         position = origin(len(product.sizes))
         nest(self.builder, product.batches, position, self._of_batch)

@@ -34,7 +34,7 @@ Tiles = Mapping[Reference, Access]
 
 @dataclass
 class WideAttentionWriter(AttentionWriter):
-    """Writes the kernel."""
+    """The writer of a kernel of wide attention."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,7 +57,7 @@ class WideAttentionWriter(AttentionWriter):
         return pays and bool(self.beside) and size_of(self.queries) <= PARTITIONS
 
     def write(self) -> None:
-        """The kernel."""
+        """Writes the kernel."""
         self._loops(self._ordered(), self.origin(), {})
 
     def _grouped(self) -> tuple[list[Batch], tuple[Axis, ...]]:
@@ -132,7 +132,7 @@ class WideAttentionWriter(AttentionWriter):
         nest(self.builder, [Batch(batch.size // count, steps)], position, some)
 
     def _groups(self, step: tuple[tuple[int, int], ...], count: int, position: Position) -> None:
-        """Some groups of batches."""
+        """Writes some groups of batches side by side."""
         places = [tuple((dim, number * n) for dim, n in step) for number in range(count)]
         starts = [shifted(position, place) for place in places]
         works = [Work(tuple(self.queries), start, self.panels(start)) for start in starts]

@@ -85,7 +85,7 @@ class Stepwise:
         return Sweep(self.builder, shape, frozenset({len(shape) - 2}), swept)
 
     def run(self) -> None:
-        """The whole kernel."""
+        """Writes the whole kernel."""
         sizes = self.sweep.program.domain
         rows = [Axis(dim, size) for dim, size in enumerate(sizes[:-2])]
         self.sweep.run(self._rows, boxes(rows, 1, 0, ()))

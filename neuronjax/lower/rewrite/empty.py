@@ -32,7 +32,7 @@ def concatenate(writer: Writer, op: Op) -> Sequence[Value]:
 
 
 def zeros(writer: Writer, op: Op) -> Sequence[Value]:
-    """Sums of nothing."""
+    """The zeros that sums of nothing are."""
     return [writer.constant(0, op.result)]
 
 

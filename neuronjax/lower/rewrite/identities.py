@@ -20,7 +20,7 @@ Neutral = Callable[[np.dtype], int]
 
 
 def _ones(dtype: np.dtype) -> int:
-    """All bits are set."""
+    """The integer of a type with all bits set."""
     return int(np.invert(np.zeros((), dtype)))
 
 

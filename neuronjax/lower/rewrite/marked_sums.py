@@ -63,7 +63,7 @@ def _chosen(value: Value, dim: int, others: tuple[int, ...]) -> tuple[Value, Val
 
 
 def _without_zero(value: Value) -> Value:
-    """The other operand of a sum with zero."""
+    """The other operand of a sum with zero, or the value itself."""
     made = value.producer
     if made is not None and made.name == "add" and number_of(made.operands[0]) == 0:
         return made.operands[1]

@@ -24,7 +24,7 @@ class Difference(Displayed):
 
     @property
     def sides(self) -> tuple[Document, Document]:
-        """Both."""
+        """The evaluations before and after."""
         return self.before, self.after
 
     def to_json(self) -> Document:

@@ -214,7 +214,8 @@ def _shapes(asked: Document) -> Task:
 
 
 def main(given: TextIO, out: TextIO) -> None:
-    """Answers what is asked."""
+    """Evaluates the candidates that `given` asks for as JSON, and prints an answer for each on
+    `out`."""
     jax.config.update("jax_platforms", "cpu")
     asked = json.load(given)
     limits = Limits(**asked["limits"])

@@ -50,7 +50,7 @@ class Sums:
         )
 
     def write(self, view: Tensor) -> None:
-        """A part gets values."""
+        """Notes that a part of a block gets values."""
         if (block := self._block(view)) is not None:
             block.unwritten[block.part(view)] = False
 

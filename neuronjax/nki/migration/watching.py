@@ -62,7 +62,7 @@ class Watch:
         return not places or any(place in self.seen for place in places)
 
     def of(self, node: ast.AST) -> Seen:
-        """What an expression was."""
+        """What an expression was when the kernel ran."""
         return self.seen.get(place_of(node), OTHER)
 
 
