@@ -478,10 +478,9 @@ class Scope:
         assert last is not None
         assert link is not None
         chain = GroupProgram(self, inner, inner.operations[1:], needed, (inner.root.result,))
-        program, views, results = chain.build()
+        made = Epilogue(*chain.build(), tuple(inner.operations))
         reference = chain.references[link]
         assert isinstance(reference, Reference)
-        made = Epilogue(program, views, results, tuple(inner.operations))
         epilogue = self._epilogue(last, last.root, needed)
         read = frozenset(needed.intersection(inner.maps))
         epilogue.rows = Rows(inner.root, made, link, reference, inner.maps, read)
@@ -491,10 +490,8 @@ class Scope:
         roots = (group.root, other)
         following = [op for op in group.operations if op not in roots]
         given = tuple(op.result for op in roots)
-        program, views, results = GroupProgram(self, group, following, needed, given).build()
-        made = Epilogue(
-            program, views, results, tuple(group.operations), other=other, axes=group.axes
-        )
+        parts = GroupProgram(self, group, following, needed, given).build()
+        made = Epilogue(*parts, tuple(group.operations), other=other, axes=group.axes)
         self.rules.products["pair"](self, group.root, made)
 
     def _epilogue(self, group: Group, op: Op, needed: set[Value]) -> Epilogue:

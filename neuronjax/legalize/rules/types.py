@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from neuronjax.hlo.custom_calls import custom_call_target
 from neuronjax.legalize.rules.operators import KNOWN_ISSUES
 from neuronjax.legalize.rules.rule import NEVER, NEWEST_CORE, Rule, Site, stablehlo
@@ -56,6 +58,12 @@ NO_CODE = frozenset({
 })  # fmt: skip
 
 
+_narrow = partial(
+    Rule,
+    code="ESPP047",
+    message="The compiler found usage of an unsupported 8-bit floating-point data type",
+)
+
 RULES = (
     Rule(
         code="EVRF004",
@@ -91,40 +99,32 @@ RULES = (
         remedy="Use float8_e4m3 or float8_e5m2 (float8_e4m3fn on Trn3).",
         source=f"{_ERRORS}, NCC_EVRF005 and NCC_ESPP047",
     ),
-    Rule(
-        code="ESPP047",
+    _narrow(
         what="FP8 types other than e4m3 and e5m2",
         elements=frozenset({"f8E3M4"}),
-        message="The compiler found usage of an unsupported 8-bit floating-point data type",
         remedy="Use float8_e4m3 or float8_e5m2.",
         source=f"{_ERRORS}, NCC_ESPP047; {KNOWN_ISSUES}",
     ),
-    Rule(
-        code="ESPP047",
+    _narrow(
         what="scales of MX blocks (float8_e8m0fnu) before Trn3",
         elements=frozenset({"f8E8M0FNU"}),
         cores=(1, _TRN3 - 1),
-        message="The compiler found usage of an unsupported 8-bit floating-point data type",
         remedy="Keep the scales as float32, or choose a Trn3 target.",
         source=f"{_ERRORS}, NCC_ESPP047; {KNOWN_ISSUES}",
     ),
-    Rule(
-        code="ESPP047",
+    _narrow(
         what="FP8 on Inf1",
         elements=frozenset({"f8E4M3", "f8E5M2"}),
         cores=(1, 1),
-        message="The compiler found usage of an unsupported 8-bit floating-point data type",
         remedy="Use bfloat16 or float16.",
         source="Neuron data types, Inf1 (NeuronCore v1)",
     ),
-    Rule(
-        code="ESPP047",
+    _narrow(
         what="float8_e4m3fn before Trn3, before SDK 2.31",
         elements=E4M3FN,
         check=_e4m3fn,
         cores=(1, _TRN3 - 1),
         sdks=((0,), (2, 31)),
-        message="The compiler found usage of an unsupported 8-bit floating-point data type",
         remedy="Use float8_e4m3, whose largest value is 240.",
         source=f"{_ERRORS}, NCC_ESPP047 (its example is float8_e4m3fn)",
     ),

@@ -103,10 +103,7 @@ def _is_native_float(dtype: np.dtype) -> bool:
 
 
 def _custom(function: CustomFunction) -> Rule:
-    def rule(work: Work) -> None:
-        work.custom(function, *work.srcs)
-
-    return rule
+    return lambda work: work.custom(function, *work.srcs)
 
 
 def arithmetic(work: Work, op: AluOp) -> None:
@@ -247,13 +244,9 @@ def _shift(op: AluOp, function: CustomFunction) -> Rule:
 
 def _function(activation: Activation) -> Rule:
     """A function of the Scalar engine."""
-
-    def rule(work: Work) -> None:
-        (src,) = work.srcs
-        data = _tensor(work, src)
-        work.emit(Activate(dst=work.dst, op=activation, data=data))
-
-    return rule
+    return lambda work: work.emit(
+        Activate(dst=work.dst, op=activation, data=_tensor(work, *work.srcs))
+    )
 
 
 def _tensor(work: Work, src: Scalar) -> Access:
@@ -359,12 +352,8 @@ def selection(work: Work) -> SelectReduce | None:
 
 def _clamp(work: Work) -> None:
     low, data, high = work.srcs
-    if (
-        _is_native_float(work.operand)
-        and isinstance(data, Access)
-        and isinstance(low, Immediate)
-        and isinstance(high, Immediate)
-    ):
+    are_numbers = isinstance(low, Immediate) and isinstance(high, Immediate)
+    if _is_native_float(work.operand) and isinstance(data, Access) and are_numbers:
         work.emit(
             TensorScalar(
                 dst=work.dst, data=data, op0=AluOp.MAXIMUM, operand0=low,
