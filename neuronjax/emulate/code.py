@@ -93,7 +93,13 @@ class LoopCode:
 
     def indices(self, values: Values) -> Iterator[int]:
         """The indices of its trips, each while the values say that it runs."""
-        return itertools.takewhile(lambda index: self.goes_on(index, values), itertools.count())
+        if self.register is not None:
+            yield from itertools.takewhile(lambda i: self.goes_on(i, values), itertools.count())
+            return
+        values[self.place + 1] = count = self.trips(values)
+        for index in range(count):
+            values[self.place] = index
+            yield index
 
 
 @dataclass(frozen=True, slots=True, eq=False)
