@@ -284,7 +284,7 @@ def _cut(keys: Sequence[tuple[str | int, int]], start: int, stop: int, most: int
 
 
 def _joined(kernels: Sequence[Kernel]) -> Kernel:
-    """One kernel after the other in one, each with tiles of its own."""
+    """The kernels one after the other in one kernel, each with tiles of its own."""
     body: list[Node] = []
     buffers: list[Buffer] = []
     for number, kernel in enumerate(kernels):

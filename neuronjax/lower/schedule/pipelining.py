@@ -77,7 +77,7 @@ def _used(nodes: Nodes, tiles: Mapping[str, Buffer]) -> set[str]:
 
 
 def best_cut(timer: Timer, nodes: Nodes, whole: Iterable[Sequence[int]]) -> int | None:
-    """Where to cut a body so that the longer half takes as little time as possible.
+    """The cut of a body whose longer half takes as little time as possible.
 
     None of the sets of nodes in `whole` may be cut. None: there is no such place.
     """

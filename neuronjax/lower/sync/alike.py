@@ -120,8 +120,7 @@ def _starts(accesses: Iterable[Access], inner: Set[str]) -> dict[str, Affine]:
 
 
 def _turns(accesses: Iterable[Access]) -> dict[str, tuple[int, Affine]]:
-    """Of each tile of several slots how many there are, and what takes the slot of its first access
-    to 0."""
+    """The slots of each tile of several, and what takes the slot of its first access to 0."""
     turns: dict[str, tuple[int, Affine]] = {}
     for access in accesses:
         buffer = access.buffer

@@ -71,5 +71,5 @@ def _with_twins(nodes: tuple[Node, ...], twins: dict[str, str]) -> tuple[Node, .
 
 
 def _copied(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The same nodes, with kernels that are others."""
+    """The nodes, with copies of their kernels."""
     return mapped(nodes, Kernel, dataclasses.replace)
