@@ -98,38 +98,38 @@ class Writer:
         return values
 
     def constant(self, number: Any, like: Value, dtype: Any = None) -> Value:
-        """One number everywhere, in the shape of another value."""
+        """The number in all elements of another value's shape."""
         dtype = like.dtype if dtype is None else np.dtype(dtype)
         array = np.broadcast_to(np.asarray(number).astype(dtype), like.shape)
         return self.add("constant", shape=like.shape, dtype=dtype, value=array)
 
     def convert(self, value: Value, dtype: Any) -> Value:
-        """Another type."""
+        """The value converted to another type."""
         return value if value.dtype == dtype else self.add("convert", value, dtype=dtype)
 
     def compare(self, direction: str, left: Value, right: Value) -> Value:
-        """Truth values."""
+        """The truth values of a comparison."""
         return self.add("compare", left, right, dtype=np.bool_, comparison_direction=direction)
 
     def reshape(self, value: Value, shape: Sequence[int]) -> Value:
-        """The same elements."""
+        """The value's elements in another shape."""
         return value if value.shape == tuple(shape) else self.add("reshape", value, shape=shape)
 
     def transpose(self, value: Value, order: Sequence[int]) -> Value:
-        """The same elements with dimensions in another order."""
+        """The value's elements with dimensions in another order."""
         if list(order) == sorted(order):
             return value
         shape = [value.shape[dim] for dim in order]
         return self.add("transpose", value, shape=shape, permutation=tuple(order))
 
     def broadcast(self, value: Value, shape: Sequence[int], dimensions: Sequence[int]) -> Value:
-        """Along other dimensions."""
+        """The value repeated along other dimensions."""
         return self.add(
             "broadcast_in_dim", value, shape=shape, broadcast_dimensions=tuple(dimensions)
         )
 
     def slice(self, value: Value, axis: int, start: int, limit: int) -> Value:
-        """A part of one dimension."""
+        """The part of a value from `start` to before `limit` of one dimension."""
         rank = len(value.shape)
         starts = tuple(start if dim == axis else 0 for dim in range(rank))
         limits = tuple(limit if dim == axis else n for dim, n in enumerate(value.shape))
@@ -139,7 +139,7 @@ class Writer:
         )  # fmt: skip
 
     def concatenate(self, values: Sequence[Value], axis: int) -> Value:
-        """One after the other along a dimension."""
+        """The values one after the other along a dimension."""
         size = sum(value.shape[axis] for value in values)
         shape = [size if dim == axis else n for dim, n in enumerate(values[0].shape)]
         return self.add("concatenate", *values, shape=shape, dimension=axis)

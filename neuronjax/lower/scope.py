@@ -307,7 +307,7 @@ class Scope:
         return placed
 
     def whole(self, op: Op) -> View:
-        """Where the result of an operation lies whose operands are made in it.
+        """The view of the result of an operation whose operands are made in it.
 
         An update takes the memory of what it updates. A concatenation is given memory with the
         first of its parts.

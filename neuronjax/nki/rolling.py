@@ -53,18 +53,18 @@ class Written:
 
     @functools.cached_property
     def is_in_hbm(self) -> Flags:
-        """Of each tensor of the trace, whether it is no tile."""
+        """Whether each tensor of the trace is no tile."""
         tensors = self.trace.buffers
         return np.array([b.kind is not Kind.SCRATCH or not b.on_chip for b in tensors], np.bool_)
 
     @functools.cached_property
     def tile_ends(self) -> Numbers:
-        """Of each tensor of the trace, the last instruction that uses it; -1: none does."""
+        """The last instruction that uses each tensor of the trace; -1: none does."""
         return np.array([self.last.get(b.name, -1) for b in self.trace.buffers], np.int64)
 
     @functools.cached_property
     def register_ends(self) -> Numbers:
-        """The same of registers."""
+        """The last instruction that uses each register of the trace; -1: none does."""
         return np.array([self.last.get(r.name, -1) for r in self.trace.registers], np.int64)
 
 

@@ -178,7 +178,7 @@ class Across:
                 outer.store(output)
 
     def _add(self, box: Box, totals: dict[int, Access], same: Mapping[Reference, Access]) -> None:
-        """One tile of rows."""
+        """Adds one tile of rows to the totals."""
         values = Values(self.emitter, box, dict(same))
         for number in needed(self.program, self.sums):
             if number not in self.emitter.shortcuts.absorbed:

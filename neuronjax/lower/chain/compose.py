@@ -35,7 +35,7 @@ class Tiles(Protocol):
 
     @property
     def program(self) -> TileProgram:
-        """The chain."""
+        """The chain as a tile program."""
 
     @property
     def before(self) -> Mapping[int, int]:

@@ -37,7 +37,7 @@ from neuronjax.program.vector_engine import (
 
 @dataclass(frozen=True)
 class Work:
-    """One operation on tiles."""
+    """An operation on tiles."""
 
     builder: KernelBuilder
     name: str
@@ -132,7 +132,7 @@ def _of_tensors(work: Work, left: Access, right: Access, op: AluOp) -> None:
 
 
 def _row_scalar(work: Work, src: Access) -> Access | None:
-    """One element per partition, if an access in float32 walks over nothing else."""
+    """The element per partition, if an access in float32 walks over nothing else."""
     if src.element_type != FLOAT32 or work.dst.free_elements == 1:
         return None
     return None if any(dim.stride for dim in src.dims) else replace(src, dims=(Dim(1, 1),))
@@ -169,7 +169,7 @@ _RAW: dict[int, ElementType] = {
 
 
 def as_bits(access: Access) -> Access:
-    """The same elements as unsigned integers."""
+    """The elements of an access as unsigned integers."""
     return replace(access, dtype=_RAW[access.element_type.storage_bits])
 
 

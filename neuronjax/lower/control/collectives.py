@@ -207,7 +207,7 @@ def _gathered(scope: Scope, op: Op, source: Buffer, groups: Groups) -> Buffer:
 def _exchange(
     scope: Scope, op: Op, make: Make, sources: Sequence[Buffer], targets: Sequence[Buffer]
 ) -> None:
-    """One collective as a kernel."""
+    """Makes a kernel of one collective."""
     count = len(sources)
 
     def write(builder: KernelBuilder, _: list[View], buffers: list[Buffer]) -> None:
@@ -239,7 +239,7 @@ def _reduce_locally(scope: Scope, op: Op, source: Buffer, count: int, target: Bu
 
 
 def _fold(sweep: Sweep, graph: Graph, box: Region, at: Position) -> None:
-    """One tile of all sources, one after the other; the last value of the sweep is the result."""
+    """Folds one tile of all sources, one after the other; the sweep's last value is the result."""
     last = len(sweep.values) - 1
     total = sweep.load(0, box, box.free, at)
     for number in range(1, last):

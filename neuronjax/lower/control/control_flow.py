@@ -62,7 +62,7 @@ def load(scope: Scope, view: View, register: Register, op: Op) -> Kernel:
 
 
 def _carry(scope: Scope, op: Op, body: Graph) -> list[View | None]:
-    """Where the loop's values lie: what never changes stays, what changes gets a buffer."""
+    """The views of the loop's values: what never changes stays, what changes gets a buffer."""
     carried: list[View | None] = []
     taken: set[str] = set()
     captured = {root_of(value) for region in op.regions for value in region.captured()}

@@ -57,7 +57,7 @@ class _Single:
 
 
 class _Pairing:
-    """Goes through a program."""
+    """The walk through a program that pairs kernels."""
 
     def __init__(self, program: Program) -> None:
         self.program = program

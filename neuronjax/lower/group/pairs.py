@@ -142,7 +142,7 @@ _BOUND = ("batching", "contracting")
 
 
 def _roles(op: Op) -> list[int]:
-    """For each dimension of a product's result: of the batch, or of which operand."""
+    """The role of each dimension of a product's result: 2 of the batch, 0 or 1 of that operand."""
     numbers = op.attributes["dot_dimension_numbers"]
     batch = len(numbers["lhs_batching_dimensions"])
     left = len(op.operands[0].shape) - batch - len(numbers["lhs_contracting_dimensions"])

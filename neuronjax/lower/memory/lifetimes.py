@@ -1,4 +1,4 @@
-"""When a buffer holds something that is still wanted, in positions of program order.
+"""The lives of buffers: when they hold what is still wanted, in positions of program order.
 
 Within a kernel, positions are instructions. A life goes from the first to the last use; a use in a
 loop that the rest of the life is not in counts as the whole loop, and so does every loop that
@@ -39,7 +39,7 @@ Cycles = tuple[Cycle, ...]
 
 
 class Touch(NamedTuple):
-    """One use of a buffer; `cycles` are the loops about it, outermost first."""
+    """A use of a buffer; `cycles` are the loops about it, outermost first."""
 
     position: int
     cycles: tuple[Cycle, ...]
@@ -111,7 +111,7 @@ def life(touches: list[Touch], coverage: Coverage) -> Life:
 
 
 def carried(loop: Loop, known: Iterable[Buffer]) -> list[Buffer]:
-    """Those of `known` of which an iteration of the loop reads what it has not written."""
+    """The buffers of `known` of which an iteration of the loop reads what it has not written."""
     coverage = Coverage()
     return [
         buffer
@@ -243,6 +243,6 @@ def _collect(
 
 
 def _in_order(instruction: Instruction) -> list[Use]:
-    """Its uses of memory, reads first."""
+    """The instruction's uses of memory, reads first."""
     uses = [use for use in instruction.uses() if isinstance(use.operand, Access)]
     return sorted(uses, key=lambda use: not use.role.is_read)

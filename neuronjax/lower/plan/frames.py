@@ -68,6 +68,6 @@ def _of_convolution(op: Op) -> Frame | None:
 
 
 def _plain(low: Sequence[int], high: Sequence[int], number: float) -> Frame | None:
-    """Nothing is cut off."""
+    """The frame of a padding that cuts nothing off; None if it cuts."""
     is_padding = min((*low, *high), default=0) >= 0
     return Frame(tuple(low), tuple(high), number) if is_padding else None

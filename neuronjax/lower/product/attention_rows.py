@@ -56,7 +56,8 @@ Panels = tuple[list[Panel], list[Panel]]
 
 @dataclass(frozen=True)
 class Work:
-    """At most 128 queries, where they are, and the panels of their batch's keys and values.
+    """The work on at most 128 queries: their place, and the panels of their batch's keys and
+    values.
 
     There is a pair of them for each part of the keys that is held.
     """

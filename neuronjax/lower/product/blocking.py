@@ -155,7 +155,7 @@ def _waiting(outer: Side, order: _Order, share: float, rates: Rates) -> float:
 def _loading(
     outer: Side, inner: Side, order: _Order, share: float, rates: Rates
 ) -> tuple[float, float]:
-    """For one contracted element: columns that are turned, and time of transfers in ns."""
+    """The columns turned for one contracted element, and the time of transfers in ns."""
     turned, transfers = 0.0, 0.0
     shares = (share, 1.0 if order[3] is Level.ONCE else share)
     loaded = _loaded(outer, inner, order)

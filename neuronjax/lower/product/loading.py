@@ -193,7 +193,7 @@ class Loader:
         place: Position,
         tile: Access,
     ) -> None:
-        """One tile of rows through the array, into its place in the panel."""
+        """Turns one tile of rows through the array, into its place in the panel."""
         dtype, count = panel.operand.dtype, panel.buffer.partitions
         depth = math.prod(extent.size for extent in deep)
         rows = [replace(sub[axis.dim], size=axis.size) for axis in block.tile]

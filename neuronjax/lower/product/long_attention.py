@@ -158,7 +158,7 @@ class LongAttentionWriter(AttentionWriter):
     def _sweep(
         self, rows: Sequence[_Rows], sweep: int, number: int, position: dict[int, Affine]
     ) -> None:
-        """One sweep over some of a part of the keys."""
+        """Writes one sweep over some of a part of the keys."""
         part, held = replace(self.parts[number], loops=()), rows[0].work.panels
         makes_scores = not sweep or not self.room.rows
         multiplies = sweep == self.sweeps.weights

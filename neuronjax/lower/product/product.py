@@ -173,7 +173,7 @@ class ProductWriter(Loader):
         return counts[0], counts[1]
 
     def _of_batch(self, steps: list[Step], position: Position) -> None:
-        """One product of a batch."""
+        """Writes one product of a batch."""
         plan, product = self._plan, self.product
         assert plan is not None
         if self.choose is not None:

@@ -134,7 +134,7 @@ def immediate(value: Value) -> Immediate | None:
 
 @dataclass
 class _Reduction:
-    """One pass: operands are values 0 to count - 1 of the sweep, results the next ones."""
+    """A pass: operands are values 0 to count - 1 of the sweep, results the next ones."""
 
     sweep: Sweep
     region: Graph
@@ -176,7 +176,7 @@ class _Reduction:
         nest(self.builder, chunk.loops, shifted(position, chunk.base), body)
 
     def _part(self, region: Region, chunk: Chunk, position: Position) -> list[Access]:
-        """One element of each row of a chunk."""
+        """The elements of a chunk, reduced to one of each row."""
         free = (*region.free, *chunk.free)
         tiles = [self.sweep.load(n, region, free, position) for n in range(self.count)]
         rows = math.prod(axis.size for axis in region.free)

@@ -1,4 +1,4 @@
-"""Where the extremum of each row is: the extremum first, then the first place that has it.
+"""The place of the extremum of each row: the extremum first, then the first place that has it.
 
 As one reduction, each of its steps compares and selects values and places, with all that NaN and
 equals need; these two take a third of the instructions. Of long rows, the place is looked for in
@@ -72,7 +72,7 @@ def _find_in_rows(
 def _find_in_parts(
     writer: Writer, name: str, values: Value, axis: int, init: Value
 ) -> tuple[Value, Value, Value]:
-    """The same of long rows: the first part with the extremum, and where in it that is.
+    """What `_find_in_rows` finds, of long rows: in the first part with the extremum.
 
     The last part ends with the row, and may begin within the one before.
     """

@@ -1,4 +1,4 @@
-"""One list of nodes in other orders, on tiles of one value each."""
+"""The arrangement of a list of nodes in other orders, on tiles of one value each."""
 
 from __future__ import annotations
 

@@ -221,7 +221,7 @@ class Planner:
 
 
 def _oldest(free_at: Sequence[float | None], tile: Tile) -> int | None:
-    """Where enough neighbouring banks have been free for the longest time; None: nowhere."""
+    """The first of enough neighbouring banks that are free for the longest time; None: nowhere."""
     if not tile.banks:
         return 0
     best: tuple[float, int] | None = None

@@ -175,8 +175,8 @@ class Network:
     def _is_before(
         self, ones: Sequence[Access], others: Sequence[Access], first: Access, second: Access
     ) -> Access:
-        """Where `ones`, at the places `first`, come before `others`, at the places `second`:
-        padding last, equals in the order of their places."""
+        """The truth value of whether `ones`, at the places `first`, come before `others`, at the
+        places `second`: padding last, equals in the order of their places."""
         is_less = self._compare(ones, others)
         is_greater = self._compare(others, ones)
         before = self._both(AluOp.GREATER, second, first)
@@ -221,7 +221,7 @@ class _Pairs:
     part: Affine
 
     def side(self, tile: Access, upper: int) -> Access:
-        """One of each pair."""
+        """The lower or the upper one of each pair."""
         size = 2 * self.half
         direction = -1 if self.mirrored and upper else 1
         first = (size - 1 if self.mirrored else self.half) if upper else 0

@@ -285,7 +285,7 @@ def _look_straight(
     known: Facts,
     by_counter: dict[Counter, list[Source]],
 ) -> None:
-    """The same for a consumer in no loop, faster if nothing in the chain is in one."""
+    """Looks back for a consumer in no loop, faster if nothing in the chain is in one."""
     if chain.turns:
         _look_back(consumer, use, chain, known, by_counter)
         return
@@ -299,7 +299,7 @@ def _look_straight(
 
 
 def _before(consumer: Item, lines: Sequence[Line]) -> list[End]:
-    """Where to begin in each line: with the last use before the consumer."""
+    """The ends to begin at in each line: the last use before the consumer."""
     ends = []
     for number, line in enumerate(lines):
         first = bisect_left(line.positions, consumer.position)
@@ -309,7 +309,7 @@ def _before(consumer: Item, lines: Sequence[Line]) -> list[End]:
 
 
 def _behind(consumer: Item, lines: Sequence[Line]) -> list[End]:
-    """The same for what comes behind the consumer, in the iterations before."""
+    """The ends to begin at for what comes behind the consumer, in the iterations before."""
     ends = []
     for number, line in enumerate(lines):
         first, last = bisect_left(line.positions, consumer.position), len(line.positions) - 1

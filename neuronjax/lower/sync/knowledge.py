@@ -116,7 +116,7 @@ class Engines:
     _outside: dict[Stream, Facts] = field(default_factory=dict)
 
     def of(self, engine: Stream) -> Facts:
-        """What an engine knows."""
+        """The facts that an engine knows."""
         if engine not in self.known:
             still = (0,) * len(self.loops)
             self.known[engine] = {
@@ -154,7 +154,7 @@ class Engines:
             add(own, counter, (*(0 for _ in end[1:]), slope), self.loops)
 
     def leave(self) -> None:
-        """The innermost loop ends."""
+        """Leaves the innermost loop, which ends."""
         turn = self.loops.pop()
         self.ends[turn] = self.known
         self.known = {

@@ -29,7 +29,7 @@ class Range:
 
     @staticmethod
     def of(low: float, high: float) -> Range:
-        """The same for all blocks."""
+        """The range that is the same for all blocks."""
         return Range(np.float64(low).reshape(1, 1), np.float64(high).reshape(1, 1))
 
 

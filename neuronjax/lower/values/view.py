@@ -1,4 +1,4 @@
-"""Where a value lies: strides over an HBM buffer. Layout operations change views, not memory."""
+"""Views of values: strides over an HBM buffer. Layout operations change views, not memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class View:
 
     @property
     def normal(self) -> View:
-        """The same elements in the same order without dimensions of size 1."""
+        """The view of its elements in the same order without dimensions of size 1."""
         return self.along([axis for axis, size in enumerate(self.shape) if size != 1])
 
     def along(self, axes: Sequence[int]) -> View:
@@ -90,7 +90,7 @@ class View:
         return replace(self, shape=shape, strides=tuple(strides))
 
     def reshaped(self, shape: tuple[int, ...]) -> View | None:
-        """The same elements in another shape; None if no strides express it."""
+        """The view of the same elements in another shape; None if no strides express it."""
         own = self.normal.coalesced()
         strides = [0] * len(shape)
         axis = len(own.shape) - 1
